@@ -28,6 +28,7 @@ StandpipeError                         50000   base; 500
 │   ├── InvalidStateStore              50000   node.worker.inspect.kip535
 │   ├── PeerSilent                     50000   adapters.http.internal
 │   ├── PeerUnreachable                50000   adapters.http.internal
+│   ├── PlacementFailed                50000   node.controller.planner
 │   ├── QuorumHalted                   50000   node.controller.raft_driver
 │   ├── RecordsLost                    50000   adapters.kafka.tail
 │   ├── UnknownCommand                 50000   control.metadata.commands
@@ -39,6 +40,7 @@ StandpipeError                         50000   base; 500
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
 ├── LogUnavailable                     50307   no leader of the quorum answers
 ├── KafkaUnavailable                   50308
+│   └── TopicRefused                   50308   adapters.kafka.admin
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm

@@ -20,9 +20,7 @@ BatchId = NewType("BatchId", int)  # Spark's batch id within one persistent quer
 LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grows, starts at 1
 AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
-FeatureLevels = tuple[
-    int, int
-]  # oldest and newest level that a program knows (`control.metadata.feature_levels`)
+FeatureLevels = tuple[int, int]  # that a program knows (`control.metadata.feature_levels`)
 
 
 class ReplicaId(NamedTuple):
@@ -334,6 +332,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     feature_level: int = 1  # what may be logged (`control.metadata.feature_levels`)
     topics: tuple[TopicSpec, ...] = ()  # that must exist
     doomed_topics: tuple[str, ...] = ()  # to delete before anything else may use their names
+    made_topics: dict[str, str] = {}  # that this cluster made -> Kafka's id; "": being made
     placement_rules: PlacementRules | None = None
     draining: tuple[NodeId, ...] = ()
     pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
@@ -342,6 +341,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     query_statuses: tuple[QueryStatus, ...] = ()
     published_boot_ms: int = 0  # when the controller wrote this, on the node's boot clock
     quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute
+    topic_faults: tuple[str, ...] = ()  # at the leader: topics that are not as they should be, why
 
 
 # ------------------------------------------------------------------------- the commit protocol

@@ -84,6 +84,10 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         (),
         "Slowest write of the metadata log in the last minute, until it was durable.",
     ),
+    "standpipe_topics_failing": (
+        (),
+        "1: topics are not as statements want them, and /healthcheck fails; only at the leader.",
+    ),
     "standpipe_replica_state": (
         (*_REPLICA, "state"),
         "1 for the state that a copy on this node is in.",

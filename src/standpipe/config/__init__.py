@@ -1,5 +1,4 @@
-"""Configuration: how keys work (`registry`), and which keys exist (`keys`, `liveness`,
-`listeners`).
+"""Configuration: how keys work (`registry`), and which keys exist (all other modules).
 
 An import of any module of this package declares every key, so that `registry.load` knows them all.
 """
@@ -7,3 +6,4 @@ An import of any module of this package declares every key, so that `registry.lo
 from standpipe.config import keys as keys
 from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness
+from standpipe.config import statements as statements

@@ -13,6 +13,8 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import alter, create, insert_values, named_types
+from standpipe.sql.declarations import names
+from standpipe.sql.declarations.checks import check_topic_name
 from standpipe.sql.functions import registry
 from standpipe.sql.lookup import plan as pull_plan
 from standpipe.sql.lookup import push
@@ -28,6 +30,7 @@ from standpipe.sql.plans import (
     InsertIntoPlan,
     PausePlan,
     Plan,
+    PrintPlan,
     PullPlan,
     PushPlan,
     SetPropertyPlan,
@@ -90,6 +93,8 @@ def _set_property(statement: SetProperty, _sources: Sources, _context: Context) 
 
 
 def _define(statement: ast_statements.Define, _sources: Sources, _context: Context) -> Plan:
+    if statement.value is not None:
+        names.check_name("variable", statement.name, statement.at)
     return DefinePlan(name=statement.name, value=statement.value)
 
 
@@ -131,8 +136,9 @@ _ASSERT_TIMEOUT_MS: Final = 1000
 
 
 def _assert_topic(
-    statement: ast_statements.AssertTopic, _sources: Sources, _context: Context
+    statement: ast_statements.AssertTopic, _sources: Sources, context: Context
 ) -> AssertTopicPlan:
+    check_topic_name(statement.topic, context.rules, statement.at)
     wanted: dict[str, int | None] = {"PARTITIONS": None, "REPLICAS": None}
     for each in statement.properties:
         if each.name not in wanted:
@@ -148,6 +154,12 @@ def _assert_topic(
         replicas=wanted["REPLICAS"],
         timeout_ms=_ASSERT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
     )
+
+
+def _print_topic(
+    statement: ast_statements.PrintTopic, _sources: Sources, context: Context
+) -> PrintPlan:
+    return push.print_topic(statement, context.rules)
 
 
 def _explain_route(
@@ -172,10 +184,8 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     ast_statements.CreateSource: create.create_source,
     ast_statements.CreateAs: create_as.create_as,
     ast_statements.InsertSelect: create_as.insert_select,
-    ast_statements.DropSource: lambda statement, sources, _: create.drop(statement, sources),
-    ast_statements.InsertValues: lambda statement, sources, _: insert_values.insert_values(
-        statement, sources
-    ),
+    ast_statements.DropSource: create.drop,
+    ast_statements.InsertValues: insert_values.insert_values,
     ast_statements.CreateType: named_types.create_type,
     ast_statements.DropType: named_types.drop_type,
     ast_statements.AlterSource: alter.alter_source,
@@ -191,7 +201,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     ast_statements.ExplainRoute: _explain_route,
     ast_statements.ExplainAssignment: _explain_assignment,
     Query: _query,
-    ast_statements.PrintTopic: lambda statement, _sources, _context: push.print_topic(statement),
+    ast_statements.PrintTopic: _print_topic,
 }
 _NOT_YET: Final[dict[type, str]] = {
     ast_statements.AlterSystem: "ALTER SYSTEM",

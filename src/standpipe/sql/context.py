@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.config.statements import SOURCE_REPLICAS_MAX
+from standpipe.topics import TopicRules
+
+#: of the readable part of ids: folders and topics are named after them
+ID_CHARS_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,9 @@ class Context:
     next_index: int = 1
     #: name of a CREATE TYPE -> its definition, in ksqlDB's spelling
     types: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: which topics its clauses may name
+    rules: TopicRules = field(default_factory=TopicRules)
+    replicas_max: int = SOURCE_REPLICAS_MAX.default
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A boolean property of the session: true for the text "true" in any case."""
@@ -34,5 +44,5 @@ class Context:
 
 
 def sanitised(name: str) -> str:
-    """A name that is safe in file names, topics and ids: [A-Z0-9_] only."""
-    return re.sub(r"[^A-Z0-9_]", "_", name.upper())
+    """A name that is safe in file names, topics and ids: [A-Z0-9_] only, at most ID_CHARS_MAX."""
+    return re.sub(r"[^A-Z0-9_]", "_", name.upper())[:ID_CHARS_MAX]

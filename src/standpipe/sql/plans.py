@@ -274,3 +274,16 @@ Plan = (
     | ExplainRoutePlan
     | ExplainAssignmentPlan
 )
+
+#: Plans that change the catalog: they go through the metadata log.
+LOGGED = (
+    CreateSourcePlan,
+    CreateTableAsPlan,
+    InsertIntoPlan,
+    DropPlan,
+    AlterSourcePlan,
+    CreateTypePlan,
+    DropTypePlan,
+    TerminatePlan,
+    PausePlan,
+)

@@ -21,6 +21,7 @@ FLAGS = (
     "standpipe_replica_state",
     "standpipe_query_state",
     "standpipe_peer_up",
+    "standpipe_topics_failing",
 )
 
 

@@ -1,7 +1,8 @@
 """Topics of a Kafka cluster: observe, create, configure, delete. All but `TopicKeeper` block.
 
-Every failure to reach Kafka is KafkaUnavailable. "Exists already" and "does not exist" are success:
-the reconciler that gives the orders repeats them after a crash.
+Every failure to reach Kafka is KafkaUnavailable; TopicRefused, a kind of it, concerns one topic and
+stops no order for another. "Exists already" and "does not exist" are success: the reconciler that
+gives the orders repeats them after a crash.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
+from standpipe.adapters.kafka import topic_ids
 from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.order_retries import OrderRetries
 from standpipe.control.metadata.topic_reconciler import (
+    AwaitTopic,
     ConfigureTopic,
     CreateTopic,
     DeleteTopic,
     ForgetTopic,
     KafkaOrder,
     ObservedTopic,
+    Order,
+    RecordTopic,
     ReportTopic,
     topic_orders,
     topics_to_observe,
@@ -41,20 +47,52 @@ REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
+LEFT_MAX: Final = 100  # topics that were not deleted, kept for the statements that wait
 VALIDITY_S_MAX: Final = 10.0  # for asking a majority whether an order is still valid
 _EXISTS: Final = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
+#: errors of a request that Kafka did not answer, so that the next one would wait, too
+_SILENT: Final = frozenset(
+    {
+        *(KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN),
+        *(KafkaError._RESOLVE, KafkaError._DESTROY, KafkaError.REQUEST_TIMED_OUT),
+    }
+)
+
+
+class TopicRefused(KafkaUnavailable):
+    """Kafka, or its client, refuses what was asked of one topic; other topics may be fine."""
+
+
 @dataclass(frozen=True)
 class ReconcileOutcome:
-    """The result of a round of reconciling. `failure` empty: Kafka is as the catalog wants it."""
+    """The result of a round of reconciling. Without any failure, Kafka is as the catalog wants it,
+    once what `records` and `gone` say is logged."""
 
-    failure: str = ""
-    #: doomed topics that are gone now; TopicDeleted must be written to the log
-    gone: tuple[str, ...] = ()
+    #: why no topic could be looked at, or no further one
+    unreachable: str = ""
+    #: topic -> why it is not as the catalog wants it
+    failures: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: topic -> what RecordTopics must say of it
+    records: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: doomed topics that are settled -> why they were left alone ("": gone); TopicDeleted must be
+    #: written to the log for each
+    gone: Mapping[str, str] = field(default_factory=dict[str, str])
     #: differences that no order can fix
     reports: tuple[str, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing has to be logged before the next orders can follow."""
+        return not self.records and not self.gone
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """All failures, for people."""
+        of_topics = (f"topic {name}: {why}" for name, why in sorted(self.failures.items()))
+        return (*([self.unreachable] if self.unreachable else []), *of_topics)
 
 
 class KafkaAdmin:
@@ -73,53 +111,80 @@ class KafkaAdmin:
         }
 
     def observe(self, names: Iterable[str]) -> dict[str, ObservedTopic]:
-        """Those of the topics that exist, with their configuration. Raises KafkaUnavailable."""
+        """Those of the topics that exist, with their configuration and Kafka's ids of them.
+
+        Raises KafkaUnavailable. What is not known of one topic is `ObservedTopic.fault`.
+        """
         counts = self.partition_counts()
-        there = [name for name in names if name in counts]
-        configs = self._configs(there)
-        return {name: ObservedTopic(counts[name], configs.get(name, {})) for name in there}
+        there = [name for name in dict.fromkeys(names) if name in counts]
+        configs, faults = self._configs(there)
+        seen, unseen = topic_ids.ask_each(self._admin(), there, TIMEOUT_S)
+        faults.update(unseen)
+        return {
+            name: ObservedTopic(
+                partitions=counts[name],
+                config=configs.get(name, {}),
+                topic_id=seen[name].topic_id if name in seen else None,
+                fault=faults.get(name, ""),
+            )
+            for name in there
+        }
 
     def reconcile(
-        self, catalog: Catalog, service_id: str, stands: Callable[[KafkaOrder], bool]
+        self,
+        catalog: Catalog,
+        service_id: str,
+        stands: Callable[[KafkaOrder], bool],
+        retries: OrderRetries | None = None,
     ) -> ReconcileOutcome:
-        """Observe and carry out orders until none is left, or one fails. At most ROUNDS_MAX rounds.
+        """Observe and carry out orders until none is due, or Kafka does not answer. At most
+        ROUNDS_MAX rounds. An order that fails is due again later, and holds up no other.
 
         `stands` is called before each order (`control.metadata.topic_reconciler.is_still_valid`).
         """
+        retries = OrderRetries() if retries is None else retries
         names = topics_to_observe(catalog, service_id)
+        orders: list[Order] = []
         for _ in range(ROUNDS_MAX):
             try:
-                orders = topic_orders(catalog, self.observe(names), service_id)
+                observed = self.observe(names)
+                orders = topic_orders(catalog, observed, service_id)
+                wanted = [order for order in orders if isinstance(order, KafkaOrder)]
+                due = retries.due(wanted, _now_ms())
+                for order in due:
+                    if not stands(order):
+                        why = "another leader or a newer statement decides"
+                        return ReconcileOutcome(failures={**retries.failures, order.name: why})
+                    retries.note(order, self._try(order), _now_ms())
             except KafkaUnavailable as error:
-                return ReconcileOutcome(failure=error.message)
-            asked = [order for order in orders if isinstance(order, KafkaOrder)]
-            failures = [failure for one in asked if (failure := self._try(one, stands))]
-            if failures or not asked:
-                return ReconcileOutcome(
-                    failure="; ".join(failures),
-                    gone=tuple(order.name for order in orders if isinstance(order, ForgetTopic)),
-                    reports=tuple(
-                        f"topic {order.name}: {order.why}"
-                        for order in orders
-                        if isinstance(order, ReportTopic)
-                    ),
-                )
+                return ReconcileOutcome(error.message, retries.failures)
+            outcome = _outcome(orders, observed, retries.failures)
+            awaits = any(isinstance(order, AwaitTopic) for order in orders)
+            if not (due or awaits) or not outcome.is_settled:
+                return outcome
             time.sleep(ROUND_PAUSE_S)
-        return ReconcileOutcome(failure="Kafka accepted the changes but has not applied them")
+        slow = {order.name: "Kafka accepted the change but has not applied it" for order in orders}
+        return ReconcileOutcome(failures={**slow, **retries.failures})
 
-    def _try(self, order: KafkaOrder, stands: Callable[[KafkaOrder], bool]) -> str:
-        """Carry out one order and return its failure, if any: it does not stop the others."""
-        if not stands(order):
-            return f"topic {order.name}: another leader or a newer statement decides"
+    def _try(self, order: KafkaOrder) -> str:
+        """Carry out one order and return why Kafka refuses it, if it does. Raises KafkaUnavailable
+        if Kafka does not answer: the next order would wait as long."""
         _log.info("topic order", order=str(order))
         try:
             self.carry_out(order)
-        except KafkaUnavailable as error:
-            return f"topic {order.name}: {error.message}"
+        except TopicRefused as refused:
+            return refused.message
         return ""
 
     def carry_out(self, order: KafkaOrder) -> None:
-        """Carry out one order. Raises KafkaUnavailable."""
+        """Carry out one order. Raises KafkaUnavailable, or TopicRefused if Kafka answers with an
+        error."""
+        try:
+            self._carry_out(order)
+        except (KafkaException, ValueError, TypeError) as error:  # librdkafka checks arguments
+            raise TopicRefused(f"Kafka's client: {error}") from error
+
+    def _carry_out(self, order: KafkaOrder) -> None:
         match order:
             case CreateTopic():
                 new = _kafka.NewTopic(
@@ -135,16 +200,22 @@ class KafkaAdmin:
             case DeleteTopic():
                 self._wait(self._admin().delete_topics([order.name], **_timeouts()), _ABSENT)
 
-    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+    def _configs(self, names: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """Configurations by topic; and by topic, why there is none. Raises KafkaUnavailable."""
         if not names:
-            return {}
+            return {}, {}
         asked = [_kafka.ConfigResource(_kafka.ResourceType.TOPIC, name) for name in names]
         answers = self._admin().describe_configs(asked, **_timeouts())
-        found = {resource.name: self._result(answer) for resource, answer in answers.items()}
-        return {
-            name: {key: str(entry.value) for key, entry in entries.items()}
-            for name, entries in found.items()
-        }
+        configs: dict[str, dict[str, str]] = {}
+        faults: dict[str, str] = {}
+        for resource, answer in answers.items():
+            try:
+                entries: dict[str, Any] = self._result(answer, _ABSENT) or {}
+            except TopicRefused as refused:
+                faults[resource.name] = refused.message
+                continue
+            configs[resource.name] = {key: str(entry.value) for key, entry in entries.items()}
+        return configs, faults
 
     def _metadata(self) -> Any:
         """All topics at once: asking for one by name could make the broker create it."""
@@ -163,7 +234,7 @@ class KafkaAdmin:
         except KafkaException as error:
             if error.args[0].code() in accepted:
                 return None
-            raise _unavailable(error) from error
+            raise _failed(error) from error
         except TimeoutError as error:
             raise KafkaUnavailable("Kafka does not answer") from error
 
@@ -190,8 +261,11 @@ class TopicKeeper:
         self.admin = KafkaAdmin(bootstrap_servers) if bootstrap_servers else None
         self._service_id = service_id
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="topics")
+        self._retries = OrderRetries()
         self._index = 0  # log index up to which topics were reconciled
         self._outcome = ReconcileOutcome()
+        #: topic -> why it was not deleted, newest last, at most LEFT_MAX
+        self._left: dict[str, str] = {}
         self._looked_after = asyncio.Event()
 
     async def reconcile_topics(
@@ -209,28 +283,71 @@ class TopicKeeper:
             return False
 
         outcome = await loop.run_in_executor(self._threads, self._reconcile, catalog, ask)
-        if outcome.reports and outcome.reports != self._outcome.reports:
-            _log.error("topics differ from their statements", reports=outcome.reports)
-        self._index, self._outcome = catalog.index, outcome
+        self._report(outcome)
+        if outcome.is_settled:
+            self._index = catalog.index
         self._looked_after.set()
         self._looked_after = asyncio.Event()
         return outcome
 
-    async def followed(self, index: int, timeout_s: float) -> str:
-        """Wait for a round that includes `index`, and return its failure; empty: none."""
+    def _report(self, outcome: ReconcileOutcome) -> None:
+        if outcome.reports and outcome.reports != self._outcome.reports:
+            _log.error("topics differ from their statements", reports=outcome.reports)
+        if outcome.faults and outcome.faults != self._outcome.faults:
+            _log.error("topics are not as statements want them", faults=outcome.faults)
+        for name, why in outcome.gone.items():
+            self._left.pop(name, None)
+            if why:
+                _log.warning("topic not deleted", topic=name, why=why)
+                self._left[name] = f"it was not deleted: {why}"
+        for name in list(self._left)[:-LEFT_MAX]:
+            del self._left[name]
+        self._outcome = outcome
+
+    async def followed(
+        self, index: int, names: Collection[str] | None, timeout_s: float
+    ) -> Mapping[str, str]:
+        """Wait for a round that includes `index` and left nothing to log. Returns for which of
+        these topics (None: all) Kafka is not as the catalog wants it, and why; "" stands for Kafka
+        as a whole."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._index < index:
                     await self._looked_after.wait()
-                return self._outcome.failure
-        return f"Kafka takes more than {timeout_s:g} s"
+                return self._failures(names)
+        return {"": f"Kafka takes more than {timeout_s:g} s"}
+
+    def _failures(self, names: Collection[str] | None) -> Mapping[str, str]:
+        if self._outcome.unreachable:
+            return {"": self._outcome.unreachable}
+        known = {**(self._left if names is not None else {}), **self._outcome.failures}
+        return {name: why for name, why in known.items() if names is None or name in names}
 
     def _reconcile(
         self, catalog: Catalog, stands: Callable[[KafkaOrder], bool]
     ) -> ReconcileOutcome:
         if self.admin is None:
-            return ReconcileOutcome(failure="no Kafka is configured")
-        return self.admin.reconcile(catalog, self._service_id, stands)
+            return ReconcileOutcome("no Kafka is configured")
+        return self.admin.reconcile(catalog, self._service_id, stands, self._retries)
+
+
+def _outcome(
+    orders: Sequence[Order],
+    observed: Mapping[str, ObservedTopic],
+    failures: Mapping[str, str],
+) -> ReconcileOutcome:
+    faults = {name: topic.fault for name, topic in observed.items() if topic.fault}
+    reports = (order for order in orders if isinstance(order, ReportTopic))
+    return ReconcileOutcome(
+        failures={**faults, **failures},
+        records={order.name: order.topic_id for order in orders if isinstance(order, RecordTopic)},
+        gone={order.name: order.left for order in orders if isinstance(order, ForgetTopic)},
+        reports=tuple(f"topic {order.name}: {order.why}" for order in reports),
+    )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _timeouts() -> dict[str, float]:
@@ -246,5 +363,15 @@ def _resource(name: str, config: Mapping[str, str]) -> Any:
 
 
 def _unavailable(error: KafkaException) -> KafkaUnavailable:
+    return KafkaUnavailable(_text(error))
+
+
+def _failed(error: KafkaException) -> KafkaUnavailable:
+    """TopicRefused, unless Kafka did not answer at all."""
+    is_silent = error.args[0].code() in _SILENT
+    return KafkaUnavailable(_text(error)) if is_silent else TopicRefused(_text(error))
+
+
+def _text(error: KafkaException) -> str:
     cause = error.args[0]
-    return KafkaUnavailable(f"Kafka: {cause.str() if hasattr(cause, 'str') else cause}")
+    return f"Kafka: {cause.str() if hasattr(cause, 'str') else cause}"

@@ -49,6 +49,26 @@ def ask(
     }
 
 
+def ask_each(
+    client: Any, topics: Collection[str], timeout_s: float
+) -> tuple[dict[str, TopicSeen], dict[str, str]]:
+    """Those of `topics` that exist; and by topic, why Kafka gave no answer about it. Blocks."""
+    if not topics:
+        return {}, {}
+    answers: Mapping[str, Future[Any]] = client.describe_topics(
+        _kafka.TopicCollection([*topics]), request_timeout=timeout_s
+    )
+    found: dict[str, TopicSeen] = {}
+    faults: dict[str, str] = {}
+    for topic, answer in answers.items():
+        try:
+            if seen := _seen(answer, timeout_s):
+                found[topic] = seen
+        except KafkaUnavailable as error:
+            faults[topic] = error.message
+    return found, faults
+
+
 def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
     try:
         found = answer.result(timeout_s * 2)

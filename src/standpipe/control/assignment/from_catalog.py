@@ -46,6 +46,7 @@ from standpipe.model import (
     Placement,
     PlacementRules,
     ReplicaState,
+    Source,
 )
 from standpipe.model_liveness import ReplicaLag
 
@@ -153,6 +154,35 @@ def command(catalog: Catalog, step: Step) -> CommitAssignment | None:
     )
     epoch = AssignmentEpoch(catalog.assignment.epoch + 1)
     return CommitAssignment(assignment=Assignment(epoch=epoch, placements=placements))
+
+
+def still_fits(then: Catalog, now: Catalog) -> bool:
+    """Whether a step that was computed from one catalog may be committed in a newer one. A table
+    that was added meanwhile is placed by the next step; one that is gone must not be placed."""
+
+    def basis(catalog: Catalog) -> object:
+        rules = catalog.placement_rules
+        return (catalog.assignment.epoch, catalog.nodes, catalog.draining, rules)
+
+    return basis(then) == basis(now) and _placed_tables(then) <= _placed_tables(now)
+
+
+def _placed_tables(catalog: Catalog) -> set[tuple[str | None, int]]:
+    return {(s.table_id, s.generation) for s in catalog.generations if s.is_materialized}
+
+
+def unplaced(catalog: Catalog, query_id: str | None) -> Source | None:
+    """The table that a query writes, if a partition of it has no replicas; else None."""
+    for source in catalog.generations:
+        if query_id is None or source.query_id != query_id or not source.is_materialized:
+            continue
+        placed = {
+            each.partition
+            for each in catalog.assignment.placements
+            if (each.table_id, each.generation) == (source.table_id, source.generation)
+        }
+        return None if len(placed) >= source.partitions else source
+    return None
 
 
 def holdings(assignment: Assignment) -> dict[TablePartition, HeldCopies]:

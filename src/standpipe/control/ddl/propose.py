@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
-from standpipe.control.ddl import replace, types
+from standpipe.control.ddl import drops, replace, types
+from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.metadata.catalog import Catalog, topics_of
 from standpipe.control.metadata.commands import (
     Command,
     CreateSource,
     CreateTableAs,
-    DropSource,
     InsertInto,
     Receipt,
     ReplaceStreamAs,
@@ -51,10 +51,6 @@ from standpipe.sql.plans import (
 )
 from standpipe.sql.syntax import ast, parser
 
-TOPIC_WILL_FOLLOW: Final = (
-    "The statement is logged. Kafka is not answering; the topic will be created later."
-)
-
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Body of POST /execute: one statement with its properties. Names are ksqlDB's."""
@@ -72,7 +68,10 @@ def warm_up() -> None:
 
 
 def judge(
-    request: Request, catalog: Catalog, topics: Mapping[str, int]
+    request: Request,
+    catalog: Catalog,
+    topics: Mapping[str, int],
+    limits: StatementLimits = DEFAULT_LIMITS,
 ) -> Command | StatementReply:
     """Text to command, at the leader: parse, analyze and propose against the newest catalog.
 
@@ -85,8 +84,10 @@ def judge(
             statement=request.ksql,
         )
     properties = {name: str(value) for name, value in request.streams_properties.items()}
-    plan = analyzed(statements[0], catalog, properties, topics)
-    return propose(plan, catalog, statement=statements[0].text, request_id=request.request_id)
+    statement = statements[0]
+    plan = analyzed(statement, catalog, properties, topics, limits)
+    request_id = request.request_id
+    return propose(plan, catalog, statement=statement.text, request_id=request_id, limits=limits)
 
 
 def analyzed(
@@ -94,6 +95,7 @@ def analyzed(
     catalog: Catalog,
     properties: Mapping[str, str],
     topics: Mapping[str, int],
+    limits: StatementLimits = DEFAULT_LIMITS,
 ) -> Plan:
     """The plan of a statement, even while Kafka is unavailable if the statement is complete.
 
@@ -102,9 +104,13 @@ def analyzed(
     """
 
     def under(known: Mapping[str, int]) -> Plan:
-        next_index = catalog.index + 1
         context = analyzer.Context(
-            properties=properties, topics=known, next_index=next_index, types=catalog.types
+            properties=properties,
+            topics=known,
+            next_index=catalog.index + 1,
+            types=catalog.types,
+            rules=limits.rules,
+            replicas_max=limits.replicas_max,
         )
         return analyzer.analyze(statement, catalog.sources, context)
 
@@ -118,9 +124,25 @@ def analyzed(
 
 
 def propose(
-    plan: Plan, catalog: Catalog, *, statement: str = "", request_id: str = ""
+    plan: Plan,
+    catalog: Catalog,
+    *,
+    statement: str = "",
+    request_id: str = "",
+    limits: StatementLimits = DEFAULT_LIMITS,
 ) -> Command | StatementReply:
-    """The command for a plan. Raises StatementError if the catalog forbids it."""
+    """The command for a plan. Raises StatementError if the catalog forbids it, or has no room."""
+    proposed = _proposed(plan, catalog, statement, request_id)
+    if isinstance(proposed, StatementReply):
+        return proposed
+    if why := limits.quotas.excess(proposed, catalog):
+        raise StatementError(why, statement=statement)
+    return proposed
+
+
+def _proposed(
+    plan: Plan, catalog: Catalog, statement: str, request_id: str
+) -> Command | StatementReply:
     proposal = _Proposal(catalog, statement, request_id)
     match plan:
         case CreateSourcePlan():
@@ -130,7 +152,7 @@ def propose(
         case InsertIntoPlan():
             return proposal.insert_into(plan)
         case DropPlan():
-            return proposal.drop(plan)
+            return drops.propose(plan, catalog, statement, request_id)
         case TerminatePlan():
             return proposal.terminate(plan)
         case PausePlan():
@@ -232,30 +254,6 @@ class _Proposal:
             ),
         )
 
-    def drop(self, plan: DropPlan) -> DropSource | StatementReply:
-        source = self.catalog.sources.get(plan.name)
-        if source is None:
-            message = f"Source `{plan.name}` does not exist."
-            if plan.exists:
-                raise self._refused(message)
-            return warning(self.statement, message)
-        if source.kind != plan.kind:
-            raise self._refused(
-                f"Incompatible data source type is {source.kind}, "
-                f"but statement was DROP {plan.kind}"
-            )
-        self._check_unused(source)
-        if plan.delete_topic:
-            self._check_topic_unshared(source)
-        return DropSource(
-            name=source.name,
-            delete_topic=plan.delete_topic,
-            request_id=self.request_id,
-            receipt=self._receipt(
-                source, "drop", f"Source `{source.name}` (topic: {source.topic}) was dropped."
-            ),
-        )
-
     def terminate(self, plan: TerminatePlan) -> TerminateQuery | StatementReply:
         queries = self.catalog.queries
         if plan.query_id is not None and plan.query_id not in queries:
@@ -326,44 +324,6 @@ class _Proposal:
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
                 )
-
-    def _check_unused(self, source: Source) -> None:
-        queries = self.catalog.queries.values()
-        writers = sorted(
-            query.query_id
-            for query in queries
-            if query.sink == source.name and query.query_id != source.query_id
-        )
-        if writers:
-            raise self._refused(
-                f"Cannot drop {source.name}.\n"
-                f"The following queries write into this source: [{', '.join(writers)}].\n"
-                f"You need to terminate them before dropping {source.name}."
-            )
-        readers = [query for query in queries if source.name in query.sources]
-        if not readers:
-            return
-        sinks = ", ".join(sorted(query.sink for query in readers))
-        raise StatementError(
-            f"Cannot drop {source.name}.\n"
-            f"The following streams and/or tables read from this source: [{sinks}].\n"
-            f"You need to drop them before dropping {source.name}.",
-            statement=self.statement,
-            hint=f"in use by query {', '.join(sorted(query.query_id for query in readers))}",
-        )
-
-    def _check_topic_unshared(self, source: Source) -> None:
-        sharing = sorted(
-            other.name
-            for other in self.catalog.sources.values()
-            if (source.public_topic or source.topic) in topics_of(other)
-            and other.name != source.name
-        )
-        if sharing:
-            raise self._refused(
-                f"Refusing to delete topic. Found other data sources ({', '.join(sharing)}) "
-                f"using topic {source.public_topic or source.topic}"
-            )
 
     def _receipt(
         self, source: Source, action: str, message: str, query_id: str | None = None

@@ -7,12 +7,18 @@ Not here: SHOW, DESCRIBE and EXPLAIN (`node.worker.statements.show`), which a wo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from standpipe.control.metadata.catalog import AppliedRequest
+from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import Receipt
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex
+
+TOPIC_WILL_FOLLOW: Final = (
+    "The statement is logged. Kafka is not answering; the topic will be created later."
+)
 
 Entity = dict[str, object]  # one item of the array that POST /ksql answers
 
@@ -56,3 +62,20 @@ def warning(statement: str, message: str) -> StatementReply:
         "warnings": [],
     }
     return StatementReply((entity,))
+
+
+def topics_touched(before: Catalog, after: Catalog) -> frozenset[str]:
+    """Topics that a statement wants created or deleted, by the catalogs before and after it."""
+    wanted = {name for name, spec in after.topics.items() if before.topics.get(name) != spec}
+    return frozenset(wanted | (set(after.doomed_topics) - set(before.doomed_topics)))
+
+
+def topic_warnings(failures: Mapping[str, str]) -> tuple[str, ...]:
+    """For the answer to a statement that is logged: topics that Kafka does not have as it says.
+
+    `failures`: topic -> why; "" stands for Kafka as a whole.
+    """
+    return tuple(
+        f"Topic {name}: {why}" if name else f"{TOPIC_WILL_FOLLOW} ({why})"
+        for name, why in failures.items()
+    )

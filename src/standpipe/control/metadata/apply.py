@@ -21,9 +21,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata import leases
+from standpipe.control.metadata import feature_levels, leases
 from standpipe.control.metadata.catalog import (
-    CATALOG_VERSION,
+    REQUEST_BYTES_MAX,
     AppliedRequest,
     Catalog,
     remember,
@@ -43,6 +43,7 @@ from standpipe.control.metadata.commands import (
     FoundCluster,
     GrantLeases,
     InsertInto,
+    RecordTopics,
     RegisterNode,
     RemoveNode,
     ReplaceStreamAs,
@@ -54,6 +55,7 @@ from standpipe.control.metadata.commands import (
     SwitchTable,
     TerminateQuery,
     TopicDeleted,
+    WithdrawStatement,
 )
 from standpipe.model import LeaseEpoch, LogIndex, NodeId, Source, TopicSpec
 
@@ -80,10 +82,16 @@ def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
     outcome = AppliedRequest(
         index=index, receipt=command.receipt, refusal=refusal, lease_epoch=given
     )
+    is_bounded = changed.feature_level >= feature_levels.TOPIC_IDS
     return replace(
         changed,
         index=index,
-        applied_requests=remember(catalog.applied_requests, command.request_id, outcome),
+        applied_requests=remember(
+            changed.applied_requests,
+            command.request_id,
+            outcome,
+            bytes_max=REQUEST_BYTES_MAX if is_bounded else None,
+        ),
     )
 
 
@@ -94,8 +102,7 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case SetFeatureLevel(level=level):
             return _raise_level(catalog, level)
         case RegisterNode(node=node):
-            nodes = {**catalog.nodes, node.node_id: node}
-            return replace(catalog, nodes=nodes)
+            return replace(catalog, nodes={**catalog.nodes, node.node_id: node})
         case CreateSource():
             return _create_source(catalog, command)
         case CreateTableAs():
@@ -120,7 +127,12 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return replace(catalog, types=_without(catalog.types, name))
         case TopicDeleted(name=name):
             left = tuple(topic for topic in catalog.doomed_topics if topic != name)
-            return replace(catalog, doomed_topics=left)
+            made = _without(catalog.made_topics, name)
+            return replace(catalog, doomed_topics=left, made_topics=made)
+        case RecordTopics(ids=ids):
+            return replace(catalog, made_topics={**catalog.made_topics, **ids})
+        case WithdrawStatement():
+            return _withdraw(catalog, command)
         case TerminateQuery(query_ids=query_ids):
             return _end_queries(catalog, query_ids)
         case SetQueryState(query_ids=query_ids, state=state):
@@ -173,8 +185,12 @@ def _found(catalog: Catalog, command: FoundCluster) -> Catalog:
 def _raise_level(catalog: Catalog, level: int) -> Catalog:
     if level < catalog.feature_level:
         raise CommandRejected(f"the feature level is {catalog.feature_level} and never falls")
-    version = min(level, CATALOG_VERSION) if level > 1 else catalog.version
-    return replace(catalog, feature_level=level, version=version)
+    version = feature_levels.catalog_version(level) if level > 1 else catalog.version
+    made = catalog.made_topics
+    if catalog.feature_level < feature_levels.TOPIC_IDS <= level:
+        # topics from before ids were recorded: made by statements, as far as anyone can tell
+        made = dict.fromkeys((*catalog.topics, *catalog.doomed_topics), "")
+    return replace(catalog, feature_level=level, version=version, made_topics=made)
 
 
 def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
@@ -304,6 +320,30 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
         topics=_without(catalog.topics, *(t for t in topics_of(source) if t not in used)),
         doomed_topics=_with_names(catalog.doomed_topics, doomed),
     )
+
+
+def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
+    """The catalog as it was before the statement; its request has the reason as its outcome."""
+    mine = command.table_id, command.generation
+    successor = catalog.successors.get(command.name)
+    source = catalog.sources.get(command.name)
+    if successor is not None and (successor.table_id, successor.generation) == mine:
+        left = _end_queries(catalog, (successor.query_id or "",))
+    elif source is not None and (source.table_id, source.generation) == mine:
+        if any(command.name in query.sources for query in catalog.queries.values()):
+            raise CommandRejected(f"{command.name} is read by another query by now")
+        is_ours = source.topic in catalog.made_topics
+        others = [each for each in catalog.generations if each.name != command.name]
+        shares = any(source.topic in topics_of(each) for each in others)
+        drop = DropSource(name=command.name, delete_topic=is_ours and not shares)
+        left = _drop(catalog, drop)
+    else:
+        raise CommandRejected(f"{command.name} has no generation {command.generation}")
+    before = catalog.applied_requests.get(command.of_request)
+    if before is None:
+        return left
+    outcome = replace(before, refusal=command.reason)
+    return replace(left, applied_requests={**left.applied_requests, command.of_request: outcome})
 
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:

@@ -36,10 +36,12 @@ from standpipe.model import (
 )
 
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
-#: overlook, 3 adds leases, 4 successors
-CATALOG_VERSION: Final = 4
+#: overlook, 3 adds leases, 4 successors, 5 ids of topics
+CATALOG_VERSION: Final = 5
 #: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
+#: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.
+REQUEST_BYTES_MAX: Final = 1 << 20
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -56,15 +58,40 @@ class AppliedRequest(Record, frozen=True, kw_only=True):
     refusal: str = ""
     lease_epoch: LeaseEpoch = LeaseEpoch(0)
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of its texts, at most."""
+        receipt = self.receipt
+        texts = (self.refusal, *((receipt.statement, receipt.message) if receipt else ()))
+        return sum(len(text.encode()) for text in texts)
+
 
 def remember(
-    outcomes: Mapping[str, AppliedRequest], request_id: str, outcome: AppliedRequest
+    outcomes: Mapping[str, AppliedRequest],
+    request_id: str,
+    outcome: AppliedRequest,
+    *,
+    bytes_max: int | None = None,
 ) -> dict[str, AppliedRequest]:
-    """The outcomes plus this one, oldest first, at most REQUESTS_MAX."""
+    """The outcomes plus this one, oldest first: at most REQUESTS_MAX, and of `bytes_max` bytes of
+    text (None: no limit). The newest always stays."""
     requests = {**outcomes, request_id: outcome}
-    for forgotten in list(requests)[: max(0, len(requests) - REQUESTS_MAX)]:
+    excess = len(requests) - REQUESTS_MAX
+    if bytes_max is not None:
+        excess = max(excess, _excess(list(requests.values()), bytes_max))
+    for forgotten in list(requests)[: max(0, excess)]:
         del requests[forgotten]
     return requests
+
+
+def _excess(outcomes: list[AppliedRequest], bytes_max: int) -> int:
+    """How many of the oldest must go."""
+    room = bytes_max
+    for kept, outcome in enumerate(reversed(outcomes)):
+        room -= outcome.text_bytes
+        if room < 0:
+            return len(outcomes) - max(kept, 1)
+    return 0
 
 
 class Catalog(Record, frozen=True, kw_only=True):
@@ -100,6 +127,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     topics: Mapping[str, TopicSpec] = {}
     #: topics to delete before anything else may use their names
     doomed_topics: tuple[str, ...] = ()
+    #: topic that this cluster made -> Kafka's id of it; "": it was absent and is being made
+    made_topics: Mapping[str, str] = {}
     #: request id -> its outcome, oldest first, at most REQUESTS_MAX
     applied_requests: Mapping[str, AppliedRequest] = {}
 
@@ -145,6 +174,7 @@ def to_snapshot(
     query_statuses: tuple[QueryStatus, ...],
     published_boot_ms: int,
     quorum_sync_ms: int,
+    topic_faults: tuple[str, ...] = (),
 ) -> Snapshot:
     """The catalog as workers and tailer see it; `SnapshotWriter.publish` sets its stamp."""
     return Snapshot(
@@ -163,6 +193,7 @@ def to_snapshot(
         feature_level=catalog.feature_level,
         topics=tuple(catalog.topics.values()),
         doomed_topics=catalog.doomed_topics,
+        made_topics=dict(catalog.made_topics),
         placement_rules=catalog.placement_rules,
         draining=catalog.draining,
         pipeline_epoch=catalog.pipeline_epoch,
@@ -171,6 +202,7 @@ def to_snapshot(
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
         quorum_sync_ms=quorum_sync_ms,
+        topic_faults=topic_faults,
     )
 
 
@@ -193,4 +225,5 @@ def from_snapshot(snapshot: Snapshot) -> Catalog:
         leases=snapshot.leases,
         topics={topic.name: topic for topic in snapshot.topics},
         doomed_topics=snapshot.doomed_topics,
+        made_topics=snapshot.made_topics,
     )

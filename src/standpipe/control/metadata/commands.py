@@ -149,6 +149,27 @@ class TopicDeleted(CommandBase, frozen=True, kw_only=True, tag="topic_deleted"):
     name: str
 
 
+class RecordTopics(CommandBase, frozen=True, kw_only=True, tag="record_topics"):
+    """Kafka's ids of topics that this cluster makes, by name. Empty: the topic is absent, and the
+    leader is about to make it. Only a topic with such a record is ever deleted."""
+
+    ids: Mapping[str, str]
+
+
+class WithdrawStatement(CommandBase, frozen=True, kw_only=True, tag="withdraw_statement"):
+    """A statement's table could not be placed: it is taken back, with its query and its topic.
+
+    `of_request` is the statement's request; `reason` becomes its outcome. Rejected if another
+    query reads the table by now.
+    """
+
+    of_request: str
+    name: str
+    table_id: str
+    generation: int
+    reason: str
+
+
 class TerminateQuery(CommandBase, frozen=True, kw_only=True, tag="terminate_query"):
     """Queries end; their tables stay readable as they are."""
 
@@ -220,6 +241,8 @@ Command = (
     | CreateType
     | DropType
     | TopicDeleted
+    | RecordTopics
+    | WithdrawStatement
     | TerminateQuery
     | SetQueryState
     | CommitAssignment
@@ -246,6 +269,8 @@ VERSIONS: Final[Mapping[str, int]] = {
     "create_type": 1,
     "drop_type": 1,
     "topic_deleted": 1,
+    "record_topics": 1,
+    "withdraw_statement": 1,
     "terminate_query": 1,
     "set_query_state": 1,
     "commit_assignment": 1,

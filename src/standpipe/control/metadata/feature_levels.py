@@ -10,6 +10,8 @@
             version 4
     5       logs nothing new: in a cluster of more than 20 nodes each node sends heartbeats to a few
             others, and the failure detector's verdicts spread by gossip (`control.liveness.gossip`)
+    6       Kafka's ids of the topics that the cluster made (record_topics), statements that are
+            taken back (withdraw_statement), remembered requests bounded by bytes, catalog version 5
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -41,11 +43,13 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 5
+NEWEST: Final = 6
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other
 GOSSIP: Final = 5
+#: below, topics are deleted by name, whoever made them
+TOPIC_IDS: Final = 6
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -62,7 +66,14 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("replace_stream_as", 1): 4,
     ("replace_table_as", 1): 4,
     ("switch_table", 1): 4,
+    ("record_topics", 1): TOPIC_IDS,
+    ("withdraw_statement", 1): TOPIC_IDS,
 }
+
+
+def catalog_version(level: int) -> int:
+    """Version of the catalog of a cluster at that level: level 5 logged nothing new."""
+    return level if level < GOSSIP else level - 1
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:

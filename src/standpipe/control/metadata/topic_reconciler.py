@@ -5,7 +5,16 @@ at any time, after any crash: completed orders are not repeated. A topic is dele
 statement said DELETE TOPIC, once (the catalog keeps it in `doomed_topics` until TopicDeleted), and
 before a new topic may use its name.
 
-Not here: the calls to Kafka (`adapters.kafka.admin`).
+Only a topic that this cluster made is deleted. A name says nothing about who made the topic, so the
+catalog records Kafka's id of it (KIP-516):
+
+    absent ─► RecordTopic "" ─► CreateTopic ─► RecordTopic id ─► DeleteTopic, if it still has the id
+
+The record "" comes before the topic, so that a crash in between leaves no topic that nobody may
+delete. A topic that was there before has no record.
+
+Not here: the calls to Kafka (`adapters.kafka.admin`), when a failed order is tried again
+(`order_retries`).
 """
 
 from __future__ import annotations
@@ -15,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.feature_levels import TOPIC_IDS
 from standpipe.model import TopicSpec
 from standpipe.topics import processing_log_topic, progress_topic
 
@@ -55,6 +65,10 @@ class ObservedTopic:
 
     partitions: int
     config: Mapping[str, str]
+    #: Kafka's id; "": Kafka gives none, None: it did not say
+    topic_id: str | None = ""
+    #: why its configuration or id could not be looked up; "": they were
+    fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,8 +96,27 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True)
+class RecordTopic:
+    """Log Kafka's id of a topic; "": it is absent, and will be created once that is logged."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True)
 class ForgetTopic:
-    """A doomed topic is gone: log TopicDeleted, so that a later topic of that name is kept."""
+    """A doomed topic is gone: log TopicDeleted, so that a later topic of that name is kept.
+
+    `left`: it is not gone, and why it stays: it is not this cluster's.
+    """
+
+    name: str
+    left: str = ""
+
+
+@dataclass(frozen=True)
+class AwaitTopic:
+    """Look again: brokers disagree whether the topic exists, as they do while it is deleted."""
 
     name: str
 
@@ -98,7 +131,7 @@ class ReportTopic:
 
 #: Orders for Kafka. The others are for the metadata log and the node's log.
 KafkaOrder = CreateTopic | ConfigureTopic | DeleteTopic
-Order = KafkaOrder | ForgetTopic | ReportTopic
+Order = KafkaOrder | RecordTopic | ForgetTopic | AwaitTopic | ReportTopic
 
 
 @dataclass(frozen=True)
@@ -111,24 +144,34 @@ class WantedTopic:
 
 
 def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
-    """All topics that must exist: the cluster's own, then those of statements, in order."""
-    own = [
-        WantedTopic(progress_topic(service_id), 1, PROGRESS_CONFIG),
-        WantedTopic(processing_log_topic(service_id), 1, PROCESSING_LOG_CONFIG),
-    ]
+    """All topics that must exist: the cluster's own, then those of statements, in order.
+
+    Each name once. The cluster's own stay as they are, even if an old statement names one.
+    """
+    own = _own_topics(service_id)
+    names = {topic.name for topic in own}
     windowed = {
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
     }
     return own + [
         WantedTopic(spec.name, spec.partitions, _config_of(spec, spec.name in windowed))
         for spec in catalog.topics.values()
+        if spec.name not in names
+    ]
+
+
+def _own_topics(service_id: str) -> list[WantedTopic]:
+    return [
+        WantedTopic(progress_topic(service_id), 1, PROGRESS_CONFIG),
+        WantedTopic(processing_log_topic(service_id), 1, PROCESSING_LOG_CONFIG),
     ]
 
 
 def topics_to_observe(catalog: Catalog, service_id: str) -> list[str]:
-    """Names of the topics whose state `topic_orders` needs."""
-    wanted = [topic.name for topic in wanted_topics(catalog, service_id)]
-    return [*catalog.doomed_topics, *wanted]
+    """Names of the topics whose state `topic_orders` needs, each once: librdkafka refuses a request
+    that names a topic twice, and one that is doomed may be wanted, too."""
+    wanted = (topic.name for topic in wanted_topics(catalog, service_id))
+    return list(dict.fromkeys((*catalog.doomed_topics, *wanted, *catalog.made_topics)))
 
 
 def topic_orders(
@@ -138,13 +181,16 @@ def topic_orders(
 
     Deletions come first. A name that is being deleted is created again in a later round.
     """
-    doomed = catalog.doomed_topics
-    orders: list[Order] = [
-        DeleteTopic(name) if name in observed else ForgetTopic(name) for name in doomed
-    ]
+    own = {topic.name for topic in _own_topics(service_id)}
+    orders: list[Order] = []
+    for name in catalog.doomed_topics:
+        orders.extend(_orders_to_end(name, observed.get(name), catalog, is_own=name in own))
     for wanted in wanted_topics(catalog, service_id):
-        if wanted.name not in doomed:
-            orders.extend(_orders_for(wanted, observed.get(wanted.name)))
+        if wanted.name in own or wanted.name not in catalog.doomed_topics:
+            is_own = wanted.name in own
+            orders.extend(_orders_for(wanted, observed.get(wanted.name), catalog, is_own=is_own))
+    forgotten = catalog.made_topics.keys() - catalog.topics.keys() - set(catalog.doomed_topics)
+    orders.extend(ForgetTopic(name) for name in sorted(forgotten - observed.keys()))
     return orders
 
 
@@ -155,6 +201,8 @@ def is_still_valid(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     deleted the topic since and created it again for a later statement.
     """
     is_doomed = order.name in now.doomed_topics
+    if now.made_topics.get(order.name) != then.made_topics.get(order.name):
+        return False
     if isinstance(order, DeleteTopic):
         return is_doomed
     return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
@@ -166,10 +214,41 @@ def _config_of(spec: TopicSpec, is_windowed: bool) -> Mapping[str, str]:
     return {} if spec.retention_ms is None else {"retention.ms": str(spec.retention_ms)}
 
 
-def _orders_for(wanted: WantedTopic, found: ObservedTopic | None) -> list[Order]:
+def _orders_to_end(
+    name: str, found: ObservedTopic | None, catalog: Catalog, *, is_own: bool
+) -> list[Order]:
+    """What is still to do for a topic that a statement deletes."""
     if found is None:
+        return [ForgetTopic(name)]
+    if is_own:
+        return [ForgetTopic(name, "the cluster itself needs it")]
+    if catalog.feature_level < TOPIC_IDS:
+        return [DeleteTopic(name)]
+    recorded = catalog.made_topics.get(name)
+    if recorded is None:
+        return [ForgetTopic(name, "this cluster did not make it; delete it with Kafka's tools")]
+    if found.topic_id is None:  # whether it is ours is not known now
+        return [] if found.fault else [AwaitTopic(name)]
+    if recorded and found.topic_id and recorded != found.topic_id:
+        why = f"another program made it anew: its id is {found.topic_id}, not {recorded}"
+        return [ForgetTopic(name, why)]
+    return [DeleteTopic(name)]
+
+
+def _orders_for(
+    wanted: WantedTopic, found: ObservedTopic | None, catalog: Catalog, *, is_own: bool
+) -> list[Order]:
+    has_record = not is_own and catalog.feature_level >= TOPIC_IDS
+    recorded = catalog.made_topics.get(wanted.name)
+    if found is None:
+        if has_record and recorded != "":
+            return [RecordTopic(wanted.name, "")]
         return [CreateTopic(wanted.name, wanted.partitions, wanted.config)]
+    if found.topic_id is None and not found.fault:
+        return [AwaitTopic(wanted.name)]
     orders: list[Order] = []
+    if has_record and recorded == "" and found.topic_id:
+        orders.append(RecordTopic(wanted.name, found.topic_id))
     if found.partitions != wanted.partitions:
         why = f"it has {found.partitions} partitions, the statement says {wanted.partitions}"
         orders.append(ReportTopic(wanted.name, why))

@@ -47,7 +47,7 @@ def routes_of(
             supposed = explain.suppose(problem, what_if)
         except ValueError as error:
             raise BadRequest(str(error)) from None
-        step = await solve(supposed)
+        step = await solve(supposed, VIEW_MS / 1000)
         goal = None  # not computed for a large cluster: it costs seconds of a core
         if supposed.size <= SMALL_MAX:
             goal = await asyncio.to_thread(explain.destination, supposed)

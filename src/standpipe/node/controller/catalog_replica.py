@@ -62,6 +62,8 @@ class CatalogReplica:
         #: a catalog older than the one published before the restart is not shown
         self._shown_index = before.log_index if before else 0
         self._is_shown = False
+        #: why topics are not as the catalog wants them; only the leader knows
+        self._topic_faults: tuple[str, ...] = ()
 
     # -- the state machine ------------------------------------------------------------------------
 
@@ -138,6 +140,7 @@ class CatalogReplica:
                 query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
                 published_boot_ms=Clock().boot_ms(),
                 quorum_sync_ms=self._syncs.slowest_ms(),
+                topic_faults=self._topic_faults,
             )
         )
 
@@ -156,6 +159,13 @@ class CatalogReplica:
         """Record a pipeline's reports and publish them."""
         self._reports.take(statuses, _now_ms())
         self.publish()
+
+    def note_topics(self, faults: tuple[str, ...]) -> None:
+        """Publish why topics are not as the catalog wants them; empty: they are, or another node
+        leads and knows."""
+        if faults != self._topic_faults:
+            self._topic_faults = faults
+            self.publish()
 
     # -- for pipelines, and for waiting -----------------------------------------------------------
 

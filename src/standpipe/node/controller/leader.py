@@ -25,6 +25,7 @@ from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import propose, responses
+from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
@@ -32,6 +33,7 @@ from standpipe.control.metadata.commands import (
     DrainNode,
     EndPipelines,
     FoundCluster,
+    RecordTopics,
     RegisterNode,
     RemoveNode,
     SetFeatureLevel,
@@ -48,7 +50,8 @@ from standpipe.node.controller import member_checks
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.feature_probe import FeatureProbe, UpgradeRequest
 from standpipe.node.controller.leases import LOOK_MS, Leasing, PipelineId, grants_due, is_registered
-from standpipe.node.controller.planner import REVIEW_S, Placing
+from standpipe.node.controller.placements import Placements
+from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName, VoterRoutes
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
@@ -93,9 +96,12 @@ class Leading:
         *,
         probe: FeatureProbe,
         leasing: Leasing,
+        limits: StatementLimits,
+        placement_s: float,
     ) -> None:
         """`topics` is called once, when this node first leads. `rules`: placement rules of a new
-        cluster. `probe`: asks the members for their feature levels."""
+        cluster. `probe`: asks the members for their feature levels. `placement_s`: how long a
+        statement waits for the replicas of its table."""
         self._copy = copy
         self._quorum = quorum
         self._make_topics = topics
@@ -104,7 +110,11 @@ class Leading:
         self._rules = rules
         self._probe = probe
         self._leasing = leasing
+        self._limits = limits
         self._turn = asyncio.Lock()
+        self._placements = Placements(
+            placing, lambda: copy.catalog, self._log_if, timeout_s=placement_s
+        )
         voters = VoterRoutes(copy, quorum, self._epoch)
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
@@ -147,17 +157,23 @@ class Leading:
         async with self._turn:
             await self._found(self._epoch())
         self._leasing.begin(self._copy.catalog)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_topics())
-            group.create_task(self._keep_placed())
-            group.create_task(self._keep_leases())
-            group.create_task(self._keep_successions())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_topics())
+                group.create_task(self._keep_placed())
+                group.create_task(self._keep_leases())
+                group.create_task(self._keep_successions())
+        finally:
+            self._copy.note_topics(())
 
     async def _keep_placed(self) -> None:
         """Move replicas to where they should be, a step at a time: the next one once the replicas
         of the step before have caught up (KIP-441)."""
         while self._quorum.leading is not None:
-            await self._settle_assignment()
+            try:
+                await self._placements.settle()
+            except PlacementFailed as failed:
+                _log.error("replicas are not placed", why=failed.message)
             catalog = self._copy.catalog
             news = [self._copy.wait_for(catalog.index + 1, REVIEW_S), self._placing.news()]
             await first_of([*news, self._quorum.changed()])
@@ -190,9 +206,12 @@ class Leading:
             outcome = await self._keeper.reconcile_topics(catalog, self._stands)
             if self._quorum.leading != epoch:
                 raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
+            self._copy.note_topics(outcome.faults)
+            if outcome.records:
+                await self._log(RecordTopics(ids=outcome.records))
             for name in outcome.gone:
                 await self._log(TopicDeleted(name=name))
-            pause_s = TOPICS_RETRY_S if outcome.failure else TOPICS_CHECK_S
+            pause_s = TOPICS_RETRY_S if outcome.faults else TOPICS_CHECK_S
             await self._wait_for_news(catalog, pause_s)
 
     async def _stands(self, order: topic_reconciler.KafkaOrder, catalog: Catalog) -> bool:
@@ -221,21 +240,29 @@ class Leading:
 
     async def _execute(self, call: Call) -> object:
         request = call.json(propose.Request)
+        request_id = request.request_id
+        touched: frozenset[str] | None = None  # of a repeated request: all topics
         async with self._turn:
-            epoch = self._epoch()
-            if request.request_id not in self._copy.catalog.applied_requests:
+            epoch, before = self._epoch(), self._copy.catalog
+            if request_id not in before.applied_requests:
                 admin = self._keeper.admin
                 topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
                 verdict = await asyncio.to_thread(
-                    propose.judge, request, self._copy.catalog, topics
+                    propose.judge, request, before, topics, self._limits
                 )
                 if isinstance(verdict, responses.StatementReply):
-                    return {"log_index": self._copy.catalog.index, "entities": verdict.entities}
+                    return {"log_index": before.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
-            applied = self._copy.catalog.applied_requests[request.request_id]
-            index = self._copy.catalog.index  # with the assignment that followed
-        failure = await self._keeper.followed(applied.index, TOPICS_S_MAX)
-        warnings = (f"{propose.TOPIC_WILL_FOLLOW} ({failure})",) if failure else ()
+                touched = responses.topics_touched(before, self._copy.catalog)
+        placed = await self._placements.wait(request_id)
+        applied = self._copy.catalog.applied_requests[request_id]
+        if applied.refusal:
+            responses.entities(applied)
+        failures: Mapping[str, str] = {}
+        if touched is None or touched:
+            failures = await self._keeper.followed(applied.index, touched, TOPICS_S_MAX)
+        warnings = (*placed, *responses.topic_warnings(failures))
+        index = self._copy.catalog.index  # with the assignment that followed
         return {"log_index": index, "entities": responses.entities(applied, warnings)}
 
     async def _register(self, call: Call) -> object:
@@ -312,19 +339,11 @@ class Leading:
         async with self._turn:
             await self._append(command, self._epoch())
 
-    async def _settle_assignment(self) -> None:
-        """Log the next step of the assignment, if one is due.
-
-        It is computed while statements are still accepted. If a command was logged meanwhile, the
-        step is dropped, and the next round computes it again.
-        """
-        catalog = self._copy.catalog
-        due = await self._placing.due(catalog)
-        if due is None:
-            return
+    async def _log_if(self, command: Command, holds: Callable[[Catalog], bool]) -> None:
+        """Log a command in its own turn, if `holds` of the catalog then."""
         async with self._turn:
-            if self._copy.catalog.index == catalog.index:
-                await self._propose(due, self._epoch())
+            if holds(self._copy.catalog):
+                await self._propose(command, self._epoch())
 
     async def _found(self, epoch: LeaderEpoch) -> None:
         """Log the first commands if they are missing: the cluster's id with its feature level, and
@@ -337,17 +356,12 @@ class Leading:
             await self._propose(SetPlacementRules(rules=self._rules), epoch)
 
     async def _append(self, command: Command, epoch: LeaderEpoch) -> None:
-        """Log a command, then the assignment and the leases that follow from it.
-
-        Returns when this node's catalog has all of them: a client that gets its answer then finds
-        the replicas of its table placed. A leader that is lost in between leaves the rest to
-        `_keep_placed` and `_keep_leases` of the next one.
-        """
+        """Log a command, then the leases that follow from it. Returns when this node's catalog has
+        them. The assignment follows by itself (`_keep_placed`)."""
         await self._found(epoch)
         await self._propose(command, epoch)
-        catalog = self._copy.catalog
-        due = [await self._placing.due(catalog), grants_due(catalog)]
-        await asyncio.gather(*(self._propose(one, epoch) for one in due if one is not None))
+        if grants := grants_due(self._copy.catalog):
+            await self._propose(grants, epoch)
 
     async def _propose(self, command: Command, epoch: LeaderEpoch) -> None:
         """Append a command in the form that every member reads. The only way into the log."""

@@ -55,6 +55,8 @@ from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.wire import QuorumWire
 from standpipe.config import keys
 from standpipe.config.liveness import reports_settle_ms
+from standpipe.config.statements import PLACEMENT_TIMEOUT
+from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.raft.majority import Incarnation, ReplicaKey
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
@@ -302,6 +304,8 @@ async def live(
         rules,
         probe=probe,
         leasing=Leasing(values[keys.LEASE_TIMEOUT]),
+        limits=StatementLimits.of(values, config.service_id),
+        placement_s=values[PLACEMENT_TIMEOUT] / 1000,
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
     leader_reads = LeaderReads(base.quorum, client, addresses)

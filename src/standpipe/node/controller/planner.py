@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import structlog
-
 from standpipe.config import keys, registry
 from standpipe.control.assignment import from_catalog
 from standpipe.control.assignment.from_catalog import ClusterObservation, MoveLimits, Problem
 from standpipe.control.assignment.rebalance import Step, Throttle
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import CommitAssignment
+from standpipe.errors import ServerError
 from standpipe.model import NodeId
 
 #: up to this many nodes × partitions, a thread plans: some 20 ms of work
@@ -31,8 +30,12 @@ SMALL_MAX: Final = 20_000
 POLL_S: Final = 0.2
 #: even without news: an active replica may have fallen behind its standby
 REVIEW_S: Final = 10.0
+#: for one plan; a statement waits for a shorter time (`standpipe.placement.timeout.ms`)
+PLAN_S_MAX: Final = 60.0
 
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+class PlacementFailed(ServerError):
+    """The planner gave no assignment: it took too long, or its process ended."""
 
 
 class ClusterObserver(Protocol):
@@ -83,8 +86,8 @@ class Placing:
         self._since_s = self.clock_s()
 
     async def due(self, catalog: Catalog) -> CommitAssignment | None:
-        """The next assignment; None: the committed one stays."""
-        step = await solve(self.problem(catalog))
+        """The next assignment; None: the committed one stays. Raises PlacementFailed."""
+        step = await solve(self.problem(catalog), PLAN_S_MAX)
         self._waits_for_moves = step.wants_followup
         return from_catalog.command(catalog, step)
 
@@ -112,8 +115,12 @@ class Placing:
         return (tuple(sorted(away_ms)), tuple(sorted(gone)), moved)
 
 
-async def solve(problem: Problem) -> Step:
-    """The next step, without blocking the event loop."""
+async def solve(problem: Problem, timeout_s: float) -> Step:
+    """The next step, without blocking the event loop. Raises PlacementFailed.
+
+    A large problem is never solved in this process: nobody could stop it, and this node's peers
+    would wait for the interpreter.
+    """
     if problem.size <= SMALL_MAX:
         return await asyncio.to_thread(problem.solve)
     process = await asyncio.create_subprocess_exec(
@@ -124,15 +131,16 @@ async def solve(problem: Problem) -> Step:
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        answer, _ = await process.communicate(pickle.dumps(problem))
-    except asyncio.CancelledError:
-        process.kill()
-        raise
+        async with asyncio.timeout(timeout_s):
+            answer, _ = await process.communicate(pickle.dumps(problem))
+    except TimeoutError:
+        raise PlacementFailed(f"the planner took more than {timeout_s:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     if process.returncode != 0:
-        _log.error(
-            "the assignor's process failed: solving in this process", status=process.returncode
-        )
-        return await asyncio.to_thread(problem.solve)
+        raise PlacementFailed(f"the planner's process ended with status {process.returncode}")
     step = pickle.loads(answer)  # noqa: S301 our own child, over a pipe
     assert isinstance(step, Step)
     return step

@@ -23,7 +23,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, hea
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.ddl.insert_rows import RowReader, insert_target
+from standpipe.topics import TopicRules
 
 #: Rows that Kafka has not acknowledged or the client has not taken; ksqlDB: 200.
 ROWS_IN_FLIGHT_MAX = 256
@@ -70,6 +71,7 @@ class InsertsRoute:
     metrics: Metrics
     row_bytes_max: int
     is_leaving: Callable[[], bool]
+    rules: TopicRules = field(default_factory=TopicRules)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         form = accepted(header(scope["headers"], "accept"), _FORMS)
@@ -81,7 +83,8 @@ class InsertsRoute:
             if scope["http_version"] != "2":
                 text = f"The {INSERTS_PATH} endpoint is only available when using HTTP2"
                 raise Http2Only(text)
-            rows = _Rows(self.map, _decoded(_request_decoder, await anext(lines, b"")))
+            request = _decoded(_request_decoder, await anext(lines, b""))
+            rows = _Rows(self.map, request, self.rules)
             await self.producer.open(rows.topic)
         except (Http2Only, BodyTooLarge) as error:
             await send_refusal(error, receive, send)
@@ -139,9 +142,10 @@ class _Rows:
     """Lines as records of the target, which may be changed or dropped meanwhile. If it is recreated
     over another topic, it is another stream: the client has to ask for it again."""
 
-    def __init__(self, map_: Map, request: InsertsRequest) -> None:
+    def __init__(self, map_: Map, request: InsertsRequest, rules: TopicRules) -> None:
         check_properties(request.properties or {})
         self._map = map_
+        self._rules = rules
         self._target = request.target
         self._view: ClusterView | None = None
         self._reader = self._current()
@@ -159,7 +163,7 @@ class _Rows:
 
     def _current(self) -> RowReader:
         if self._view is not self._map.view:
-            source = insert_target(self._target, self._map.view.sources)
+            source = insert_target(self._target, self._map.view.sources, self._rules)
             if self._view is not None and source.topic != self.topic:
                 # that topic was not opened: it may not exist, and posting might create it
                 raise BadRequest(f"{source.name} is over another topic now: {source.topic}")

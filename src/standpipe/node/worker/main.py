@@ -54,6 +54,7 @@ from standpipe.config.keys import (
     TLS_LISTENER,
 )
 from standpipe.config.registry import Config
+from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.errors import SetupError
 from standpipe.node import configuration
@@ -140,7 +141,8 @@ class Worker:
         )
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
         self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
-        self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers)
+        self.rules = StatementLimits.of(self.settings, self.node.service_id).rules
+        self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers, self.rules)
 
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
@@ -200,6 +202,7 @@ class Worker:
             metrics=self.metrics,
             row_bytes_max=self.settings[BODY_MAX],
             is_leaving=is_leaving,
+            rules=self.rules,
         )
 
     def _rest(self) -> Rest:

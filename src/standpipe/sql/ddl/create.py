@@ -12,6 +12,7 @@ from standpipe.sql.declarations.checks import (
     check_definition,
     check_free,
     check_topic,
+    check_topic_name,
     check_unique,
     timestamp_column,
     wraps_single_value,
@@ -42,6 +43,8 @@ def create_source(
         raise refusal(
             'Missing required property "KAFKA_TOPIC" which has no default value.', creation.at
         )
+    check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC"))
+    properties.check_replicas(context.replicas_max)
     partitions, create_topic = _partitions(topic, properties, context, creation.at)
     key_format, value_format = _formats(properties, context, columns, creation)
     keys = [column for column in columns if column.is_key]
@@ -80,7 +83,7 @@ def create_source(
     )
 
 
-def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
+def drop(statement: DropSource, sources: Mapping[str, Source], context: Context) -> DropPlan:
     """DROP STREAM or TABLE. The catalog checks whether queries still read the source.
 
     Raises StatementError for an unknown name (without IF EXISTS) and for the wrong kind.
@@ -97,6 +100,8 @@ def drop(statement: DropSource, sources: Mapping[str, Source]) -> DropPlan:
         )
     if source is not None and source.is_read_only and statement.delete_topic:
         raise refusal(f"Cannot delete topic for read-only source: {name}", statement.at)
+    if source is not None and statement.delete_topic:
+        check_topic_name(source.public_topic or source.topic, context.rules, statement.at)
     return DropPlan(
         name=name, kind=kind, exists=source is not None, delete_topic=statement.delete_topic
     )

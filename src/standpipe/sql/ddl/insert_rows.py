@@ -28,6 +28,7 @@ from standpipe.sql.plans import InsertValuesPlan, Value
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types, values
 from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.topics import TopicRules
 
 _QUOTES: Final = ("`", '"')
 
@@ -40,7 +41,7 @@ def identifier(text: str) -> str:
     return text.upper()
 
 
-def insert_target(text: str, sources: Mapping[str, Source]) -> Source:
+def insert_target(text: str, sources: Mapping[str, Source], rules: TopicRules) -> Source:
     """The stream to insert into. Raises StatementError if it is unknown or not writable."""
     name = identifier(text)
     source = sources.get(name)
@@ -50,7 +51,7 @@ def insert_target(text: str, sources: Mapping[str, Source]) -> Source:
         raise refusal("Cannot insert into a table")
     if source.window is not None:
         raise refusal("Cannot insert values into windowed stream")
-    check_writable(source, None)
+    check_writable(source, sources, rules, None)
     return source
 
 

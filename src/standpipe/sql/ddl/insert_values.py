@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from standpipe.model import Column, Source
+from standpipe.sql.context import Context
+from standpipe.sql.declarations.checks import check_writable_topic
 from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.plans import InsertValuesPlan
@@ -16,13 +18,16 @@ from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types, values
 from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.topics import TopicRules
 
 _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
 
 
-def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> InsertValuesPlan:
+def insert_values(
+    statement: InsertValues, sources: Mapping[str, Source], context: Context
+) -> InsertValuesPlan:
     """The row of an INSERT INTO … VALUES. Raises StatementError if target or values do not fit."""
-    source = _target(statement, sources)
+    source = _target(statement, sources, context.rules)
     names = statement.columns or tuple(column.name for column in source.columns)
     if len(names) != len(statement.values):
         raise refusal(
@@ -51,19 +56,22 @@ def insert_values(statement: InsertValues, sources: Mapping[str, Source]) -> Ins
     return InsertValuesPlan(source=source, values=full, rowtime_ms=rowtime_ms)
 
 
-def _target(statement: InsertValues, sources: Mapping[str, Source]) -> Source:
+def _target(statement: InsertValues, sources: Mapping[str, Source], rules: TopicRules) -> Source:
     source = sources.get(statement.target)
     if source is None:
         hint = nearest(statement.target, sources)
         tail = f"\n{hint}" if hint else ""  # only here does ksqlDB put it into the message
         message = f"Cannot insert values into an unknown stream/table: `{statement.target}`{tail}"
         raise unknown_name(message, statement.at, "")
-    check_writable(source, statement.at)
+    check_writable(source, sources, rules, statement.at)
     return source
 
 
-def check_writable(source: Source, at: ast.Position | None) -> None:
-    """Raises StatementError for a source that is read-only or that a query writes."""
+def check_writable(
+    source: Source, sources: Mapping[str, Source], rules: TopicRules, at: ast.Position | None
+) -> None:
+    """Raises StatementError for a source that is read-only or that a query writes, or whose topic
+    must not be written."""
     if source.is_read_only:
         raise refusal(
             f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", at
@@ -74,6 +82,7 @@ def check_writable(source: Source, at: ast.Position | None) -> None:
             f" query {source.query_id}.",
             at,
         )
+    check_writable_topic(source, sources, rules, at)
 
 
 def _unknown_column(name: str, source: Source, statement: InsertValues) -> Exception:

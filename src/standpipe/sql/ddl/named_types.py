@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from standpipe.sql.context import Context
+from standpipe.sql.declarations import names
 from standpipe.sql.functions.cast import check_known
 from standpipe.sql.plans import CreateTypePlan, DropTypePlan
 from standpipe.sql.syntax.ast import SyntaxNode, rewritten
@@ -24,6 +25,8 @@ _BUILT_IN = frozenset(types.NAMES.values())
 
 def create_type(statement: CreateType, _sources: object, _context: Context) -> CreateTypePlan:
     """Raises StatementError for a built-in name, or an undeclared one in the definition."""
+    names.check_name("type", statement.name, statement.at)
+    names.check_marks("field", str(statement.type), statement.at)
     if statement.name.upper() in types.NAMES:
         raise refusal(f"{statement.name} is a type already.", statement.at)
     check_known(statement.type, statement.at)

@@ -14,21 +14,25 @@ from typing import Final
 
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
-from standpipe.sql.declarations import formats
+from standpipe.sql.declarations import formats, names
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.functions.cast import check_known
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+from standpipe.topics import TopicRules
 
 #: the names that Kafka accepts for a topic
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
-    """Refuses a name that is taken, unless the statement allows for it (OR REPLACE, …)."""
+    """Refuses a name that is taken, unless the statement allows for it (OR REPLACE, …); and one
+    that must not be given."""
     known = sources.get(creation.name)
+    if known is None:
+        names.check_name(creation.kind.lower(), creation.name, creation.at)
     kind = creation.kind.lower()
     if creation.or_replace and (creation.is_source or (known is not None and known.is_read_only)):
         raise refusal(
@@ -60,15 +64,42 @@ def check_definition(definition: ColumnDefinition) -> None:
         raise refusal(
             f"'{name}' is a reserved column name. You cannot use it as a name for a column.", at
         )
+    names.check_columns((name,), at)
+    names.check_marks("field", str(definition.type), at)
     check_own_name(name, at)
     check_known(definition.type, at)
+
+
+def check_topic_name(topic: str, rules: TopicRules, at: Position | None) -> None:
+    """Refuses a topic that no statement may name. Every clause that names one calls this."""
+    names.check_marks("topic", topic, at)
+    if why := rules.refusal(topic):
+        raise refusal(why, at)
+
+
+def check_writable_topic(
+    source: Source, sources: Mapping[str, Source], rules: TopicRules, at: Position | None
+) -> None:
+    """Refuses to write into a source's topic if that is internal, which a source of an older
+    release may have, or if it is a table's: only the table's query may write it."""
+    check_topic_name(source.topic, rules, at)
+    for table in sources.values():
+        is_written = table.kind == "TABLE" and table.query_id is not None
+        own = {table.changelog} if table.changelog else {table.topic, table.public_topic}
+        if is_written and table.name != source.name and source.topic in own:
+            raise refusal(
+                f"Cannot insert into {source.name}: its topic '{source.topic}' is that of table"
+                f" {table.name}, which query {table.query_id} writes.",
+                at,
+            )
 
 
 def check_topic(
     topic: str, partitions: int, context: Context, properties: Properties, at: Position
 ) -> bool:
-    """Whether the topic already exists. Raises StatementError if its partitions differ, or if
-    Kafka would reject the name."""
+    """Whether the topic already exists. Raises StatementError if its partitions differ, if no
+    statement may name it, or if Kafka would reject the name."""
+    check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC") or at)
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise refusal(
             f"Invalid topic name: '{topic}'. Kafka takes up to 249 letters, digits, '.', '_' and"
@@ -87,11 +118,13 @@ def check_topic(
 
 
 def check_unique(columns: Sequence[Column], creation: Creation) -> None:
-    """Refuses two columns with one name, including a key column and a value column."""
+    """Refuses two columns with one name, including a key column and a value column; and names
+    that cannot be seen as they are."""
+    names.check_columns((column.name for column in columns), creation.at)
     for is_key, part in ((True, "key"), (False, "value")):
-        names = [column.name for column in columns if column.is_key is is_key]
-        if len(set(names)) != len(names):
-            twice = [c for c in columns if c.is_key is is_key and names.count(c.name) > 1]
+        given = [column.name for column in columns if column.is_key is is_key]
+        if len(set(given)) != len(given):
+            twice = [c for c in columns if c.is_key is is_key and given.count(c.name) > 1]
             raise refusal(
                 f"Duplicate {part} columns found in schema: {formats.schema_text(twice[:1])}",
                 creation.at,

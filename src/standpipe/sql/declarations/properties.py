@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal
 
+from standpipe.config.statements import SOURCE_REPLICAS_MAX
 from standpipe.sql.syntax.ast import LiteralValue, Position
 from standpipe.sql.syntax.ast_statements import Property
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
@@ -19,6 +20,7 @@ from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE")
 #: ksqlDB's others, which need a schema registry or compiled schemas.
 FORMATS_REFUSED: Final = ("AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
+_DIGITS_MAX: Final = 20  # of a 64-bit integer with its sign
 _DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 
 #: CREATE … (columns), CREATE … AS SELECT, INSERT INTO … SELECT
@@ -139,6 +141,18 @@ class Properties:
             )
         return count
 
+    def check_replicas(self, limit: int) -> None:
+        """Raises StatementError for REPLICAS below 1, or above the limit of the key."""
+        count, at = self.number("REPLICAS"), self.at("REPLICAS")
+        if count is not None and count < 1:
+            raise refusal(f"Invalid number of replicas in WITH clause: {count}", at)
+        if count is not None and count > limit:
+            raise refusal(
+                f"The topic would have {count} replicas; {SOURCE_REPLICAS_MAX.name} allows"
+                f" {limit}. Next: name fewer REPLICAS, or raise the key on every node.",
+                at,
+            )
+
     @property
     def acceptable_offset_lag(self) -> int | None:
         """KLIP-12's limit on the lag of an answer, in records."""
@@ -195,7 +209,14 @@ def _typed(key: PropertyKey, literal: LiteralValue) -> object:
         return text.lower() == "true"
     is_whole = not isinstance(value, (bool, float, Decimal)) and text.removeprefix("-").isdecimal()
     if key.type == "INTEGER" and is_whole:
-        return int(text)
+        number = int(text) if len(text) <= _DIGITS_MAX else None
+        if number is None or not -(2**63) <= number < 2**63:
+            raise refusal(
+                f"Invalid config variable in the WITH clause: {key.name} must be a 64-bit integer,"
+                f" got {text[:_DIGITS_MAX]}",
+                literal.at,
+            )
+        return number
     raise refusal(
         f"Invalid config variable in the WITH clause: {key.name} must be of type {key.type},"
         f" got {literal.text or value}",

@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
+from standpipe.sql.declarations.checks import check_topic_name
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.scope import PSEUDO, find_source
 from standpipe.sql.functions.registry import is_aggregate
@@ -23,6 +24,7 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import refusal
+from standpipe.topics import TopicRules
 
 _KIND: Final = "a push query"
 
@@ -98,8 +100,9 @@ def _stateful(clause: str, kind: str, at: ast.Position) -> StatementError:
     )
 
 
-def print_topic(statement: PrintTopic) -> PrintPlan:
+def print_topic(statement: PrintTopic, rules: TopicRules) -> PrintPlan:
     """PRINT. Raises StatementError. Does not check that the topic exists."""
+    check_topic_name(statement.topic, rules, statement.at)
     interval = 1 if statement.interval is None else statement.interval
     if interval < 1:
         raise refusal(f"INTERVAL must be greater than one, but was: {interval}", statement.at)

@@ -14,9 +14,11 @@ from standpipe.sql.declarations.checks import (
     check_free,
     check_topic,
     check_unique,
+    check_writable_topic,
     timestamp_column,
     wraps_single_value,
 )
+from standpipe.sql.declarations.names import check_query_id
 from standpipe.sql.declarations.properties import Properties, default_format
 from standpipe.sql.expressions.scope import Scope, find_source
 from standpipe.sql.expressions.typer import Typer
@@ -87,8 +89,13 @@ def insert_select(
         raise refusal(f"Cannot insert into read-only stream: {target.name}", at)
     if any(column.header is not None for column in target.columns):
         raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
+    check_writable_topic(target, sources, context.rules, at)
     properties = Properties(statement.properties, "INSERT")
-    query_id = properties.text("QUERY_ID") or f"INSERTQUERY_{context.next_index}"
+    query_id = properties.text("QUERY_ID")
+    if query_id is None:
+        query_id = f"INSERTQUERY_{context.next_index}"
+    else:
+        check_query_id(query_id, properties.at("QUERY_ID"))
     ids = f"INSERT_{context.next_index}"
     creation = Creation(at, "STREAM", target.name, False, False, False)
     result = _Result.of(CreateAs(at, creation, (), statement.query), sources, ids)
@@ -254,6 +261,7 @@ class _Sink:
         known = replaced and (replaced.public_topic or replaced.topic)
         topic = properties.text("KAFKA_TOPIC") or known or f"{prefix}{creation.name}"
         partitions = properties.partitions or (replaced or source).partitions
+        properties.check_replicas(self.context.replicas_max)
         check_topic(topic, partitions, self.context, properties, creation.at)
         if topic != known:
             self._check_own_topic(topic, properties)

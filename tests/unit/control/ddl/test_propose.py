@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import pytest
 
-from standpipe.control.ddl import propose as ddl
+from standpipe.control.ddl import responses
 from standpipe.control.ddl.propose import Request, judge, propose
 from standpipe.control.ddl.responses import StatementReply, entities
 from standpipe.control.metadata.apply import apply
@@ -225,7 +225,7 @@ def test_answer_has_the_shape_of_ksqldb() -> None:
     command = judge(asked(TABLE), WITH_S, {})
     assert isinstance(command, CreateTableAs)
     applied = apply(WITH_S, LogIndex(2), command).applied_requests["r1"]
-    assert entities(applied, (ddl.TOPIC_WILL_FOLLOW,)) == [
+    assert entities(applied, (responses.TOPIC_WILL_FOLLOW,)) == [
         {
             "@type": "currentStatus",
             "statementText": TABLE,
@@ -236,7 +236,7 @@ def test_answer_has_the_shape_of_ksqldb() -> None:
                 "queryId": "CTAS_T_2",
             },
             "commandSequenceNumber": 2,
-            "warnings": [{"message": ddl.TOPIC_WILL_FOLLOW}],
+            "warnings": [{"message": responses.TOPIC_WILL_FOLLOW}],
         }
     ]
 

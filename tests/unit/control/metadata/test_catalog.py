@@ -34,6 +34,7 @@ from standpipe.control.metadata.commands import (
     GrantLeases,
     InsertInto,
     Receipt,
+    RecordTopics,
     RegisterNode,
     RemoveNode,
     ReplaceStreamAs,
@@ -46,6 +47,7 @@ from standpipe.control.metadata.commands import (
     TerminateQuery,
     TopicDeleted,
     UnknownCommand,
+    WithdrawStatement,
     decode,
     encode,
 )
@@ -168,6 +170,8 @@ COMMANDS: tuple[Command, ...] = (
     SwitchTable(name="U", generation=2),
     written_by("O", 26),
     rewritten("O", 26),
+    RecordTopics(ids={"T": "id of T", "s": ""}),
+    WithdrawStatement(of_request="r", name="T", table_id="T_4", generation=9, reason="late"),
 )
 
 
@@ -275,7 +279,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 5; this program reads up to 4"):
+    with pytest.raises(UnknownCommand, match="version 6; this program reads up to 5"):
         from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         from_bytes(b"\x00nonsense")

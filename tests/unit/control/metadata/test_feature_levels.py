@@ -168,6 +168,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 5)), (1, (1, 1)), (2, (1, 2)), (9, (1, 5))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 6)), (1, (1, 1)), (2, (1, 2)), (9, (1, 6))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

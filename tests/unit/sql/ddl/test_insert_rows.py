@@ -12,6 +12,7 @@ from tests.samples import sample_stream
 from standpipe.errors import BadRequest, StatementError
 from standpipe.model import Column, Source, Window
 from standpipe.sql.ddl.insert_rows import RowReader, identifier, insert_target
+from standpipe.topics import TopicRules
 
 D = Decimal
 
@@ -166,13 +167,13 @@ DAY = Window(kind="TUMBLING", size_ms=1, advance_ms=1, grace_ms=0, retention_ms=
 )
 def test_a_target_is_refused(text: str, changes: dict[str, object], message: str) -> None:
     with pytest.raises(StatementError) as refused:
-        insert_target(text, {"S": stream(A, **changes)})
+        insert_target(text, {"S": stream(A, **changes)}, TopicRules())
     assert (refused.value.message, refused.value.code) == (message, 40001)
 
 
 @pytest.mark.parametrize("text", ["s", "S", "`S`", '"S"'])
 def test_a_target_is_found(text: str) -> None:
-    assert insert_target(text, {"S": stream(A)}).name == "S"
+    assert insert_target(text, {"S": stream(A)}, TopicRules()).name == "S"
 
 
 @pytest.mark.parametrize(

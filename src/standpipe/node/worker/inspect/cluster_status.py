@@ -115,6 +115,7 @@ class ClusterStatus:
                     for each, status in ends.own.items()
                 },
                 "storage": self._storage(view),
+                "topicFailures": list(view.snapshot.topic_faults),
             },
         }
 

@@ -116,6 +116,8 @@ def of_quorum(said: Snapshot | None) -> Iterator[State]:
     yield "standpipe_quorum_has_leader", [((), float(bool(said.leader)))] if said else []
     yield "standpipe_quorum_applied_index", [((), said.log_index)] if said else []
     yield "standpipe_quorum_sync_seconds", [((), said.quorum_sync_ms / 1000)] if said else []
+    leader = said if said is not None and said.leader == said.node_id else None
+    yield "standpipe_topics_failing", [((), float(bool(leader.topic_faults)))] if leader else []
 
 
 def of_copies(copies: Sequence[Copy]) -> Iterator[State]:

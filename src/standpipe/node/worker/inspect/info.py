@@ -56,8 +56,9 @@ class StatusRoutes:
         return {"version": version("standpipe"), "clusterId": cluster_id}
 
     def health(self) -> dict[str, object]:
-        """Healthy: there is a map, control renews it, no replica of this node has failed, and it is
-        not about to stop (so that a load balancer takes it out in time).
+        """Healthy: there is a map, control renews it, no replica of this node has failed, it is
+        not about to stop (so that a load balancer takes it out in time), and, if it leads, Kafka's
+        topics are as statements want them.
 
         Status 200 either way, as in ksqlDB.
         """
@@ -74,6 +75,7 @@ class StatusRoutes:
             "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
             "serving": {"isHealthy": not self.leaving.is_set},
             "commandRunner": {"isHealthy": age_ms <= MAP_AGE_MS_MAX, "mapAgeMs": age_ms},
+            "topics": _topics(view.snapshot.topic_faults),
         }
         is_healthy = all(detail["isHealthy"] for detail in details.values())
         return {"isHealthy": is_healthy, "details": details, "serverState": "READY"}
@@ -89,6 +91,11 @@ class StatusRoutes:
         return _PAGE.format(
             version=version("standpipe"), node=self.node_id, cluster=snapshot.cluster_id
         )
+
+
+def _topics(faults: tuple[str, ...]) -> dict[str, object]:
+    """What the leader's last round over the topics left undone; other nodes know of nothing."""
+    return {"isHealthy": not faults, **({"failures": list(faults)} if faults else {})}
 
 
 def _is_failed(status: ReplicaStatus | None) -> bool:

@@ -7,7 +7,7 @@ Source: ksqlDB's REST API. Not here: the loop (`node/worker/push/stream_loop.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,6 +24,7 @@ from standpipe.sql.lookup.push import print_topic, push
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located
+from standpipe.topics import TopicRules
 
 
 class CloseRequest(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class Pushes:
     map: Map
     live: LiveAnswers
     bootstrap_servers: str
+    rules: TopicRules = field(default_factory=TopicRules)
 
     async def answer(
         self,
@@ -60,7 +62,7 @@ class Pushes:
     ) -> tuple[str, Live]:
         try:
             if isinstance(statement, PrintTopic):
-                printed = print_topic(statement)
+                printed = print_topic(statement, self.rules)
                 query_id = new_query_id(f"PRINT {printed.topic}")
                 return query_id, PrintAnswer(printed, self.bootstrap_servers)
             self.map.refresh()  # another worker may just have acknowledged its CREATE

@@ -30,6 +30,7 @@ from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config.registry import Config
+from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.propose import analyzed, propose
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.metadata import feature_levels
@@ -49,27 +50,20 @@ from standpipe.node.worker.statements.assert_topic import assert_topic
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
+from standpipe.sql.declarations.names import check_name
 from standpipe.sql.plans import (
-    AlterSourcePlan,
+    LOGGED,
     AssertTopicPlan,
-    CreateSourcePlan,
-    CreateTableAsPlan,
-    CreateTypePlan,
     DefinePlan,
     DescribeFunctionPlan,
     DescribePlan,
-    DropPlan,
-    DropTypePlan,
     ExplainAssignmentPlan,
     ExplainPlan,
     ExplainRoutePlan,
-    InsertIntoPlan,
     InsertValuesPlan,
-    PausePlan,
     Plan,
     SetPropertyPlan,
     ShowPlan,
-    TerminatePlan,
 )
 from standpipe.sql.syntax import ast, variables
 from standpipe.sql.syntax.ast_statements import PrintTopic
@@ -82,17 +76,6 @@ EXECUTE_SECONDS_MAX = 20.0
 #: How long to wait for the local map to have what was just logged.
 CATCH_UP_SECONDS_MAX = 10.0
 
-_LOGGED = (
-    CreateSourcePlan,
-    CreateTableAsPlan,
-    InsertIntoPlan,
-    DropPlan,
-    AlterSourcePlan,
-    CreateTypePlan,
-    DropTypePlan,
-    TerminatePlan,
-    PausePlan,
-)
 _QUERY_HINT = (
     "The following statement types should be issued to the websocket endpoint '/query':\n"
     "\t* PRINT\n\t* SELECT"
@@ -150,6 +133,7 @@ def judge_all(
     catalog: Catalog,
     session: RequestSession,
     kafka: KafkaTopics,
+    limits: StatementLimits = DEFAULT_LIMITS,
 ) -> list[JudgedStatement]:
     """Judge each statement against the catalog that those before it would make. Blocks.
 
@@ -162,11 +146,12 @@ def judge_all(
             raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
         known = {source.topic: source.partitions for source in catalog.sources.values()}
         topics = TopicPartitions(kafka, known)
-        plan = analyzed(statement, catalog, session.properties, topics)
+        plan = analyzed(statement, catalog, session.properties, topics, limits)
         judged.append(JudgedStatement(statement.text, plan, session))
         session = session.after(plan)
-        if isinstance(plan, _LOGGED):
-            catalog = _after(catalog, propose(plan, catalog, statement=statement.text))
+        if isinstance(plan, LOGGED):
+            proposed = propose(plan, catalog, statement=statement.text, limits=limits)
+            catalog = _after(catalog, proposed)
         elif isinstance(plan, InsertValuesPlan):
             record_of(plan)
     return judged
@@ -227,11 +212,15 @@ class Statements:
 
     def _judge(self, text: str, session: RequestSession) -> list[JudgedStatement]:
         is_on = session.properties.get(variables.SUBSTITUTION, "true").lower() != "false"
+        for name in session.variables:
+            check_name("variable", name, None)
         statements = variables.parse(text, session.variables, is_on=is_on)
         if not statements:
             raise BadRequest("the request holds no statement")
-        catalog = from_snapshot(self.map.view.snapshot)
-        return judge_all(statements, catalog, session, self._kafka_topics())
+        snapshot = self.map.view.snapshot
+        limits = StatementLimits.of(self.settings, snapshot.service_id)
+        kafka = self._kafka_topics()
+        return judge_all(statements, from_snapshot(snapshot), session, kafka, limits)
 
     def _kafka_topics(self) -> KafkaTopics:
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
@@ -275,7 +264,7 @@ class Statements:
             case ExplainAssignmentPlan():
                 view = await control_client.assignment(self.control, self.internal_address)
                 return [show.assignment(view, text)]
-            case _ if isinstance(plan, _LOGGED):
+            case _ if isinstance(plan, LOGGED):
                 return await self._execute(text, session.properties)
             case _:
                 raise QueryOnStatementEndpoint(_QUERY_HINT, statement=text)

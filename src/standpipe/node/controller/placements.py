@@ -1,0 +1,100 @@
+"""When the leader commits what the planner gives; how a statement waits for its table's replicas.
+
+    catalog ─► planner, outside any statement's turn ─► turn: still fits? ─► CommitAssignment
+    statement ─► wait ─┬─► placed
+                       └─► too late, or no plan: WithdrawStatement ─► an error
+
+A plan may take seconds; other statements go on meanwhile. Time decides only here: what is logged is
+a command, and every node applies the same ones.
+
+Not here: the plan and its process (`node.controller.planner`), what a withdrawal changes
+(`control.metadata.apply`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from standpipe.config.statements import PLACEMENT_TIMEOUT
+from standpipe.control.assignment import from_catalog
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import Command, WithdrawStatement
+from standpipe.control.metadata.feature_levels import TOPIC_IDS
+from standpipe.model import Source
+from standpipe.node.controller.planner import PlacementFailed, Placing
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: logs a command in a turn of its own if the predicate holds for the newest catalog then
+LogIf = Callable[[Command, Callable[[Catalog], bool]], Awaitable[None]]
+
+
+class Placements:
+    """Of one leader. Its methods raise ProposalRefused if this node no longer leads."""
+
+    def __init__(
+        self,
+        placing: Placing,
+        catalog: Callable[[], Catalog],
+        log_if: LogIf,
+        *,
+        timeout_s: float,
+    ) -> None:
+        """`catalog`: the newest one. `timeout_s`: how long a statement waits for its replicas."""
+        self._placing = placing
+        self._catalog = catalog
+        self._log_if = log_if
+        self._timeout_s = timeout_s
+        self._planning = asyncio.Lock()  # one plan at a time; taken before a turn
+
+    async def settle(self) -> bool:
+        """Log the next step of the assignment. Returns False if none is due.
+
+        If what it depends on has changed meanwhile, the step is dropped, and the next call computes
+        it again. Raises PlacementFailed.
+        """
+        async with self._planning:
+            catalog = self._catalog()
+            due = await self._placing.due(catalog)
+            if due is None:
+                return False
+            await self._log_if(due, lambda now: from_catalog.still_fits(catalog, now))
+            return True
+
+    async def wait(self, request_id: str) -> tuple[str, ...]:
+        """Wait until the table that a request made has its replicas, or take the statement back:
+        its request is refused then. Returns warnings.
+
+        If this node loses the lead in between, the next leader places the table.
+        """
+        receipt = self._catalog().applied_requests[request_id].receipt
+        query_id = receipt.query_id if receipt else None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while from_catalog.unplaced(self._catalog(), query_id):
+                    if not await self.settle():
+                        break  # no node may have replicas now
+            return ()
+        except TimeoutError:
+            why = f"it took more than {self._timeout_s:g} s ({PLACEMENT_TIMEOUT.name})"
+        except PlacementFailed as failed:
+            why = failed.message
+        if table := from_catalog.unplaced(self._catalog(), query_id):
+            return await self._withdraw(request_id, table, why)
+        return ()
+
+    async def _withdraw(self, request_id: str, table: Source, why: str) -> tuple[str, ...]:
+        reason = f"The replicas of {table.name} could not be placed: {why}."
+        _log.error("a statement is taken back", table=table.name, why=why)
+        taken_back = WithdrawStatement(
+            of_request=request_id,
+            name=table.name,
+            table_id=table.table_id or "",
+            generation=table.generation,
+            reason=f"{reason} The statement was taken back. Try again, with fewer PARTITIONS.",
+        )
+        await self._log_if(taken_back, lambda now: now.feature_level >= TOPIC_IDS)
+        return (f"{reason} The cluster keeps trying.",)
