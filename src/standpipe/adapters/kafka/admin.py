@@ -181,7 +181,7 @@ class KafkaAdmin:
         error."""
         try:
             self._carry_out(order)
-        except (KafkaException, ValueError, TypeError) as error:  # librdkafka checks arguments
+        except (KafkaException, ValueError, TypeError, OverflowError) as error:  # of arguments
             raise TopicRefused(f"Kafka's client: {error}") from error
 
     def _carry_out(self, order: KafkaOrder) -> None:

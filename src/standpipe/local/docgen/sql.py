@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from standpipe.data.query import scan
 from standpipe.local.docgen.lines import ended, items
 from standpipe.node.worker.statements import answers
+from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator
 from standpipe.sql.functions import registry
 from standpipe.sql.lookup import template
@@ -73,7 +74,13 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow("INSERT INTO … VALUES", "differs", "constants are computed as in pull queries"),
     ),
     ast_statements.DropSource: (
-        SupportRow("DROP STREAM, TABLE [IF EXISTS] [DELETE TOPIC]", "yes"),
+        SupportRow("DROP STREAM, TABLE [IF EXISTS]", "yes"),
+        SupportRow(
+            "DROP … DELETE TOPIC",
+            "differs",
+            "deletes only a topic that this cluster made; one that was there before, or that"
+            " another program made anew, is left alone",
+        ),
     ),
     ast_statements.CreateType: (SupportRow("CREATE TYPE [IF NOT EXISTS]", "yes"),),
     ast_statements.DropType: (SupportRow("DROP TYPE [IF EXISTS]", "yes"),),
@@ -240,11 +247,12 @@ def page() -> str:
 
 
 def _limits() -> str:
-    """Beyond each of these a request is refused before it begins."""
+    """Beyond each of these a request is refused before it begins; config.md has more."""
     found = {
         "Characters of a request's SQL, and of the values of its variables": limits.TEXT_CHARS_MAX,
         "Statements of a request": limits.STATEMENTS_MAX,
         "Words, numbers, texts and marks of a statement": limits.TOKENS_MAX,
+        "Characters of a name": names.NAME_CHARS_MAX,
         "Levels of nesting": parser.DEPTH_MAX,
         "Keys that a pull query names": template.KEYS_MAX,
         "Rows that a scan reads of a partition": scan.SCAN_ROWS_MAX,

@@ -48,21 +48,19 @@ class Placements:
         self._catalog = catalog
         self._log_if = log_if
         self._timeout_s = timeout_s
-        self._planning = asyncio.Lock()  # one plan at a time; taken before a turn
+        self._planning = asyncio.Lock()  # statements plan one after the other
+        self._waiting = 0  # statements
+        self._none_waits = asyncio.Event()
+        self._none_waits.set()
 
-    async def settle(self) -> bool:
-        """Log the next step of the assignment. Returns False if none is due.
+    async def settle(self) -> None:
+        """Log the next step of the assignment, if one is due. Raises PlacementFailed.
 
-        If what it depends on has changed meanwhile, the step is dropped, and the next call computes
-        it again. Raises PlacementFailed.
+        Statements that wait for replicas go first, and take the same steps. A plan that hangs here
+        holds none of them up.
         """
-        async with self._planning:
-            catalog = self._catalog()
-            due = await self._placing.due(catalog)
-            if due is None:
-                return False
-            await self._log_if(due, lambda now: from_catalog.still_fits(catalog, now))
-            return True
+        await self._none_waits.wait()
+        await self._step()
 
     async def wait(self, request_id: str) -> tuple[str, ...]:
         """Wait until the table that a request made has its replicas, or take the statement back:
@@ -72,19 +70,40 @@ class Placements:
         """
         receipt = self._catalog().applied_requests[request_id].receipt
         query_id = receipt.query_id if receipt else None
+        self._waiting += 1
+        self._none_waits.clear()
+        try:
+            why = await self._placed(query_id)
+            table = from_catalog.unplaced(self._catalog(), query_id) if why else None
+            return await self._withdraw(request_id, table, why) if table else ()
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._none_waits.set()
+
+    async def _placed(self, query_id: str | None) -> str:
+        """Take steps until a query's table has its replicas; returns why it has none, or ""."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 while from_catalog.unplaced(self._catalog(), query_id):
-                    if not await self.settle():
-                        break  # no node may have replicas now
-            return ()
+                    async with self._planning:
+                        if not await self._step():
+                            break  # no node may have replicas now
         except TimeoutError:
-            why = f"it took more than {self._timeout_s:g} s ({PLACEMENT_TIMEOUT.name})"
+            return f"it took more than {self._timeout_s:g} s ({PLACEMENT_TIMEOUT.name})"
         except PlacementFailed as failed:
-            why = failed.message
-        if table := from_catalog.unplaced(self._catalog(), query_id):
-            return await self._withdraw(request_id, table, why)
-        return ()
+            return failed.message
+        return ""
+
+    async def _step(self) -> bool:
+        """Log the next step. Returns False if none is due. If what it depends on has changed
+        meanwhile, it is dropped, and the next call computes it again. Raises PlacementFailed."""
+        catalog = self._catalog()
+        due = await self._placing.due(catalog)
+        if due is None:
+            return False
+        await self._log_if(due, lambda now: from_catalog.still_fits(catalog, now))
+        return True
 
     async def _withdraw(self, request_id: str, table: Source, why: str) -> tuple[str, ...]:
         reason = f"The replicas of {table.name} could not be placed: {why}."

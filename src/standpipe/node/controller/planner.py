@@ -30,6 +30,8 @@ SMALL_MAX: Final = 20_000
 POLL_S: Final = 0.2
 #: even without news: an active replica may have fallen behind its standby
 REVIEW_S: Final = 10.0
+#: the command of the separate process
+PLANNER: Final = (sys.executable, "-m", "standpipe.node.controller.planner_process")
 #: for one plan; a statement waits for a shorter time (`standpipe.placement.timeout.ms`)
 PLAN_S_MAX: Final = 60.0
 
@@ -124,9 +126,7 @@ async def solve(problem: Problem, timeout_s: float) -> Step:
     if problem.size <= SMALL_MAX:
         return await asyncio.to_thread(problem.solve)
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "standpipe.node.controller.planner_process",
+        *PLANNER,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

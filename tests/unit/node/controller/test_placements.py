@@ -1,0 +1,141 @@
+"""A statement waits for the replicas of its table outside its turn, and is taken back without them.
+
+The planner is a real process, which hangs or ends where a test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.node.in_process import STREAM, TABLE, Control, body_of, configs_of, control, run
+
+from standpipe.node.configuration import NodeConfig, Setting
+from standpipe.node.controller import planner
+
+OTHER = STREAM.replace("STREAM S", "STREAM S2").replace("'s'", "'s2'")
+HANGS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(10**6)"
+ENDS = "import sys; sys.stdin.buffer.read(); sys.exit(3)"
+REAL = planner.PLANNER
+
+
+@pytest.fixture(autouse=True)
+def _every_plan_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "SMALL_MAX", -1)
+
+
+def config_of(directory: Path, **settings: Setting) -> NodeConfig:
+    (config,) = configs_of(directory, "a")
+    return msgspec.structs.replace(
+        config, config={k.replace("_", "."): v for k, v in settings.items()}
+    )
+
+
+def plan_with(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> None:
+    monkeypatch.setattr(planner, "PLANNER", (sys.executable, "-c", script, *arguments))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def holds_as_before(node: Control) -> bool:
+    catalog = node.copy.catalog
+    return (list(catalog.sources), dict(catalog.queries), list(catalog.topics)) == (
+        ["S"],
+        {},
+        ["s"],
+    )
+
+
+def test_a_statement_whose_plan_takes_too_long_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "planner.pid"
+
+    async def story() -> None:
+        config = config_of(tmp_path, standpipe_placement_timeout_ms=1500)
+        async with control(config) as (node,):
+            await node.execute(STREAM, "r1")
+            plan_with(monkeypatch, HANGS, str(pid))
+            refused = await node.execute(TABLE, "r2")
+            assert refused.status == 400
+            assert "The replicas of T could not be placed" in body_of(refused)["message"]
+            assert "standpipe.placement.timeout.ms" in body_of(refused)["message"]
+            assert holds_as_before(node)
+            assert is_gone(int(pid.read_text())), "and its process is ended"
+            again = await node.execute(TABLE, "r2")
+            assert body_of(again) == body_of(refused), "a retry gets the same answer"
+            monkeypatch.setattr(planner, "PLANNER", REAL)
+            while (await node.execute(TABLE, f"r{os.urandom(4).hex()}")).status != 200:
+                pass  # a slow machine: the real planner has the same little time
+            assert len(node.copy.catalog.assignment.placements) == 2
+
+    run(story)
+
+
+def test_other_statements_go_on_while_a_plan_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "planner.pid"
+
+    async def story() -> None:
+        config = config_of(tmp_path, standpipe_placement_timeout_ms=20_000)
+        async with control(config) as (node,):
+            await node.execute(STREAM, "r1")
+            plan_with(monkeypatch, HANGS, str(pid))
+            waiting = asyncio.create_task(node.execute(TABLE, "r2"))
+            await node.until(pid.exists)
+            assert (await node.execute(OTHER, "r3")).status == 200
+            assert (await node.execute("DROP STREAM S2;", "r4")).status == 200
+            assert not waiting.done()
+            assert "T" in node.copy.catalog.sources
+            await node.until(lambda: pid.read_text())
+            monkeypatch.setattr(planner, "PLANNER", (sys.executable, "-c", ENDS))
+            os.kill(int(pid.read_text()), 9)
+            await waiting
+            await node.until(lambda: holds_as_before(node))
+
+    run(story)
+
+
+@pytest.mark.parametrize("settings", [{}, {"standpipe_placement_timeout_ms": 60_000}])
+def test_a_planner_that_ends_places_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Setting]
+) -> None:
+    async def story() -> None:
+        async with control(config_of(tmp_path, **settings)) as (node,):
+            await node.execute(STREAM, "r1")
+            plan_with(monkeypatch, ENDS)
+            refused = await node.execute(TABLE, "r2")
+            assert refused.status == 400
+            assert "the planner's process ended with status 3" in body_of(refused)["message"]
+            assert holds_as_before(node)
+
+    run(story)
+
+
+def test_below_its_level_a_table_stays_and_the_answer_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with control(config_of(tmp_path, standpipe_feature_level_max=5)) as (node,):
+            await node.execute(STREAM, "r1")
+            plan_with(monkeypatch, ENDS)
+            answer = body_of(await node.execute(TABLE, "r2"))
+            warnings = [each["message"] for each in answer["entities"][0]["warnings"]]
+            assert any("The cluster keeps trying" in text for text in warnings)
+            assert "T" in node.copy.catalog.sources
+            monkeypatch.setattr(planner, "PLANNER", REAL)
+            await node.execute(OTHER, "r3")
+            await node.until(lambda: len(node.copy.catalog.assignment.placements) == 2)
+
+    run(story)
