@@ -29,6 +29,13 @@ def processing_log_topic(service_id: str) -> str:
     return f"{service_id}ksql_processing_log"
 
 
+def is_never_written(topic: str, service_id: str) -> bool:
+    """Whether no query may write this topic, whatever an older release let a statement say: its
+    rows would be taken for commits of batches."""
+    own = (progress_topic(service_id), processing_log_topic(service_id))
+    return topic in own or topic.startswith("__")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicRules:
     """Which topics the clauses of statements may name.

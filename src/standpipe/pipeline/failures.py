@@ -42,6 +42,7 @@ REASONS: Final = {
     "TOPIC_CHANGED": "Final. A topic of the query was deleted or recreated, or a source has other "
     "partitions than its declaration. Of a query that is RUNNING: partitions were added to its "
     "table topic; they are not used.",
+    "TOPIC_INTERNAL": "Final. The query would write a topic that is internal to the cluster.",
     "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
     "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",
     "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",

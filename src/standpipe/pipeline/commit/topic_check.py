@@ -26,6 +26,7 @@ from standpipe.model import Progress
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.wanted import WantedQuery
+from standpipe.topics import is_never_written
 
 
 class TopicCheck:
@@ -48,8 +49,10 @@ class TopicCheck:
 
     # ---------------------------------------------------------------------------- at the start
 
-    def need(self) -> dict[str, TopicSeen]:
-        """All topics that the query needs, as they are now. Raises NotYet, KafkaUnavailable."""
+    def need(self, service_id: str) -> dict[str, TopicSeen]:
+        """All topics that the query needs, as they are now. Raises NotYet, KafkaUnavailable, and
+        QueryFailed if it would write a topic that is internal to the service."""
+        self._check_sinks(service_id)
         published = self._wanted.published_topic
         names = {*self._known, self._log.topic} | ({published} if published else set[str]())
         seen = self._log.ask_topics(names)()
@@ -58,6 +61,16 @@ class TopicCheck:
             what = f"waiting for topics: {', '.join(absent)}"
             raise NotYet("TOPIC_MISSING", what, self._gone(seen))
         return seen
+
+    def _check_sinks(self, service_id: str) -> None:
+        table = self._wanted.table
+        for topic in filter(None, (table.topic, self._wanted.published_topic)):
+            if is_never_written(topic, service_id):
+                raise QueryFailed(
+                    "TOPIC_INTERNAL",
+                    f"{table.name} is stored in {topic}, which is internal. An older release let a"
+                    f" statement name it: DROP {table.kind} {table.name}.",
+                )
 
     def begin(self, newest: Progress | None, seen: Mapping[str, TopicSeen]) -> None:
         """Compare `seen` with what was committed. Raises QueryFailed, NotYet.

@@ -134,7 +134,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
     check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
     topics = TopicCheck(wanted, around.log)
-    seen = topics.need()
+    seen = topics.need(around.service_id)
     checkpoint = _claimed(wanted, around)
     fence = around.log.fence(query.query_id, lease_epoch)
     records = list(around.log.records_until(fence))

@@ -66,7 +66,7 @@ def check_of(log: Log, clock: Clock | None = None) -> TopicCheck:
 
 def begun(log: Log, clock: Clock | None = None) -> TopicCheck:
     check = check_of(log, clock)
-    check.begin(log.newest, check.need())
+    check.begin(log.newest, check.need("default_"))
     return check
 
 
@@ -136,7 +136,7 @@ def test_a_topic_that_is_absent(
     topic: str, newest: Progress | None, final_failure: str | None, why: str
 ) -> None:
     with pytest.raises(NotYet, match=f"waiting for topics: {topic}") as missing:
-        check_of(Log(changed(topic, None), newest)).need()
+        check_of(Log(changed(topic, None), newest)).need("default_")
     end = missing.value.final_failure
     assert (end is not None) == (final_failure is not None), why
     assert end is None or end.message.startswith(str(final_failure)), why
