@@ -206,7 +206,7 @@ class Leading:
             outcome = await self._keeper.reconcile_topics(catalog, self._stands)
             if self._quorum.leading != epoch:
                 raise ProposalRefused(Error.NOT_LEADER_OR_FOLLOWER, self._quorum.leader)
-            self._copy.note_topics(outcome.faults)
+            self._copy.note_topics(outcome.faults if self._keeper.admin else ())
             if outcome.records:
                 await self._log(RecordTopics(ids=outcome.records))
             for name in outcome.gone:
@@ -254,10 +254,8 @@ class Leading:
                     return {"log_index": before.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
                 touched = responses.topics_touched(before, self._copy.catalog)
-        placed = await self._placements.wait(request_id)
-        applied = self._copy.catalog.applied_requests[request_id]
-        if applied.refusal:
-            responses.entities(applied)
+            applied = self._copy.catalog.applied_requests[request_id]
+        placed = await self._placements.wait(request_id, applied)
         failures: Mapping[str, str] = {}
         if touched is None or touched:
             failures = await self._keeper.followed(applied.index, touched, TOPICS_S_MAX)

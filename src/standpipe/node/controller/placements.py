@@ -20,9 +20,10 @@ import structlog
 
 from standpipe.config.statements import PLACEMENT_TIMEOUT
 from standpipe.control.assignment import from_catalog
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import Command, WithdrawStatement
 from standpipe.control.metadata.feature_levels import TOPIC_IDS
+from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.node.controller.planner import PlacementFailed, Placing
 
@@ -62,14 +63,13 @@ class Placements:
         await self._none_waits.wait()
         await self._step()
 
-    async def wait(self, request_id: str) -> tuple[str, ...]:
-        """Wait until the table that a request made has its replicas, or take the statement back:
-        its request is refused then. Returns warnings.
+    async def wait(self, request_id: str, applied: AppliedRequest) -> tuple[str, ...]:
+        """Wait until the table that a request made has its replicas, or take the statement back.
 
-        If this node loses the lead in between, the next leader places the table.
+        Returns warnings. Raises StatementError once it is taken back; its request is refused then,
+        for retries too. If this node loses the lead in between, the next leader places the table.
         """
-        receipt = self._catalog().applied_requests[request_id].receipt
-        query_id = receipt.query_id if receipt else None
+        query_id = applied.receipt.query_id if applied.receipt else None
         self._waiting += 1
         self._none_waits.clear()
         try:
@@ -106,14 +106,17 @@ class Placements:
         return True
 
     async def _withdraw(self, request_id: str, table: Source, why: str) -> tuple[str, ...]:
-        reason = f"The replicas of {table.name} could not be placed: {why}."
+        cause = f"The replicas of {table.name} could not be placed: {why}."
+        reason = f"{cause} The statement was taken back. Try again, with fewer PARTITIONS."
         _log.error("a statement is taken back", table=table.name, why=why)
-        taken_back = WithdrawStatement(
+        command = WithdrawStatement(
             of_request=request_id,
             name=table.name,
             table_id=table.table_id or "",
             generation=table.generation,
-            reason=f"{reason} The statement was taken back. Try again, with fewer PARTITIONS.",
+            reason=reason,
         )
-        await self._log_if(taken_back, lambda now: now.feature_level >= TOPIC_IDS)
-        return (f"{reason} The cluster keeps trying.",)
+        await self._log_if(command, lambda now: now.feature_level >= TOPIC_IDS)
+        if from_catalog.unplaced(self._catalog(), table.query_id):  # read by now, or an old level
+            return (f"{cause} The cluster keeps trying.",)
+        raise StatementError(reason, statement=table.statement)
