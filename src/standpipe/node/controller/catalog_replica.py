@@ -36,6 +36,7 @@ from standpipe.node.controller.fsync_watch import SyncWatch
 PAGE_ENTRIES_MAX: Final = 500
 PAGE_BYTES_MAX: Final = 1024 * 1024
 ENTRIES_KEPT: Final = 10_000  # for GET /log; a request for older ones gets the catalog
+ENTRY_BYTES_KEPT: Final = 16 << 20
 PUBLISH_S: Final = 1.0  # run/snapshot is never older while the controller runs
 
 
@@ -55,6 +56,7 @@ class CatalogReplica:
         #: newest commands, ascending; all from `_kept_from` on
         self._entries: list[LogEntry] = []
         self._kept_from = LogIndex(1)
+        self._entry_bytes = 0
         self._grown = asyncio.Event()
         self._reports = QueryReports()
         self._snapshots = SnapshotWriter(config.paths.snapshot, time.time_ns() // 1_000_000)
@@ -80,16 +82,31 @@ class CatalogReplica:
             self.catalog = apply(self.catalog, index, command)
             feature_levels.check(self.catalog.feature_level, self.feature_levels)
             self._entries.append(LogEntry(index=index, command=msgspec.Raw(entry.payload)))
-        if len(self._entries) > 2 * ENTRIES_KEPT:
-            del self._entries[:-ENTRIES_KEPT]
-            self._kept_from = self._entries[0].index
+            self._entry_bytes += len(entry.payload)
+        if len(self._entries) > 2 * ENTRIES_KEPT or self._entry_bytes > 2 * ENTRY_BYTES_KEPT:
+            self._trim()
         self._moved()
+
+    def _trim(self) -> None:
+        """Keep the newest entries, ENTRIES_KEPT of them and ENTRY_BYTES_KEPT at most."""
+        kept, size = 0, 0
+        for entry in reversed(self._entries[-ENTRIES_KEPT:]):
+            size += len(bytes(entry.command))
+            if size > ENTRY_BYTES_KEPT:
+                break
+            kept += 1
+        del self._entries[: len(self._entries) - kept]
+        self._entry_bytes = sum(len(bytes(entry.command)) for entry in self._entries)
+        self._kept_from = (
+            self._entries[0].index if self._entries else LogIndex(self.catalog.index + 1)
+        )
 
     def load(self, state: bytes, end_offset: LogOffset) -> None:
         """Replace the catalog by that of a Raft snapshot. Raises as `apply` does."""
         self.catalog = from_bytes(state) if state else EMPTY
         feature_levels.check(self.catalog.feature_level, self.feature_levels)
         self._entries.clear()
+        self._entry_bytes = 0
         self._kept_from = LogIndex(self.catalog.index + 1)
         self._moved()
 
