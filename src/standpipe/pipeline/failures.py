@@ -30,6 +30,10 @@ _RESOLVED_BY: Final = {
     "it: " + _REBUILD,
     "STATE_DAMAGED": "the state in the checkpoint cannot be read. Restore the directory of the "
     "checkpoint, or rebuild it: " + _REBUILD,
+    "DRIVER_DIED": "Spark's driver has died twice in a row while this query alone was in a batch; "
+    "the log of the pipeline says of what, most often of a lack of memory. Other queries continue. "
+    "To try again: PAUSE {query_id}; and then RESUME {query_id}; to change the query: CREATE OR "
+    "REPLACE, or " + _REBUILD,
 }
 
 
@@ -46,6 +50,8 @@ REASONS: Final = {
     "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
     "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",
     "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
+    "DRIVER_DIED": "Spark's driver died twice in a row while this query alone was in a batch. "
+    "Final until the query is paused and resumed, or replaced.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
@@ -79,10 +85,10 @@ class Fenced(Exception):
     """Another lease epoch is newer: this run of the query must write nothing more."""
 
 
-def resolved_by(reason: str, *, kind: str, name: str, statement: str) -> str:
+def resolved_by(reason: str, *, query_id: str, kind: str, name: str, statement: str) -> str:
     """Text that says what happened and which statements resolve it; "" for other reasons."""
     text = _RESOLVED_BY.get(reason, "")
-    return text.format(kind=kind, name=name, statement=statement) if text else ""
+    return text.format(query_id=query_id, kind=kind, name=name, statement=statement)
 
 
 def reason_of(message: str) -> str | None:

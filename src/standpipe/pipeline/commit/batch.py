@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
+from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, records_between
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -71,13 +72,21 @@ class CommitBatch:
     report_bad: Callable[[Offsets, Offsets, TooLarge], int]
     #: turns a batch's rows into records (`SparkPlan.batch_sql`); None: they already are records
     finish: Callable[[DataFrame], DataFrame] | None = None
+    #: the revision of the query, and its marks while a batch runs
+    revision: int = 1
+    marks: BatchMarks = field(default_factory=BatchMarks)
     counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write `rows` (from `sink.records_of`) and commit them. Raises BatchFailed."""
         try:
+            # after a failure the mark stays for a while (`BatchMarks`)
+            if not self.marks.begin(self.query_id, self.revision, self.janitor.is_stopped):
+                raise RuntimeError("the query was stopped while it waited for its turn")
+            failpoint.reach("in-batch", self.query_id)
             with self.janitor.lock:  # free unless a repair is in progress
                 self._commit(rows, batch)
+            self.marks.finished(self.query_id)
         except Exception as error:
             self.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None

@@ -2,8 +2,9 @@
 
 Without the variable, and for every other name and batch, `reach` does nothing. With it, the
 process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of execution:
-`before-sink`, `before-progress` (records written, not committed), `after-progress` (committed;
-Spark has not noted the batch in its commit log).
+`in-batch` (with a query's id instead of a batch: each of its batches kills), `before-sink`,
+`before-progress` (records written, not committed), `after-progress` (committed; Spark has not
+noted the batch in its commit log).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 VARIABLE = "STANDPIPE_FAILPOINT"
 
 
-def reach(name: str, batch: int) -> None:
+def reach(name: str, batch: int | str) -> None:
     """Mark this point of this batch; kills the process if the failpoint is set."""
     if os.environ.get(VARIABLE) == f"{name}@{batch}":
         os.kill(os.getpid(), signal.SIGKILL)

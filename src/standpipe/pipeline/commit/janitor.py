@@ -117,6 +117,10 @@ class Janitor:
         """End the thread after its current step."""
         self._stopped.set()
 
+    def is_stopped(self) -> bool:
+        """Whether the query's run is over."""
+        return self._stopped.is_set()
+
     def committed(self, progress: Progress) -> None:
         """Note that the query has committed a batch."""
         self.newest = progress

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.errors import KafkaUnavailable
 from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -22,7 +23,7 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 Offsets = Mapping[str, Mapping[int, int]]
 
 #: Spark's message while its sources have nothing new
-_IDLE = "Waiting for data to arrive"
+IDLE = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Backlog:
         """Records that existed when the newest batch was planned, but that it does not cover; None:
         not known yet since the pipeline started."""
         status = self.query.status
-        if status["message"] == _IDLE and not status["isDataAvailable"]:
+        if status["message"] == IDLE and not status["isDataAvailable"]:
             return 0
         # PySpark's own object says "None" where Spark has no value, as for a replayed batch
         progress = cast(Any, self.query)._jsq.lastProgress()
@@ -92,8 +93,11 @@ class BackgroundQuestion:
     def ask(self, question: Callable[[], bool], pool: Executor, now: float) -> bool:
         """The newest answer. Also False while Kafka does not answer: nothing is known then."""
         if self._asking is not None and self._asking.done():
-            self.answer = self._asking.exception() is None and self._asking.result()
-            self._asking, self._next = None, now + ASK_EVERY_S
+            asked, self._asking, self._next = self._asking, None, now + ASK_EVERY_S
+            try:
+                self.answer = asked.result()
+            except KafkaUnavailable:
+                self.answer = False
         if self._asking is None and now >= self._next:
             self._asking = pool.submit(question)
         return self.answer

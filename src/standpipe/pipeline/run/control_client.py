@@ -23,7 +23,7 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
-from standpipe.errors import LogUnavailable, StandpipeError
+from standpipe.errors import LogUnavailable
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 from standpipe.pipeline.run.reconcile import PipelineRegistration
 
@@ -68,7 +68,10 @@ class Follower:
         self._secret = secret
         self._statuses = statuses
         self._catalog = EMPTY
-        self._failure: StandpipeError | None = None
+        #: what ended this thread although it was not closed
+        self._failure: BaseException | None = None
+        #: queries that were dropped or not RUNNING in some catalog since `take_ended`
+        self._ended = deque[str]()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._is_over = asyncio.Event()
@@ -76,10 +79,19 @@ class Follower:
 
     @property
     def catalog(self) -> Catalog:
-        """An immutable value. Raises the error that stopped the follower (UnknownCommand)."""
+        """An immutable value. Raises the error that ended the follower's thread, so that the
+        process ends too: it would know of no statement and renew no lease."""
+        self._check()
+        return self._catalog
+
+    def take_ended(self) -> list[str]:
+        """Queries that were paused, terminated or dropped since the previous call, however short
+        that was."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
+    def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        return self._catalog
 
     def start(self) -> None:
         """Start following and reporting."""
@@ -96,10 +108,13 @@ class Follower:
     ) -> PipelineRegistration | None:
         """Register for queries, and renew the registration until `close`.
 
-        Retries until a node has logged it; None if `is_over` becomes true first.
+        Retries until a node has logged it; None if `is_over` becomes true first. Raises as
+        `catalog` does.
         """
+        self._check()
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
         while not is_over():
+            self._check()
             try:
                 return answer.result(timeout=0.2)
             except TimeoutError:
@@ -110,22 +125,42 @@ class Follower:
     # ------------------------------------------------------------------------- in the thread
 
     def _run(self) -> None:
-        self._loop.run_until_complete(self._main())
-        self._loop.close()
+        try:
+            self._loop.run_until_complete(self._main())
+        except Exception as error:  # a thread dies silently, so the process must end
+            self._fail(error)
+        finally:
+            self._loop.close()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            _log.error("the connection to the nodes has failed", exc_info=error)
+            self._failure = error
 
     async def _main(self) -> None:
         self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
+        try:
+            await self._work()
+            await self._report()
+            await self._leave()
+        finally:
+            await self._client.close()
+
+    async def _work(self) -> None:
         works = (self._follow(), self._keep_reporting(), self._keep_renewing())
         tasks = [asyncio.create_task(work) for work in works]
-        await self._is_over.wait()
-        for task in tasks:
+        over = asyncio.create_task(self._is_over.wait())
+        ended, _ = await asyncio.wait([over, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:  # no chore ends by itself: it has failed
+            if error := task.exception():
+                self._fail(error)
+        for task in (over, *tasks):
             task.cancel()
-        await self._report()
-        await self._leave()
-        await self._client.close()
+        await asyncio.gather(over, *tasks, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Read the log from the catalog's index onwards, until cancelled."""
+        """Read the log from the catalog's index onwards, until cancelled. Raises what is no matter
+        of the node that was asked (UnknownCommand)."""
         while True:
             for node in self._nodes:
                 try:
@@ -133,9 +168,6 @@ class Follower:
                         self._apply(await self._page(node))
                 except (PeerUnreachable, PeerSilent, LogUnavailable) as error:
                     _log.info("node does not serve the log", node=node, why=error.message)
-                except StandpipeError as error:
-                    self._failure = error
-                    return
             await asyncio.sleep(RETRY_S)
 
     async def _page(self, node: str) -> LogPage:
@@ -154,7 +186,13 @@ class Follower:
         for entry in page.entries:
             if entry.index > catalog.index:
                 command = decode(bytes(entry.command))
-                catalog = apply(catalog, entry.index, command)
+                before, catalog = catalog, apply(catalog, entry.index, command)
+                self._ended.extend(before.queries.keys() - catalog.queries.keys())
+                self._ended.extend(
+                    query.query_id
+                    for query in catalog.queries.values()
+                    if query.state != "RUNNING" and before.queries.get(query.query_id) != query
+                )
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 

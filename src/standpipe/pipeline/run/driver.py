@@ -35,6 +35,7 @@ from standpipe.config import keys, registry
 from standpipe.control.metadata import feature_levels
 from standpipe.errors import StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
+from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
@@ -44,6 +45,7 @@ from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.query_run import PipelineContext
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
+    StartQuery,
     diff,
     every_query,
     lease_epoch_of,
@@ -94,6 +96,7 @@ def _run(
 ) -> int:
     queries: Queries | None = None
     pipeline_id = _pipeline_id()
+    marks = BatchMarks()
 
     def statuses() -> list[QueryStatus]:
         said = queries.statuses() if queries is not None else []
@@ -114,8 +117,10 @@ def _run(
             return EXIT_OK
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[keys.SERVICE_ID]
+        marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
         queries = Queries(
-            PipelineContext(
+            marks=marks,
+            around=PipelineContext(
                 spark=spark,
                 reads=KafkaReads(
                     bootstrap_servers=options.bootstrap_servers, config=options.config
@@ -123,16 +128,23 @@ def _run(
                 log=ProgressLog(options.bootstrap_servers, service_id),
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
+                marks=marks,
                 check_lease=functools.partial(_check_lease, follower, me),
-            )
+            ),
         )
-        return _keep_equal(queries, follower, me, asked_to_stop)
+        return _keep_equal(queries, follower, me, asked_to_stop, _listen_for_crashes())
     finally:
+        if asked_to_stop.is_set() or session.jvm_is_alive():  # else its death is held against them
+            marks.close()
         _end(queries, follower)
 
 
 def _keep_equal(
-    queries: Queries, follower: Follower, me: PipelineRegistration, asked_to_stop: threading.Event
+    queries: Queries,
+    follower: Follower,
+    me: PipelineRegistration,
+    asked_to_stop: threading.Event,
+    crashed: threading.Event,
 ) -> int:
     """Keep the queries equal to the catalog's until the process must end; returns its status."""
     rehearsals = Rehearsals(queries.around)
@@ -140,6 +152,9 @@ def _keep_equal(
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
+            return EXIT_FAILED
+        if crashed.is_set():
+            _log.error("exiting, to be restarted", why="a thread has failed")
             return EXIT_FAILED
         catalog = follower.catalog
         if (
@@ -150,7 +165,11 @@ def _keep_equal(
             return EXIT_FENCED
         if catalog.index >= me.log_index:  # an older one does not include our registration
             wanted = wanted_queries(catalog, me)
-            for order in diff(wanted, queries.known()):
+            queries.try_again(follower.take_ended())
+            orders = diff(wanted, queries.known())
+            if any(isinstance(order, StartQuery) for order in orders):
+                queries.marks.count_deaths()  # the query may be that of a driver that died
+            for order in orders:
                 queries.carry_out(order)
             if wanted:
                 rehearsals.stop()
@@ -202,6 +221,20 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return asked
+
+
+def _listen_for_crashes() -> threading.Event:
+    """Set once an exception has ended a thread. By default, Python would only print it, and what
+    the thread did would never be done again."""
+    crashed = threading.Event()
+
+    def note(failed: threading.ExceptHookArgs) -> None:
+        name = failed.thread.name if failed.thread else ""
+        _log.error("a thread has failed", thread=name, exc_info=failed.exc_value)
+        crashed.set()
+
+    threading.excepthook = note
+    return crashed
 
 
 def _pipeline_id() -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch
+from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -56,6 +57,8 @@ class PipelineContext:
     checkpoints: Path
     #: raises Fenced unless this pipeline still holds the query's lease under that epoch
     check_lease: Callable[[str, LeaseEpoch], None]
+    #: which queries are in a batch
+    marks: BatchMarks = field(default_factory=BatchMarks)
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
 
@@ -177,6 +180,8 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         limits=_limits(wanted, around, looks=wanted.measures_rows),
         report_bad=counted.report,
         finish=finisher(wanted),
+        revision=query.revision,
+        marks=around.marks,
         counts=_counts_of(stand.newest),
     )
     writer = (

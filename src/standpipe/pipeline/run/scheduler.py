@@ -8,14 +8,15 @@ States are those of `model.QueryStatus`:
         └───────────┴──► FAILED                          a named one (`failures.py`): permanent
 
 Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
-`tend` is called a few times a second from the driver's loop and never waits.
+`tend` is called a few times a second from the driver's loop and never waits. After a driver has
+died, queries that were in a batch begin one at a time (`pipeline/commit/blame.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,9 +24,11 @@ from typing import Literal
 import structlog
 
 from standpipe.model import NO_BATCH, QueryStatus
+from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
+from standpipe.pipeline.commit.blame import Verdict
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
-from standpipe.pipeline.run.backlog import BackgroundQuestion
+from standpipe.pipeline.run.backlog import IDLE, BackgroundQuestion
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
 from standpipe.pipeline.run.reconcile import QueryOrder, StartQuery
 from standpipe.pipeline.run.stall import Signs, StallWatch, Work
@@ -64,6 +67,8 @@ class _Entry:
     failures: int = 0
     #: Kafka has rejected one of its rows as too large
     measures_rows: bool = False
+    #: until when it counts as in a batch although that batch has failed; None: it does not
+    lingers_until: float | None = None
     #: the instant since which something that it needs has been missing
     missing_since: float | None = None
     retry_at: float = 0.0
@@ -85,6 +90,8 @@ class Queries:
     start: Callable[[WantedQuery, PipelineContext], QueryRun] = start_query
     clock: Callable[[], float] = time.monotonic
     work: Callable[[PipelineContext, str], Work] = _work_of_start
+    #: which queries are in a batch, and what is held against them
+    marks: BatchMarks = field(default_factory=BatchMarks)
     #: why this process must be restarted; empty: no need
     wedged: str = ""
     _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
@@ -114,6 +121,9 @@ class Queries:
         """Start queries that are due; notice those that have started or failed."""
         now = self.clock()
         for entry in self._entries.values():
+            if entry.lingers_until is not None and now >= entry.lingers_until:
+                entry.lingers_until = None
+                self.marks.end(entry.wanted.query_id)
             if entry.stopping is not None:
                 entry.stopping = None if entry.stopping.done() else entry.stopping
             elif entry.starting is not None:
@@ -124,19 +134,43 @@ class Queries:
             elif entry.run is not None:
                 self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
-                wanted = entry.wanted
-                if entry.measures_rows:
-                    wanted = dataclasses.replace(wanted, measures_rows=True)
-                entry.starting = self._starters.submit(self.start, wanted, self.around)
-                entry.stall.began(now)
+                self._begin(entry, now)
         self._look(now)
+
+    def _begin(self, entry: _Entry, now: float) -> None:
+        """Start a query, if it may be in a batch now."""
+        wanted = entry.wanted
+        revision = wanted.query.revision
+        if self.marks.verdict(wanted.query_id, revision) is Verdict.GUILTY:
+            self._fail(entry, "DRIVER_DIED", _resolved_by("DRIVER_DIED", wanted))
+            return
+        if not self.marks.try_begin(wanted.query_id, revision):
+            entry.message = f"waits until {self.marks.alone()} has run alone: a driver has died"
+            return
+        entry.lingers_until = None
+        if entry.measures_rows:
+            wanted = dataclasses.replace(wanted, measures_rows=True)
+        entry.starting = self._starters.submit(self.start, wanted, self.around)
+        entry.stall.began(now)
 
     def _look(self, now: float) -> None:
         """Check the topics of running queries, in a thread because Kafka may be slow."""
         runs = [entry.run for entry in self._entries.values() if entry.run is not None]
-        if runs and now >= self._look_at and (self._looking is None or self._looking.done()):
+        if self._looking is not None and self._looking.done():
+            self._looking.result()  # it never raises: if it does, the process must end
+            self._looking = None
+        if runs and now >= self._look_at and self._looking is None:
             self._look_at = now + LOOK_EVERY_S
             self._looking = self._starters.submit(_look_at, runs)
+
+    def try_again(self, query_ids: Iterable[str]) -> None:
+        """Hold nothing against these queries, which a user has paused, replaced or dropped."""
+        named = [query_id for query_id in query_ids if query_id in self.marks.docket.cases]
+        self.marks.clear(named)
+        for query_id in named:
+            entry = self._entries.get(query_id)
+            if entry is not None and entry.state == "FAILED":
+                self._entries[query_id] = _Entry(entry.wanted)
 
     def statuses(self) -> list[QueryStatus]:
         """One for each query; called once a second."""
@@ -173,6 +207,7 @@ class Queries:
         if missing.final_failure is not None and waited_s >= GONE_S:
             self._failed(entry, missing.final_failure, now)
             return
+        self.marks.end(entry.wanted.query_id)
         entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
         entry.reason, entry.message = missing.reason, missing.message
 
@@ -190,6 +225,8 @@ class Queries:
         if entry.failures and now - entry.since > STEADY_S:
             entry.failures = 0
         signs = run.signs(with_work=entry.stall.wants_work(now))
+        if signs.doing == IDLE and not signs.has_data:
+            self.marks.idle(entry.wanted.query_id)
         if not signs.has_data:  # according to Spark, whose source may hang
             there = entry.unread.ask(run.unread.is_there, self._askers, now)
             signs = dataclasses.replace(signs, has_data=there)
@@ -223,6 +260,7 @@ class Queries:
 
     def _restart(self, entry: _Entry, run: QueryRun, why: str, now: float) -> None:
         entry.run, entry.stopping = None, self._starters.submit(_stop, run)
+        entry.lingers_until = now + LINGER_S
         entry.stall.restarted(now)
         self._retry(entry, why, now)
         entry.reason = "NO_PROGRESS"
@@ -230,17 +268,11 @@ class Queries:
     def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
         """A named failure is final; after any other one, the query is retried."""
         message = str(error)
+        entry.lingers_until = now + LINGER_S
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
         elif reason := reason_of(message):
-            wanted = entry.wanted
-            how = resolved_by(
-                reason,
-                kind=wanted.table.kind,
-                name=wanted.table.name,
-                statement=wanted.query.statement,
-            )
-            self._fail(entry, reason, f"{how} ({message})")
+            self._fail(entry, reason, f"{_resolved_by(reason, entry.wanted)} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
             if is_refusal(message) and not entry.measures_rows:
@@ -271,6 +303,7 @@ class Queries:
             entry.starting.add_done_callback(_stop_when_started)
         if entry.run is not None:
             _stop(entry.run)
+        self.marks.end(entry.wanted.query_id)
 
     def _status(self, entry: _Entry) -> QueryStatus:
         run, now = entry.run, self.clock()
@@ -299,6 +332,17 @@ class Queries:
             backlog_records=backlog,
             at_ms=time.time_ns() // 1_000_000,
         )
+
+
+def _resolved_by(reason: str, wanted: WantedQuery) -> str:
+    """What resolves a failure of this query; "" for a reason without such a text."""
+    return resolved_by(
+        reason,
+        query_id=wanted.query_id,
+        kind=wanted.table.kind,
+        name=wanted.table.name,
+        statement=wanted.query.statement,
+    )
 
 
 def _look_at(runs: list[QueryRun]) -> None:

@@ -64,6 +64,10 @@ _SETTINGS: dict[str, str] = {
 #: Crash reports go to the pipeline's log, not to a file in the working directory. RocksDB's timer
 #: sometimes crashes in a JVM that exits because its driver was killed: it outlives what it uses
 _CRASHES = "-XX:+ErrorFileToStderr"
+#: After any thread ran out of memory, nothing in the JVM can be relied on: Spark ends it in some of
+#: these cases, seconds later, and goes on in others. It ends at once, so that the death is held
+#: against the queries that are in a batch (`commit/blame.py`)
+_OUT_OF_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 #: for local masters: the machine's name may not resolve to it, and no other machine connects
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -88,7 +92,8 @@ def open_session(
         "spark.jars": ",".join(map(str, jars)),
         # state and files per batch grow with it; 200 would cost a second per batch on 2 cores
         "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG} {_CRASHES}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_CONFIG} {_CRASHES} "
+        f"{_OUT_OF_MEMORY}",
     }
     if scratch is not None:
         settings["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"

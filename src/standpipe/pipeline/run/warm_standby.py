@@ -22,6 +22,8 @@ import structlog
 from pyspark.sql import DataFrame
 
 from standpipe.config.keys import BATCH_OFFSETS_MAX
+from standpipe.pipeline.commit.batch_marks import LINGER_S
+from standpipe.pipeline.commit.blame import Verdict
 from standpipe.pipeline.run.query_run import PipelineContext, finisher, planned, session_of
 from standpipe.pipeline.wanted import WantedQuery
 
@@ -50,7 +52,12 @@ class Rehearsals:
 
     def tend(self, others: Sequence[WantedQuery]) -> None:
         """The driver's loop calls this a few times a second while it is idle; never waits."""
-        new = [wanted for wanted in others if wanted.query_id not in self._done]
+        new = [
+            wanted
+            for wanted in others
+            if wanted.query_id not in self._done
+            and self._around.marks.verdict(_mark(wanted), wanted.query.revision) is Verdict.CLEAR
+        ]
         if not new or len(self._done) >= QUERIES_MAX or (self._thread and self._thread.is_alive()):
             return
         self._done.add(new[0].query_id)
@@ -63,16 +70,27 @@ class Rehearsals:
 def rehearse(wanted: WantedQuery, around: PipelineContext, is_over: threading.Event) -> None:
     """Run a batch or two of a query; ends early once `is_over` is set.
 
-    A failed rehearsal does no harm: the reason is logged.
+    A failed rehearsal does no harm: the reason is logged. One that ends this driver is not
+    repeated, but is not held against the query, which may be running well elsewhere.
     """
+    marks, mark = around.marks, _mark(wanted)
+    if not marks.begin(mark, wanted.query.revision, is_over.is_set):
+        return
     folder = Path(tempfile.mkdtemp(prefix="rehearsal-"))
     try:
         _run(wanted, _with_few_records(around), folder, is_over)
         _logger.info("rehearsed", query_id=wanted.query_id)
     except Exception as error:
         _logger.info("no rehearsal", query_id=wanted.query_id, why=str(error)[:500])
+        is_over.wait(LINGER_S)
     finally:
+        marks.end(mark)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mark(wanted: WantedQuery) -> str:
+    """What stands for a rehearsal of the query where batches are marked."""
+    return f"rehearsal of {wanted.query_id}"
 
 
 def _run(

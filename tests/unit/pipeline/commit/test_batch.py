@@ -45,6 +45,9 @@ class NoJanitor:
     lock = FreeLock()
     newest: Progress | None = None
 
+    def is_stopped(self) -> bool:
+        return False
+
     def refuse(self, ends: dict[int, int]) -> None:
         if min(ends.values()) < 0:
             raise KafkaUnavailable("old offsets")

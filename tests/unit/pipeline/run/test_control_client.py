@@ -3,10 +3,12 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
+from tests.unit.pipeline.queries_of import commands_of
 
 from standpipe.control.metadata.commands import (
     DropSource,
     EndPipelines,
+    SetQueryState,
     StartPipeline,
     UnknownCommand,
 )
@@ -118,4 +120,48 @@ def test_a_command_from_the_future_stops_it_by_name() -> None:
         eventually(has_failed)
         with pytest.raises(UnknownCommand, match="version 99"):
             _ = follower.catalog
+        follower.close()
+
+
+@pytest.mark.parametrize("chore", ["_follow", "_keep_reporting", "_keep_renewing"])
+def test_a_chore_that_fails_ends_the_process(chore: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody awaited them: a pipeline went on with an old catalog, or without renewing a lease."""
+
+    async def fails(_: Follower) -> None:
+        raise ValueError(f"a bug in {chore}")
+
+    monkeypatch.setattr(Follower, chore, fails)
+    with FakeNode() as node:
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+
+        def has_failed() -> bool:
+            try:
+                return follower.catalog is None
+            except ValueError:
+                return True
+
+        eventually(has_failed)
+        with pytest.raises(ValueError, match=f"a bug in {chore}"):
+            follower.register("p", is_over=lambda: False)
+        follower.close()
+
+
+def test_what_was_paused_for_a_moment_is_noticed() -> None:
+    """PAUSE and RESUME in one page of the log: the catalog before and after are the same."""
+    with FakeNode() as node:
+        for command in commands_of(
+            "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
+            "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
+        ):
+            node.log(command)
+        (query_id,) = node.catalog().queries
+        for state in ("PAUSED", "RUNNING"):
+            node.log(SetQueryState(query_ids=(query_id,), state=state))
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == node.catalog().index)
+        assert follower.catalog.queries[query_id].state == "RUNNING"
+        assert follower.take_ended() == [query_id]
+        assert follower.take_ended() == []
         follower.close()

@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,17 @@ def test_an_unknown_key_is_named() -> None:
 def test_a_missing_secret_is_a_setup_error(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="secret"):
         driver._read_secret(tmp_path / "absent")
+
+
+def test_a_thread_that_fails_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints the exception and goes on without the thread."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+    def fails() -> None:
+        raise ValueError("a bug")
+
+    crashed = driver._listen_for_crashes()
+    thread = threading.Thread(target=fails, name="some chore")
+    thread.start()
+    thread.join()
+    assert crashed.is_set()

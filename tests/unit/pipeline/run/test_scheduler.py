@@ -10,8 +10,10 @@ from tests.unit.pipeline.queries_of import wanted_of
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
+from standpipe.pipeline.commit.batch_marks import LINGER_S
+from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
-from standpipe.pipeline.run.backlog import ASK_EVERY_S
+from standpipe.pipeline.run.backlog import ASK_EVERY_S, IDLE
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun
 from standpipe.pipeline.run.reconcile import StartQuery, StopQuery
 from standpipe.pipeline.run.scheduler import (
@@ -43,6 +45,7 @@ class Run:
         self.died: Exception | None = None
         self.is_stopped = self.has_data = self.is_active = False
         self.notice = ""
+        self.doing = "asleep"
         self.looks = 0
         #: what Kafka says about its topics when it is asked
         self.topic_changed: QueryFailed | None = None
@@ -62,7 +65,7 @@ class Run:
 
     def signs(self, *, with_work: bool) -> Signs:
         work = self.work if with_work else None
-        return Signs(mark=(self.counts.batch,), has_data=self.has_data, work=work, doing="asleep")
+        return Signs(mark=(self.counts.batch,), has_data=self.has_data, work=work, doing=self.doing)
 
     def is_there(self) -> bool:
         if self.is_behind is None:
@@ -409,3 +412,77 @@ def test_a_known_failure_of_spark_says_what_resolves_it(message: str, reason: st
     (status,) = world.queries.statuses()
     assert "DROP TABLE A; and then CREATE TABLE A AS SELECT" in status.message
     assert message in status.message
+
+
+def test_a_query_that_ended_two_drivers_is_failed_by_name() -> None:
+    world = World(Run())
+    marks = world.queries.marks
+    for _ in range(2):
+        marks.docket = after_death(marks.docket, {Q: WANTED.query.revision})
+    assert world.tend() == "FAILED DRIVER_DIED"
+    (status,) = world.queries.statuses()
+    assert f"PAUSE {Q}; and then RESUME {Q}" in status.message
+    assert world.looked == [], "it was not started"
+    world.queries.try_again(["another one"])
+    assert world.tend() == "FAILED DRIVER_DIED"
+    world.queries.try_again([Q])  # it was paused
+    assert world.tend() == "RUNNING"
+
+
+def test_a_query_waits_while_a_suspect_runs_alone() -> None:
+    world = World(Run())
+    marks = world.queries.marks
+    marks.docket = after_death(marks.docket, {"B": 1, "C": 1})
+    assert marks.try_begin("B", 1)
+    assert world.tend() == "STARTING"
+    assert world.queries.statuses()[0].message == "waits until B has run alone: a driver has died"
+    marks.finished("B")
+    assert world.tend() == "RUNNING"
+    assert world.queries.statuses()[0].message == ""
+
+
+@pytest.mark.parametrize(
+    ("does", "is_marked", "why"),
+    [
+        ("starts", True, "a start counts: plans are computed before the first step of a batch"),
+        ("is idle", False, "Spark says that there is nothing to do"),
+        ("fails", True, "a JVM that dies answers for a while"),
+        ("failed a while ago", False, "the driver is alive"),
+        ("misses a topic", False, "it did not start"),
+        ("is dropped", False, "it was stopped"),
+    ],
+)
+def test_when_a_query_counts_as_in_a_batch(does: str, is_marked: bool, why: str) -> None:
+    run = Run()
+    world = World(
+        NotYet("TOPIC_MISSING", "…") if does == "misses a topic" else run, OSError("full")
+    )
+    world.tend()
+    if does == "is idle":
+        run.doing = IDLE
+    elif "fail" in does:
+        run.died = RuntimeError("Job aborted")
+    elif does == "is dropped":
+        world.queries.carry_out(StopQuery(Q))
+    world.queries.tend()
+    if does == "failed a while ago":
+        cast(Any, world.queries)._entries[Q].retry_at = world.now + LINGER_S + 1
+        world.now += LINGER_S
+        world.queries.tend()
+    assert (Q in cast(Any, world.queries).marks._turns.in_batch) is is_marked, why
+
+
+def test_a_look_that_raises_is_not_lost() -> None:
+    run = Run()
+    world = World(run)
+    world.tend()
+
+    def look() -> bool:
+        raise ValueError("a bug")
+
+    run.look = look
+    world.now += LOOK_EVERY_S
+    world.queries.tend()
+    wait([cast(Any, world.queries)._looking])
+    with pytest.raises(ValueError, match="a bug"):
+        world.queries.tend()

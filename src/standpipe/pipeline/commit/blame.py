@@ -1,0 +1,110 @@
+"""Which query a driver's death is held against, and which queries may be in a batch together.
+
+Spark's driver is one JVM for all queries, so a query that exhausts its memory ends it for all,
+again and again. A death can only be due to a query that was in a batch:
+
+    in a batch    what a death means
+    one query     it is held against that query; after DEATHS_MAX in a row the query is GUILTY
+    several       each of them becomes SUSPECT: nothing is held against it
+    none          nothing
+
+A suspect runs its next batch alone, so the next death has one possible cause. A query that finishes
+a batch, or has nothing to do, is CLEAR again. So no query is failed because of another one, and a
+guilty one ends the driver at most 1 + DEATHS_MAX times: once among others, then alone. What ends a
+driver from outside can only be held against a query that was alone twice in a row.
+
+Pure: no clock, no files. Not here: what is on disk (`batch_marks.py`), starting and
+failing queries (`run/scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from msgspec import field, structs
+
+from standpipe.model import Record
+
+#: deaths in a row of a driver in which the query alone was in a batch; then it is failed
+DEATHS_MAX: Final = 2
+
+
+class Verdict(Enum):
+    """What is known of a query: see the top of this module."""
+
+    CLEAR = "CLEAR"
+    SUSPECT = "SUSPECT"
+    GUILTY = "GUILTY"
+
+
+class Case(Record, frozen=True, kw_only=True):
+    """What is held against one revision of a query: CREATE OR REPLACE starts with a clean slate."""
+
+    revision: int
+    #: deaths in a row in which it was alone in a batch
+    deaths: int = 0
+
+
+class Docket(Record, frozen=True, kw_only=True):
+    """All cases of a service's queries. All its pipelines share one."""
+
+    cases: dict[str, Case] = field(default_factory=dict[str, Case])
+    #: dead drivers whose marks are already included
+    drivers: tuple[str, ...] = ()
+
+    def verdict(self, query_id: str, revision: int) -> Verdict:
+        """What is known of a query."""
+        case = self.cases.get(query_id)
+        if case is None or case.revision != revision:
+            return Verdict.CLEAR
+        return Verdict.GUILTY if case.deaths >= DEATHS_MAX else Verdict.SUSPECT
+
+
+def after_death(docket: Docket, in_batch: Mapping[str, int]) -> Docket:
+    """The docket after a driver died while these queries ({id: revision}) were in a batch."""
+    more = 1 if len(in_batch) == 1 else 0
+    cases = dict(docket.cases)
+    for query_id, revision in in_batch.items():
+        case = cases.get(query_id)
+        before = case.deaths if case is not None and case.revision == revision else 0
+        cases[query_id] = Case(revision=revision, deaths=before + more)
+    return structs.replace(docket, cases=cases)
+
+
+def cleared(docket: Docket, query_ids: Iterable[str]) -> Docket:
+    """The docket without these queries: they finished a batch, or an operator intervened."""
+    gone = set(query_ids)
+    kept = {query_id: case for query_id, case in docket.cases.items() if query_id not in gone}
+    return docket if len(kept) == len(docket.cases) else structs.replace(docket, cases=kept)
+
+
+class Turns:
+    """Which queries of one driver may be in a batch: any number of clear ones, or one suspect."""
+
+    def __init__(self) -> None:
+        #: {query in a batch: its revision}
+        self.in_batch: dict[str, int] = {}
+        #: the suspect that has asked for a turn, or has it; no other query begins a batch
+        self.alone: str | None = None
+
+    def may_begin(self, query_id: str, *, is_suspect: bool) -> bool:
+        """Whether a query may begin a batch now. A suspect that must wait is next."""
+        if query_id in self.in_batch:
+            return True
+        if self.alone is None and is_suspect:
+            self.alone = query_id
+        if self.alone is None:
+            return True
+        return self.alone == query_id and not self.in_batch
+
+    def begin(self, query_id: str, revision: int) -> None:
+        """Note that the query is in a batch."""
+        self.in_batch[query_id] = revision
+
+    def end(self, query_id: str) -> None:
+        """Note that it is in none, and wants none at present."""
+        self.in_batch.pop(query_id, None)
+        if self.alone == query_id:
+            self.alone = None
