@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from standpipe.data.commit import progress
+from standpipe.data.commit.seal import HEADER_MAC, MAC_BYTES, Seal
 from standpipe.model import BatchId, Commit, LeaseEpoch
+
+from .data_pipeline import QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +50,41 @@ class DataNemesis:
 
     def begin(self) -> None:
         self._plan()
+        if self.world.seed % 4 == 2:
+            self._plan_forgery(random.Random(self.world.seed))
+
+    def _plan_forgery(self, draw: random.Random) -> None:
+        """Another source of randomness, so that the other faults of a seed stay as they are."""
+
+        def forge() -> None:
+            if self.is_active:
+                self._forge(draw)
+                self._plan_forgery(draw)
+
+        self.world.after(draw.expovariate(1 / 5000), forge)
+
+    def _forge(self, draw: random.Random) -> None:
+        """A record of the progress topic by someone who may write to it and lacks the secret: it
+        would make all later commits void, or commit what nobody wrote."""
+        if self.world.oracle.newest is None:
+            return  # before its first sealed record, a query trusts what is unsigned
+        epoch = LeaseEpoch(draw.choice([self.world.lease_epoch, 10**6]))
+        forged = draw.choice(
+            [
+                progress.fence(QUERY, epoch, nonce=draw.getrandbits(64)),
+                msgspec.structs.replace(
+                    self.world.oracle.newest,
+                    commit=Commit(lease_epoch=epoch, batch=BatchId(10**6), attempt=1),
+                    sinks=dict.fromkeys(range(self.world.partitions), 10**6),
+                ),
+            ]
+        )
+        key, value = progress.serialise(forged)
+        value = draw.choice([value, value, b"no progress record"])
+        wrong = ((HEADER_MAC, draw.randbytes(MAC_BYTES)),)
+        headers = draw.choice([(), wrong, Seal("a guess", "progress").headers(key, value)])
+        self.world.progress.append(key, value, headers, self.world.now_ms)
+        self.world.counts["progress records forged"] += 1
 
     def end(self) -> None:
         self.is_active = False

@@ -15,6 +15,7 @@ from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit import repair, takeover
 from standpipe.data.commit.expiry import deletable_below
 from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.commit.seal import ProgressReader, left_of
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -378,9 +379,13 @@ class SimDriver:
     def _prune(self) -> Life:
         topic, _ = self.world.progress.read(0, self.world.progress.end)
         yield self.random.choice([1, 100, 5000])  # whenever it goes on, it does no harm
-        records = progress_log.left_of((record.key, record.value) for record in topic)
+        rows = ((record.key or b"", record.value, record.headers) for record in topic)
+        left = left_of(rows, ProgressReader(self.world.seal))
+        for key in left.ignored:
+            self.world.progress.append(key, None, (), self.world.now_ms)
+            self.world.counts["forged progress records tombstoned"] += 1
         keep_ms = self.world.options.keep_ms
-        for record in progress_log.removable(records, QUERY, self.world.now_ms, keep_ms):
+        for record in progress_log.removable(left.records, QUERY, self.world.now_ms, keep_ms):
             key = progress_log.progress_key(record)
             self.world.progress.append(key, None, (), self.world.now_ms)
             self.world.counts["progress records tombstoned"] += 1

@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING
 
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.progress import parse
+from standpipe.data.commit.seal import ProgressReader
 
 from .data_pipeline import QUERY
 from .invariants import Violation
@@ -34,7 +34,7 @@ class SimReader:
 
     def _restart(self) -> None:
         self.committed = Committed(QUERY)
-        self._progress_at = 0
+        self._records, self._progress_at = ProgressReader(self.world.seal), 0
 
     def plan(self) -> None:
         self.world.after(self.random.random() * 400, self._step)
@@ -54,7 +54,9 @@ class SimReader:
         end = self._progress_at + self.random.choice([0, 1, 10, 1000])
         for record in history[self._progress_at : end]:
             if record.value is not None:
-                self.committed.take(parse(record.value))
+                progress = self._records.read(record.key, record.value, record.headers)
+                if progress is not None:
+                    self.committed.take(progress)
         self._progress_at = min(end, len(history))
 
     def _run_batch(self) -> None:

@@ -8,7 +8,8 @@ import msgspec
 from tests.unit.data.rows import in_columns, table
 
 from standpipe.data.commit.expiry import Expiry, by_edge, edges_after
-from standpipe.data.commit.progress import ProgressBook, parse
+from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.encoding import stored_rows
 from standpipe.data.replica import positions
@@ -120,7 +121,7 @@ class SimTailer:
             gone_ms=self.world.gone_ms,
         )
         self.book = ProgressBook()
-        self._progress_at = 0
+        self._records, self._progress_at = ProgressReader(self.world.seal), 0
         self.fetched = int(self.store.meta.position)
         self._is_fetching = False
         self._run += 1
@@ -210,7 +211,8 @@ class SimTailer:
         for record in records:
             if record.value is None:
                 continue
-            for valid in self.book.take(parse(record.value)):
+            progress = self._records.read(record.key, record.value, record.headers)
+            for valid in self.book.take(progress) if progress is not None else ():
                 if valid.partition == self.partition:
                     self._handle(valid.target)
         if self._progress_at == self.world.progress.end:

@@ -15,6 +15,7 @@ from typing import Any
 
 from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit.repair import Repair
+from standpipe.data.commit.seal import ProgressReader, Seal
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME, partition_of, rowtime_header
 from standpipe.data.encoding.stored_rows import unpack_row
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
@@ -111,6 +112,7 @@ class DataWorld:
         self.events: list[tuple[str, int]] = []
         self.tables = [SimLog(self.options.retention) for _ in range(self.partitions)]
         self.progress = SimLog(Retention(0, self.options.retention.tombstones_ms))
+        self.seal = Seal("secret", "progress")
         self.checkpoints: dict[LeaseEpoch, SimCheckpoint] = {}
         self.recreation = Recreation(self)
         self.oracle = Oracle(self)
@@ -324,18 +326,20 @@ class DataWorld:
     def append_progress(self, record: Progress) -> int:
         self.note("progress", str(record.commit.lease_epoch), record)
         key, value = progress_log.serialise(record)
-        offset = self.progress.append(key, value, (), self.now_ms)
+        offset = self.progress.append(key, value, self.seal.headers(key, value), self.now_ms)
         self.oracle.take(record)
         return offset
 
     def read_progress(self, end: int) -> list[Progress]:
         """From the beginning, what compaction has left."""
         records, _ = self.progress.read(0, end)
-        return [
-            progress_log.parse(record.value)
+        reader = ProgressReader(self.seal)
+        read = [
+            reader.read(record.key, record.value, record.headers)
             for record in records
             if record.value is not None and record.offset < end
         ]
+        return [record for record in read if record is not None]
 
     def compact(self, chance: random.Random | None = None) -> None:
         taken = sum(log.compact(self.now_ms, chance) for log in self.tables)

@@ -114,6 +114,10 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         _REPLICA,
         "Up to which size a copy's store may grow before its map is doubled.",
     ),
+    "standpipe_progress_records_ignored_total": (
+        ("reason",),
+        "Records of the progress topic that this node ignores: FORGED, UNSIGNED or UNREADABLE.",
+    ),
     "standpipe_query_state": (
         ("query_id", "state", "reason"),
         "1 for the state that a pipeline reports of a query; PAUSED; UNRESPONSIVE: none does.",

@@ -30,6 +30,7 @@ _RESOLVED_BY: Final = {
     "it: " + _REBUILD,
     "STATE_DAMAGED": "the state in the checkpoint cannot be read. Restore the directory of the "
     "checkpoint, or rebuild it: " + _REBUILD,
+    "FOREIGN_FENCE": "Then " + _REBUILD,
     "DRIVER_DIED": "Spark's driver has died twice in a row while this query alone was in a batch; "
     "the log of the pipeline says of what, most often of a lack of memory. Other queries continue. "
     "To try again: PAUSE {query_id}; and then RESUME {query_id}; to change the query: CREATE OR "
@@ -52,6 +53,7 @@ REASONS: Final = {
     "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
     "DRIVER_DIED": "Spark's driver died twice in a row while this query alone was in a batch. "
     "Final until the query is paused and resumed, or replaced.",
+    "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }

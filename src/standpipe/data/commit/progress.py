@@ -218,21 +218,6 @@ def _since_ms(before: Progress | None, progress: Progress) -> int:
 KEEP_MS: Final = 3_600_000
 
 
-def left_of(rows: Iterable[tuple[bytes, bytes | None]]) -> list[Progress]:
-    """What remains of a progress topic's (key, value)s once compaction has applied its tombstones.
-
-    A key occurs once (`progress_key`), so one tombstone for it is enough: a pipeline that pruned by
-    what the topic still holds would rewrite all tombstones each time until compaction runs.
-    """
-    left: dict[bytes, Progress] = {}
-    for key, value in rows:
-        if value is None:
-            left.pop(key, None)
-        else:
-            left[key] = parse(value)
-    return list(left.values())
-
-
 def gone_through(known: Mapping[int, Offset], log_starts: Mapping[int, int]) -> dict[int, Offset]:
     """`clean_through` of a stream's progress records: below it retention has left no record.
 
@@ -248,9 +233,9 @@ def removable(
 ) -> list[Progress]:
     """Records of one query that may be tombstoned, in the order in which this must be done.
 
-    `records`: the topic from its beginning, in order (`left_of`). Void ones are removed; valid ones
-    once every range up to their ends is clean (of a stream: removed by retention, `gone_through`),
-    while the newest one, which says so, stays. Fences before the last one are removed at the end,
+    `records`: the topic from its beginning, in order (`seal.left_of`). Void ones are removed; valid
+    ones once every range up to their ends is clean (of a stream: gone, `gone_through`), while the
+    newest one, which says so, stays. Fences before the last one are removed at the end,
     because they make the void ones void.
     """
     book = ProgressBook()

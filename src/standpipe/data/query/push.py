@@ -19,18 +19,16 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.progress import parse
 from standpipe.data.encoding.cells import cell_json
 from standpipe.data.query.record_rows import FullRow, RecordRows, Share, TopicRecord, topic_of
 from standpipe.errors import BadRequest
-from standpipe.model import Record, Source
+from standpipe.model import Progress, Record, Source
 from standpipe.sql.plans import PushPlan
 from standpipe.sql.types.types import parse_type
 
@@ -75,10 +73,10 @@ class PushQuery:
         """Whether `take` would handle a record now."""
         return not self.is_over and any(map(self._is_ready, self._waiting))
 
-    def progress(self, value: bytes | None) -> None:
+    def progress(self, record: Progress) -> None:
         """The next record of the progress topic."""
         if self._committed is not None:
-            take_progress(self._committed, value)
+            self._committed.take(record)
             self._committed.forget(self.positions)
 
     def heard(self, record: TopicRecord) -> None:
@@ -143,13 +141,6 @@ class PushQuery:
 
     def _laid_out(self, cells: list[Any]) -> bytes:
         return b"[%b]" % b",".join(map(cell_json, cells, self._types))
-
-
-def take_progress(committed: Committed, value: bytes | None) -> None:
-    """The next record of the progress topic; tombstones and unreadable records are ignored."""
-    if value is not None:
-        with suppress(ValueError):  # tailers log it
-            committed.take(parse(value))
 
 
 # ------------------------------------------------------------------------- where to continue

@@ -35,6 +35,7 @@ from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
+from standpipe.data.commit.seal import Seal
 from standpipe.data.replica.events import (
     Event,
     ProgressCaughtUp,
@@ -74,7 +75,9 @@ class Tailer:
     def __init__(self, node: NodeConfig, clock: Clock) -> None:
         self._paths, self._clock = node.paths, clock
         self._snapshots = SnapshotReader(node.paths.snapshot)
-        self._progress = ProgressFollower(node.bootstrap_servers, progress_topic(node.service_id))
+        topic = progress_topic(node.service_id)
+        seal = Seal(node.secret(), topic)
+        self._progress = ProgressFollower(node.bootstrap_servers, topic, seal)
         self._tables = PartitionReader(node.bootstrap_servers)
         self._topics = TopicProbe(node.bootstrap_servers)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
@@ -322,6 +325,7 @@ class Tailer:
             "records_per_second": self._tables.take_record_count() * 1000 // METRICS_MS,
             "progress_position": self._progress.position,
             "knows_all_progress": self._progress.knows_all,
+            "progress_ignored": self._progress.ignored(),
             "replicas": [replica.describe() for replica in self._replicas.values()],
         }
         published.replace(self._paths.run / "tailer.json", json.encode(row))

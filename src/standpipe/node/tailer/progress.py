@@ -15,8 +15,10 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
-from standpipe.data.commit.progress import ProgressBook, ValidTarget, parse
+from standpipe.data.commit.progress import ProgressBook, ValidTarget
+from standpipe.data.commit.seal import Ignored, ProgressReader, Seal
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
+from standpipe.model import Progress
 
 PROBE_MS: Final = 100  # between two requests for the end of the progress topic
 
@@ -26,12 +28,16 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class ProgressFollower:
     """Follows the one partition of a progress topic. One thread."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, seal: Seal) -> None:
+        self._seal = seal
         self._of = Partition(topic, 0)
         self._reader = PartitionReader(bootstrap_servers)
         self._probe = EndProbe(bootstrap_servers, self._of)
         self._reader.start(self._of, 0)
         self.book = ProgressBook()
+        self._records = ProgressReader(seal)
+        #: reasons for which a record was ignored since the process started; each is logged once
+        self._told: set[Ignored] = set()
         #: offset of the next record
         self.position = 0
         #: the end of the topic was reached since reading began
@@ -55,7 +61,12 @@ class ProgressFollower:
         """Restart from the beginning: a replica needs targets that the book has forgotten."""
         self._reader.stop(self._of)
         self._reader.start(self._of, 0)
-        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+        self.book, self._records = ProgressBook(), ProgressReader(self._seal)
+        self.position, self.knows_all = 0, False
+
+    def ignored(self) -> dict[str, int]:
+        """How many records of the topic are ignored, by reason."""
+        return {reason.value: self._records.ignored[reason] for reason in Ignored}
 
     def close(self) -> None:
         """Close the consumer."""
@@ -69,14 +80,16 @@ class ProgressFollower:
             self.position = max(self.position, event.offset)
             yield ProgressCaughtUp()
         else:
-            for offset, _, value, _ in event.records:
+            for offset, key, value, headers in event.records:
                 self.position = offset + 1
                 if value is not None:  # else the tombstone of a record that no reader needs
-                    yield from self._targets(offset, value)
+                    yield from self._targets(offset, self._records.read(key, value, headers))
 
-    def _targets(self, offset: int, value: bytes) -> list[ValidTarget]:
-        try:
-            return self.book.take(parse(value))
-        except ValueError as error:
-            _log.error("progress record cannot be read", offset=offset, error=str(error))
-            return []
+    def _targets(self, offset: int, progress: Progress | None) -> list[ValidTarget]:
+        if progress is not None:
+            return self.book.take(progress)
+        why = self._records.newest_ignored
+        if why is not None and why not in self._told:
+            self._told.add(why)
+            _log.error("a progress record is ignored", offset=offset, why=why.value)
+        return []

@@ -56,6 +56,7 @@ from standpipe.config.keys import (
 from standpipe.config.registry import Config
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
+from standpipe.data.commit.seal import Seal
 from standpipe.errors import SetupError
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
@@ -81,6 +82,7 @@ from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.sql.syntax import parser
+from standpipe.topics import progress_topic
 
 REFRESH_MS = 20
 SAVE_METRICS_MS = 1000
@@ -126,6 +128,7 @@ class Worker:
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.producer = RowProducer(self.node.bootstrap_servers)
+        seal = Seal(secret, progress_topic(self.node.service_id))
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,
@@ -138,11 +141,14 @@ class Worker:
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
             bootstrap_servers=self.node.bootstrap_servers,
+            seal=seal,
         )
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
         self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
         self.rules = StatementLimits.of(self.settings, self.node.service_id).rules
-        self.pushes = Pushes(self.map, self.live, self.node.bootstrap_servers, self.rules)
+        self.pushes = Pushes(
+            self.map, self.live, self.node.bootstrap_servers, rules=self.rules, seal=seal
+        )
 
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
@@ -217,7 +223,9 @@ class Worker:
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
         )
-        states = States(self.node.node_id, self.map, self.replicas, self.peers, self.clock)
+        states = States(
+            self.node.node_id, self.map, self.replicas, self.peers, self.clock, self.node.paths.run
+        )
         status = StatusRoutes(self.node.node_id, self.map, self.replicas, self.leaving)
         cluster = ClusterStatus(
             self.node.node_id,

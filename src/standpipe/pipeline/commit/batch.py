@@ -83,7 +83,7 @@ class CommitBatch:
             # after a failure the mark stays for a while (`BatchMarks`)
             if not self.marks.begin(self.query_id, self.revision, self.janitor.is_stopped):
                 raise RuntimeError("the query was stopped while it waited for its turn")
-            failpoint.reach("in-batch", self.query_id)
+            failpoint.reach("in-batch", self.table.name)
             with self.janitor.lock:  # free unless a repair is in progress
                 self._commit(rows, batch)
             self.marks.finished(self.query_id)

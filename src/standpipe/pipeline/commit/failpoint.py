@@ -2,7 +2,7 @@
 
 Without the variable, and for every other name and batch, `reach` does nothing. With it, the
 process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of execution:
-`in-batch` (with a query's id instead of a batch: each of its batches kills), `before-sink`,
+`in-batch` (with a table's name instead of a batch: each of its batches kills), `before-sink`,
 `before-progress` (records written, not committed), `after-progress` (committed; Spark has not
 noted the batch in its commit log).
 """

@@ -357,7 +357,9 @@ class Janitor:
     def _prune(self) -> None:
         """The decision depends on the topic alone, so even a zombie may do this."""
         now_ms = time.time_ns() // 1_000_000
-        gone = removable(self.swept.log.records(), self.swept.query_id, now_ms)
+        left = self.swept.log.left()
+        self.swept.log.tombstone_ignored(left.ignored)  # first: see `left_of`
+        gone = removable(left.records, self.swept.query_id, now_ms)
         self.swept.log.tombstone(gone)
         if gone:
             _logger.info("progress pruned", query_id=self.swept.query_id, count=len(gone))

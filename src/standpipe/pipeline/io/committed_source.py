@@ -24,8 +24,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.config.keys import BATCH_OFFSETS_MAX
-from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit.committed import Committed, Range
+from standpipe.data.commit.repair import SweptRecord
+from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.encoding.store_keys import HEADER_COMMIT
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset
@@ -57,7 +58,7 @@ class CommittedFeed:
         self._read_to, self._stopped = 0, False
         self._failure: Exception | None = None
         self._end = upstream.log.end_offsets(upstream.log.topic, 1)[0]
-        arguments = (bootstrap_servers, upstream.log.topic)
+        arguments = (bootstrap_servers, upstream.log.topic, upstream.log.reader())
         threading.Thread(target=self._run, args=arguments, name="committed", daemon=True).start()
 
     def ends(self) -> dict[int, int]:
@@ -94,15 +95,14 @@ class CommittedFeed:
             why = self._failure or "it is not read up to its end in time"
             raise KafkaUnavailable(f"Kafka: the topic of progress: {why}") from self._failure
 
-    def _run(self, bootstrap_servers: str, topic: str) -> None:
+    def _run(self, bootstrap_servers: str, topic: str, progress: ProgressReader) -> None:
         reader = TopicReader(bootstrap_servers, topic, {0: 0})
         try:
             while not self._stopped:
                 for _, records, end in reader.poll(POLL_S):
                     with self._changed:
                         for record in records:
-                            if record.value is not None:
-                                self._committed.take(progress_log.parse(record.value))
+                            self._take(record, progress)
                         self._read_to = max(self._read_to, end)
                         self._changed.notify_all()
         except Exception as error:  # the query's next wait raises it, and the query is retried
@@ -111,6 +111,12 @@ class CommittedFeed:
                 self._changed.notify_all()
         finally:
             reader.close()
+
+    def _take(self, record: SweptRecord, progress: ProgressReader) -> None:
+        if record.value is not None:
+            found = progress.read(record.key, record.value, record.headers)
+            if found is not None:
+                self._committed.take(found)
 
 
 class CommittedSource:

@@ -15,12 +15,14 @@ from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
+import structlog
 
 from standpipe import topics
 from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
 from standpipe.adapters.kafka.reader import METADATA_OUTDATED
 from standpipe.data.commit import progress as records
+from standpipe.data.commit.seal import Headers, Left, ProgressReader, Seal, left_of, said
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Offset, Progress
@@ -35,6 +37,8 @@ _kafka: Any = confluent_kafka
 _admin: Any = confluent_kafka.admin
 
 
+_logger = structlog.get_logger("progress_log")
+
 _NOT_ALLOWED = (
     _kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     _kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -47,8 +51,9 @@ _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 class ProgressLog:
     """Kafka client for the progress topic, the processing log and the offsets of table topics."""
 
-    def __init__(self, bootstrap_servers: str, service_id: str) -> None:
+    def __init__(self, bootstrap_servers: str, service_id: str, secret: str = "") -> None:
         self.topic = topics.progress_topic(service_id)
+        self._seal = Seal(secret, self.topic)
         self._processing_log = topics.processing_log_topic(service_id)
         # do not log every failed connection of every client: the caller reports a failure once
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
@@ -135,8 +140,13 @@ class ProgressLog:
         Raises KafkaUnavailable; then it is unknown whether it was written, and the batch is
         replayed under another attempt.
         """
-        (offset,) = self._write(self.topic, [(*records.serialise(progress), [])])
+        key, value = records.serialise(progress)
+        (offset,) = self._write(self.topic, [(key, value, self._seal.headers(key, value))])
         return offset
+
+    def reader(self) -> ProgressReader:
+        """A new reader of the progress topic, for its records from the beginning."""
+        return ProgressReader(self._seal)
 
     def fence(self, query_id: str, lease_epoch: LeaseEpoch) -> int:
         """Take a query over: from the returned offset on, records of older epochs are void."""
@@ -157,10 +167,18 @@ class ProgressLog:
         for record in gone:
             self._write(self.topic, [(records.progress_key(record), None, [])])
 
+    def tombstone_ignored(self, keys: Sequence[bytes]) -> None:
+        """Write tombstones for records that readers ignore. Raises KafkaUnavailable."""
+        self._write(self.topic, [(key, None, []) for key in keys])
+
     def records(self) -> list[Progress]:
         """All progress records that no tombstone has deleted. Raises KafkaUnavailable."""
+        return self.left().records
+
+    def left(self) -> Left:
+        """The same, and the keys of those that readers ignore. Raises KafkaUnavailable."""
         end = self.end_offsets(self.topic, 1)[0]
-        return records.left_of(self._rows_until(end - 1)) if end else []
+        return left_of(self._rows_until(end - 1) if end else [], self.reader())
 
     def report(self, samples: Sequence[bytes]) -> None:
         """Append JSON records to the processing log. Raises KafkaUnavailable."""
@@ -175,11 +193,15 @@ class ProgressLog:
 
     def records_until(self, fence_offset: int) -> Iterator[Progress]:
         """Progress records up to and including `fence_offset`. Raises KafkaUnavailable."""
-        rows = self._rows_until(fence_offset)
-        return (records.parse(value) for _, value in rows if value is not None)
+        reader = self.reader()
+        for key, value, headers in self._rows_until(fence_offset):
+            if value is not None and (record := reader.read(key, value, headers)) is not None:
+                yield record
+        if reader.ignored:
+            _logger.error("progress records are ignored", counts=said(reader.ignored))
 
-    def _rows_until(self, last_offset: int) -> Iterator[tuple[bytes, bytes | None]]:
-        """(key, value) of the records up to and including `last_offset`."""
+    def _rows_until(self, last_offset: int) -> Iterator[tuple[bytes, bytes | None, Headers]]:
+        """(key, value, headers) of the records up to and including `last_offset`."""
         consumer: Any = _kafka.Consumer(
             {**self._common, **FROM_THE_BEGINNING, "group.id": "unused"}
         )
@@ -190,7 +212,7 @@ class ProgressLog:
                 for message in consumer.consume(num_messages=2000, timeout=0.2):
                     if message.error() is not None:
                         raise KafkaUnavailable(f"Kafka: {message.error()}")
-                    yield message.key(), message.value()
+                    yield message.key() or b"", message.value(), message.headers() or []
                     if message.offset() >= last_offset:
                         return
                     deadline = time.monotonic() + WRITE_S_MAX

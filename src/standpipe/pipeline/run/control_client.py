@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -25,6 +26,7 @@ from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.errors import LogUnavailable
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
+from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.run.reconcile import PipelineRegistration
 
 POLL_WAIT_MS = 1000
@@ -70,6 +72,8 @@ class Follower:
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
         self._failure: BaseException | None = None
+        #: the newest renewal that succeeded
+        self.confirmed: Confirmed | None = None
         #: queries that were dropped or not RUNNING in some catalog since `take_ended`
         self._ended = deque[str]()
         self._loop = asyncio.new_event_loop()
@@ -213,8 +217,14 @@ class Follower:
             await asyncio.sleep(RENEW_EVERY_S)
             if not self._pipeline_id:
                 continue
+            asked_s = time.monotonic()
             body = await self._post_to_one("renew", self._pipeline_id, RENEW_MS_MAX)
-            if body and not msgspec.json.decode(body, type=PipelineRenewed).is_registered:
+            if not body:
+                continue
+            renewed = msgspec.json.decode(body, type=PipelineRenewed)
+            if renewed.is_registered:
+                self.confirmed = Confirmed(asked_s, renewed.log_index)
+            else:
                 _log.warning("leases were lost while suspended; registering again")
                 await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
 

@@ -6,8 +6,8 @@
 Start: Spark → registration → queries. Then, a few times a second, it checks that the JVM is alive
 and that it runs the queries that the catalog assigns to it. Several pipelines share the queries and
 take over from each other; their checkpoints must be on storage that all can reach. Ends on SIGTERM
-or Ctrl-C (status 0, within 10 s), on failures (1), and, in a cluster below the feature level of
-leases, when a newer pipeline has started (3).
+or Ctrl-C (status 0, within 10 s; 3 if a query has a foreign fence), on failures (1), and, in a
+cluster below the feature level of leases, when a newer pipeline has started (3).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from standpipe.errors import StandpipeError
 from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
+from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_foreign
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -51,7 +52,7 @@ from standpipe.pipeline.run.reconcile import (
     lease_epoch_of,
     wanted_queries,
 )
-from standpipe.pipeline.run.scheduler import Queries
+from standpipe.pipeline.run.scheduler import Queries, resolution
 from standpipe.pipeline.run.scratch import scratch_folder
 from standpipe.pipeline.run.warm_standby import Rehearsals
 
@@ -76,6 +77,15 @@ class PipelineOptions:
     config: registry.Config = field(default_factory=registry.Config)
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """What tells the pipeline which queries are its own."""
+
+    follower: Follower
+    me: PipelineRegistration
+    fences: FenceWatch
 
 
 def run(options: PipelineOptions) -> int:
@@ -118,6 +128,8 @@ def _run(
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[keys.SERVICE_ID]
         marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
+        log = ProgressLog(options.bootstrap_servers, service_id, secret)
+        fences = FenceWatch(options.bootstrap_servers, log)
         queries = Queries(
             marks=marks,
             around=PipelineContext(
@@ -125,14 +137,18 @@ def _run(
                 reads=KafkaReads(
                     bootstrap_servers=options.bootstrap_servers, config=options.config
                 ),
-                log=ProgressLog(options.bootstrap_servers, service_id),
+                log=log,
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
                 marks=marks,
                 check_lease=functools.partial(_check_lease, follower, me),
             ),
         )
-        return _keep_equal(queries, follower, me, asked_to_stop, _listen_for_crashes())
+        crashed = _listen_for_crashes()
+        fences.start()
+        status = _keep_equal(queries, Control(follower, me, fences), asked_to_stop, crashed)
+        fences.stop()
+        return status
     finally:
         if asked_to_stop.is_set() or session.jvm_is_alive():  # else its death is held against them
             marks.close()
@@ -140,13 +156,10 @@ def _run(
 
 
 def _keep_equal(
-    queries: Queries,
-    follower: Follower,
-    me: PipelineRegistration,
-    asked_to_stop: threading.Event,
-    crashed: threading.Event,
+    queries: Queries, control: Control, asked_to_stop: threading.Event, crashed: threading.Event
 ) -> int:
     """Keep the queries equal to the catalog's until the process must end; returns its status."""
+    follower, me = control.follower, control.me
     rehearsals = Rehearsals(queries.around)
     cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
     while not asked_to_stop.wait(TICK_S):
@@ -176,11 +189,27 @@ def _keep_equal(
             else:
                 rehearsals.tend(every_query(catalog))
             cleanup.tend(catalog.queries)
+            _notice_foreign_fences(queries, control)
         queries.tend()
         if queries.wedged:
             _log.error("exiting, to be restarted", why=queries.wedged)
             return EXIT_FAILED
-    return EXIT_OK
+    return EXIT_FENCED if "FOREIGN_FENCE" in queries.failures().values() else EXIT_OK
+
+
+def _notice_foreign_fences(queries: Queries, control: Control) -> None:
+    follower, me, failed = control.follower, control.me, queries.failures()
+    for query_id, wanted in queries.known().items():
+        seen, ours = control.fences.newest(query_id), wanted.lease_epoch
+        confirmed = follower.confirmed  # before the catalog: it must include what was confirmed
+        catalog = follower.catalog
+        granted = lease_epoch_of(query_id, catalog, me)
+        if query_id not in failed and is_foreign(
+            seen, ours, granted, confirmed=confirmed, catalog_index=catalog.index
+        ):
+            assert seen is not None
+            how = resolution("FOREIGN_FENCE", wanted)
+            queries.fail(query_id, foreign_fence(seen, ours, resolution=how))
 
 
 def _check_lease(

@@ -142,7 +142,7 @@ class Queries:
         wanted = entry.wanted
         revision = wanted.query.revision
         if self.marks.verdict(wanted.query_id, revision) is Verdict.GUILTY:
-            self._fail(entry, "DRIVER_DIED", _resolved_by("DRIVER_DIED", wanted))
+            self._fail(entry, "DRIVER_DIED", resolution("DRIVER_DIED", wanted))
             return
         if not self.marks.try_begin(wanted.query_id, revision):
             entry.message = f"waits until {self.marks.alone()} has run alone: a driver has died"
@@ -162,6 +162,21 @@ class Queries:
         if runs and now >= self._look_at and self._looking is None:
             self._look_at = now + LOOK_EVERY_S
             self._looking = self._starters.submit(_look_at, runs)
+
+    def fail(self, query_id: str, failure: QueryFailed) -> None:
+        """Stop a query for good, in whatever state it is."""
+        entry = self._entries[query_id]
+        if entry.starting is not None and not entry.starting.cancel():
+            entry.starting.add_done_callback(_stop_when_started)
+        if entry.run is not None:
+            entry.stopping = self._starters.submit(_stop, entry.run)
+        entry.run, entry.starting = None, None
+        self._failed(entry, failure, self.clock())
+
+    def failures(self) -> dict[str, str]:
+        """The reasons of the queries that have failed for good."""
+        entries = self._entries.items()
+        return {query_id: entry.reason for query_id, entry in entries if entry.state == "FAILED"}
 
     def try_again(self, query_ids: Iterable[str]) -> None:
         """Hold nothing against these queries, which a user has paused, replaced or dropped."""
@@ -272,7 +287,7 @@ class Queries:
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
         elif reason := reason_of(message):
-            self._fail(entry, reason, f"{_resolved_by(reason, entry.wanted)} ({message})")
+            self._fail(entry, reason, f"{resolution(reason, entry.wanted)} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
             if is_refusal(message) and not entry.measures_rows:
@@ -334,7 +349,7 @@ class Queries:
         )
 
 
-def _resolved_by(reason: str, wanted: WantedQuery) -> str:
+def resolution(reason: str, wanted: WantedQuery) -> str:
     """What resolves a failure of this query; "" for a reason without such a text."""
     return resolved_by(
         reason,

@@ -10,12 +10,12 @@ from standpipe.data.commit.progress import (
     ProgressBook,
     fence,
     is_fence,
-    left_of,
     parse,
     progress_key,
     removable,
     serialise,
 )
+from standpipe.data.commit.seal import NO_SEAL, Headers, ProgressReader, left_of
 from standpipe.model import NO_BATCH, LeaseEpoch, Offset, Progress
 
 
@@ -232,11 +232,15 @@ def test_removable(records: list[Progress], gone: list[Progress], why: str) -> N
 def test_what_was_pruned_is_not_pruned_again() -> None:
     """Found beside seed 480: each look wrote all tombstones again, until compaction came."""
     records = [progress(1, batch, {0: batch + 1}) for batch in range(3)]
-    topic = [serialise(record) for record in records]
-    tombstones = [(progress_key(record), None) for record in records[:2]]
-    assert left_of(topic) == records
-    assert left_of([*topic, *tombstones]) == records[2:]
-    assert left_of([*topic[1:], *tombstones]) == records[2:], "compaction has taken one"
+    topic = [(*serialise(record), ()) for record in records]
+    tombstones = [(progress_key(record), None, ()) for record in records[:2]]
+
+    def left(rows: list[tuple[bytes, bytes | None, Headers]]) -> list[Progress]:
+        return left_of(rows, ProgressReader(NO_SEAL)).records
+
+    assert left([*topic]) == records
+    assert left([*topic, *tombstones]) == records[2:]
+    assert left([*topic[1:], *tombstones]) == records[2:], "compaction has taken one"
 
 
 def test_a_second_fence_must_not_take_the_place_of_the_first() -> None:

@@ -11,7 +11,6 @@ from tests.samples import sample_table
 from tests.unit.data.rows import commit
 
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.progress import serialise
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.data.query.push import (
     WAITING_MAX,
@@ -50,8 +49,8 @@ def record(
     return TopicRecord(b"k%d" % offset, body, 0, headers, partition, offset)
 
 
-def progress(by: Commit, start: int, end: int) -> bytes:
-    return serialise(Progress(query_id="Q", commit=by, sinks={0: end}, starts={0: start}))[1]
+def progress(by: Commit, start: int, end: int) -> Progress:
+    return Progress(query_id="Q", commit=by, sinks={0: end}, starts={0: start})
 
 
 def followed(plan: PushPlan, *records: TopicRecord, committed: bool = False) -> PushQuery:
@@ -93,8 +92,6 @@ def test_what_is_not_committed_waits_and_what_is_foreign_is_never_shown() -> Non
     query.heard(record(3, 8, ZOMBIE))
     query.heard(record(4, 3, B1))
     assert query.take(Share(9, MUCH)) == [], "the next batch is not committed"
-    query.progress(None)
-    query.progress(b"no progress record")
     query.progress(progress(B1, 3, 5))
     assert columns(query.take(Share(9, MUCH))) == [b'[3,"k4"]']
     assert query.positions[0] == 5

@@ -21,6 +21,7 @@ from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
+from standpipe.data.commit.seal import Seal
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
@@ -121,11 +122,15 @@ class FakeReader:
 class FakeFollower:
     """The progress topic: a list, read from its beginning."""
 
-    def __init__(self, _servers: str, topic: str) -> None:
+    def __init__(self, _servers: str, topic: str, seal: Seal) -> None:
+        assert seal.checks
         assert topic == "svc_progress"
         self.topic: list[Progress] = []
         self.read_again()
         self.confirmed: int | None = None
+
+    def ignored(self) -> dict[str, int]:
+        return {"FORGED": 2}
 
     def read_again(self) -> None:
         self.book, self.position, self.knows_all = ProgressBook(), 0, False
@@ -725,6 +730,7 @@ def test_metrics_say_how_it_goes(node: Node) -> None:
     node.turn(2, ms=main.METRICS_MS)
     row = json.loads((node.paths.run / "tailer.json").read_text())
     assert row["knows_all_progress"]
+    assert row["progress_ignored"] == {"FORGED": 2}
     (replica,) = row["replicas"]
     expected = {"table": "T", "partition": 0, "state": "RUNNING", "offset_lag": 0, "rows": 2}
     assert replica.items() >= expected.items()

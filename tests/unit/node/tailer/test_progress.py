@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, Message
 from tests.unit.kafka_client import Client, message, scripted
 
 from standpipe.data.commit.progress import serialise
+from standpipe.data.commit.seal import NO_SEAL
 from standpipe.data.replica.events import ProgressCaughtUp
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.node.tailer.progress import ProgressFollower
@@ -28,7 +29,7 @@ def progress(at: int, lease_epoch: int, batch: int, end: int) -> Message:
 
 
 def test_the_progress_topic_is_followed(client: Client) -> None:
-    follower = ProgressFollower("b", "p")
+    follower = ProgressFollower("b", "p", NO_SEAL)
     tombstone, rubbish = message(1, on="p", payload=None), message(2, on="p", payload=b"{")
     end = message(4, on="p", code=END)
     client.script = [[progress(0, 2, 0, 5), tombstone, rubbish, progress(3, 1, 9, 9), end]]
@@ -46,7 +47,7 @@ def test_the_progress_topic_is_followed(client: Client) -> None:
 def test_kafka_is_confirmed_by_an_end_that_was_read(
     client: Client, end: int, confirmed: int | None, why: str
 ) -> None:
-    follower = ProgressFollower("b", "p")
+    follower = ProgressFollower("b", "p", NO_SEAL)
     client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     assert follower.confirmed_ms(1000) is None
@@ -56,7 +57,7 @@ def test_kafka_is_confirmed_by_an_end_that_was_read(
 
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_topic_that_was_cut_is_read_again(client: Client, by_itself: bool) -> None:
-    follower = ProgressFollower("b", "p")
+    follower = ProgressFollower("b", "p", NO_SEAL)
     client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     if by_itself:

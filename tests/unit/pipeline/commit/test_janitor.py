@@ -13,6 +13,7 @@ from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.progress import KEEP_MS, fence
+from standpipe.data.commit.seal import Left
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.pipeline.commit import janitor as janitors
@@ -32,19 +33,24 @@ class Log:
     """The progress topic, and where the stream's topic begins. `then` ends a janitor's loop."""
 
     def __init__(self, records: list[Progress], starts: list[dict[int, int]]) -> None:
-        self.left, self.starts = records, starts
+        self.kept, self.starts = records, starts
+        self.ignored: list[bytes] = []
         self.gone: list[Progress] = []
 
     def start_offsets(self, _topic: str, partitions: int) -> dict[int, int]:
         assert partitions == STREAM.partitions
         return self.starts.pop(0)
 
-    def records(self) -> list[Progress]:
-        return self.left
+    def left(self) -> Left:
+        return Left(self.kept, [b"forged"])
+
+    def tombstone_ignored(self, keys: list[bytes]) -> None:
+        self.ignored = keys
 
     def tombstone(self, gone: list[Progress]) -> None:
+        assert self.ignored, "the ignored ones went first"
         self.gone += gone
-        self.left = [record for record in self.left if record not in gone]
+        self.kept = [record for record in self.kept if record not in gone]
 
 
 def janitor_of(log: object, table: Any = STREAM, records: list[Progress] | None = None) -> Janitor:
@@ -130,16 +136,16 @@ def test_progress_of_a_stream_goes_with_what_retention_took() -> None:
 
     janitor._prune()
     assert log.gone == [], "no record in the topic says so"
-    log.left.append(batch(3, {0: 20, 1: 20}, janitor.clean_through()))
+    log.kept.append(batch(3, {0: 20, 1: 20}, janitor.clean_through()))
     janitor._prune()
     assert [record.commit.batch for record in log.gone] == [0], "the next one has rows at 1/7"
 
     janitor._follow_retention()
-    log.left.append(batch(4, {0: 25, 1: 25}, janitor.clean_through()))
+    log.kept.append(batch(4, {0: 25, 1: 25}, janitor.clean_through()))
     janitor._prune()
     assert [record.commit.batch for record in log.gone] == [0, 1, 2]
     newcomer = Committed("Q")
-    for record in log.left:
+    for record in log.kept:
         newcomer.take(record)
     assert newcomer.ends() == {0: 25, 1: 25}, "who begins at the log's start finds all there is"
     assert [each.low for each in newcomer.ranges(0, 15, 25)] == [15, 20]

@@ -486,3 +486,17 @@ def test_a_look_that_raises_is_not_lost() -> None:
     wait([cast(Any, world.queries)._looking])
     with pytest.raises(ValueError, match="a bug"):
         world.queries.tend()
+
+
+@pytest.mark.parametrize("before", ["RUNNING", "RETRYING", "STARTING TOPIC_MISSING"])
+def test_a_query_is_failed_from_outside_in_any_state(before: str) -> None:
+    run = Run()
+    outcome = {"RUNNING": run, "RETRYING": OSError("full")}.get(before)
+    world = World(outcome or NotYet("TOPIC_MISSING", "…"))
+    assert world.tend() == before
+    world.queries.fail(Q, QueryFailed("FOREIGN_FENCE", "…"))
+    assert world.tend() == "FAILED FOREIGN_FENCE"
+    assert world.queries.failures() == {Q: "FOREIGN_FENCE"}
+    world.now += 3600
+    assert world.tend() == "FAILED FOREIGN_FENCE", "it is not tried again"
+    assert run.is_stopped is (before == "RUNNING")

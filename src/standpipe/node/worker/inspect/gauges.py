@@ -11,9 +11,12 @@ Not here: how Prometheus wants them (`adapters.metrics`); judgements (`control`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Sample, State
@@ -24,6 +27,7 @@ from standpipe.model import (
     NodeId,
     PersistentQuery,
     QueryStatus,
+    Record,
     ReplicaId,
     ReplicaState,
     ReplicaStatus,
@@ -68,6 +72,8 @@ class States:
     replicas: Replicas
     peers: PeerStateReader
     clock: Clock
+    #: folder of the files that the node's processes publish; None: there is none
+    run: Path | None = None
 
     def read(self) -> Iterator[State]:
         """All of one instant, except sizes, which take longest and are read when consumed.
@@ -88,6 +94,8 @@ class States:
         yield from of_copies(copies)
         yield from of_queries(view.snapshot, unix_ms)
         yield "standpipe_peer_up", list(of_peers(view, state))
+        if self.run is not None:
+            yield "standpipe_progress_records_ignored_total", list(of_progress(self.run))
 
     def _copies(self, view: ClusterView, boot_ms: int, unix_ms: int) -> list[Copy]:
         return [
@@ -175,6 +183,20 @@ def of_peers(view: ClusterView, state: PeerState) -> Iterator[Sample]:
     for node, peer in state.liveness.items():
         if node in view.nodes and peer.health is not Health.UNKNOWN:
             yield (node,), float(peer.health is Health.ALIVE)
+
+
+class _TailerMetrics(Record, frozen=True, kw_only=True):
+    """What is read here of `run/tailer.json`."""
+
+    progress_ignored: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+
+
+def of_progress(run: Path) -> Iterator[Sample]:
+    """Progress records that the tailer ignores; none before it has written its metrics."""
+    with suppress(OSError, msgspec.MsgspecError):
+        said = msgspec.json.decode((run / "tailer.json").read_bytes(), type=_TailerMetrics)
+        for reason, count in said.progress_ignored.items():
+            yield (reason,), count
 
 
 def _seconds(lag_ms: int | None) -> float | None:

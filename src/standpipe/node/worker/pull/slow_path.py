@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
+from standpipe.data.commit.seal import NO_SEAL, Seal
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady
@@ -116,6 +117,7 @@ class SlowPath:
     scan_timeout_ms: int
     #: for pull queries on streams
     bootstrap_servers: str = ""
+    seal: Seal = NO_SEAL
     scans: Scans = field(default_factory=Scans)
     large_texts: LargeTexts = field(default_factory=LargeTexts)
     clock: Clock = field(default_factory=Clock)
@@ -183,7 +185,7 @@ class SlowPath:
         self, request_format: RequestFormat, plan: PullPlan, snapshot: Snapshot
     ) -> PullResponse:
         """A stream has no replicas: the node that was asked reads its topic."""
-        rows, message = await read_stream(plan, self.bootstrap_servers, snapshot)
+        rows, message = await read_stream(plan, self.bootstrap_servers, self.seal, snapshot)
         fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
         at_ms = int(time.time() * 1000)
         return PullResponse(render_rows(request_format.form, plan, rows, at_ms, message), fresh)

@@ -18,7 +18,7 @@ from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.adapters.kafka.topic_ids import topics_now
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.progress import parse
+from standpipe.data.commit.seal import ProgressReader, Seal
 from standpipe.data.commit.topic_identity import TopicKnown, TopicSeen, changes
 from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.query.scan import laid_out
@@ -32,15 +32,15 @@ LIMIT_REACHED: Final = "Limit Reached"
 
 
 async def read_stream(
-    plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot
+    plan: PullPlan, bootstrap_servers: str, seal: Seal, snapshot: Snapshot
 ) -> tuple[list[bytes], str]:
     """Rows of the answer, and its last message. Raises KafkaUnavailable, RecordsLost."""
-    rows = await asyncio.to_thread(_read, plan, bootstrap_servers, snapshot)
+    rows = await asyncio.to_thread(_read, plan, bootstrap_servers, seal, snapshot)
     is_cut = plan.limit is not None and len(rows) >= plan.limit
     return rows, LIMIT_REACHED if is_cut else COMPLETED
 
 
-def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[bytes]:
+def _read(plan: PullPlan, bootstrap_servers: str, seal: Seal, snapshot: Snapshot) -> list[bytes]:
     if plan.limit == 0:
         return []
     source = plan.source
@@ -51,11 +51,13 @@ def _read(plan: PullPlan, bootstrap_servers: str, snapshot: Snapshot) -> list[by
     if writer is None:
         records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
     else:
-        committed = Committed(writer)
+        committed, progress = Committed(writer), ProgressReader(seal)
         topic = progress_topic(snapshot.service_id)
         for record in read_topic(bootstrap_servers, topic, 1, deadline):
             if record.value is not None:
-                committed.take(parse(record.value))
+                found = progress.read(record.key, record.value, record.headers)
+                if found is not None:
+                    committed.take(found)
         committed_id = committed.topic_id
         # read after the progress: what is committed by now is in the topic
         records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from standpipe.adapters.http.server import Receive, Send
+from standpipe.data.commit.seal import NO_SEAL, Seal
 from standpipe.errors import BadRequest, StatementError
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
@@ -44,6 +45,7 @@ class Pushes:
     live: LiveAnswers
     bootstrap_servers: str
     rules: TopicRules = field(default_factory=TopicRules)
+    seal: Seal = NO_SEAL
 
     async def answer(
         self,
@@ -77,6 +79,7 @@ class Pushes:
             query_id=query_id,
             map=self.map,
             bootstrap_servers=self.bootstrap_servers,
+            seal=self.seal,
         )
         return query_id, answer
 

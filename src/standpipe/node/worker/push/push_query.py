@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,17 +22,17 @@ from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
 from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.seal import NO_SEAL, ProgressReader, Seal
 from standpipe.data.query.push import (
     PushQuery,
     Token,
     identity_of,
     parse_token,
-    take_progress,
     token_text,
 )
-from standpipe.data.query.record_rows import Share, topic_of, writer_of
+from standpipe.data.query.record_rows import Share, TopicRecord, topic_of, writer_of
 from standpipe.errors import BadRequest, ServerError, StandpipeError
-from standpipe.model import Source
+from standpipe.model import Progress, Source
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
@@ -83,6 +83,7 @@ class PushAnswer:
     query_id: str
     map: Map
     bootstrap_servers: str
+    seal: Seal = NO_SEAL
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
     _is_token_due: bool = field(
@@ -96,6 +97,7 @@ class PushAnswer:
         self._identity = identity_of(self.plan.source, snapshot.cluster_id)
         self._writer = writer_of(self._topic, snapshot)
         self._progress_topic = progress_topic(snapshot.service_id)
+        self._progress = ProgressReader(self.seal)
         self._from_end = starts_at_end(self.properties)
         self._gives_tokens = self.properties.get(TOKENS, "").lower() == "true"
 
@@ -131,11 +133,17 @@ class PushAnswer:
         committed, read = Committed(writer), 0
         deadline = time.monotonic() + READ_S_MAX
         for record in read_topic(self.bootstrap_servers, self._progress_topic, 1, deadline):
-            take_progress(committed, record.value)
+            self._take_progress(committed.take, record)
             read = record.offset + 1
         if read == 0:  # nothing was ever committed
             read = log_starts(self.bootstrap_servers, self._progress_topic, 1)[0]
         return committed, read
+
+    def _take_progress(self, take: Callable[[Progress], None], record: TopicRecord) -> None:
+        if record.value is not None:  # tailers log what is ignored
+            progress = self._progress.read(record.key, record.value, record.headers)
+            if progress is not None:
+                take(progress)
 
     def _starts(self, ends: Mapping[int, int]) -> dict[int, int]:
         text = self.properties.get(PUSH_TOKEN)
@@ -171,7 +179,7 @@ class PushAnswer:
             if topic == self._topic:
                 self._query.heard(record)
             else:
-                self._query.progress(record.value)
+                self._take_progress(self._query.progress, record)
         self._tail.hold({Partition(self._topic, number) for number in self._query.held})
         return b"" if records else None
 

@@ -115,7 +115,7 @@ class World:
             self.folder / "liveness", self.folder / "lags", registry.load({}), clock
         )
         board.refresh()
-        states = States(ME, found, self.replicas, board, clock)
+        states = States(ME, found, self.replicas, board, clock, self.folder)
         return {name: dict(samples) for name, samples in states.read()}
 
 
@@ -148,7 +148,9 @@ def test_every_declared_state_is_read_with_its_labels(world: World) -> None:
     world.hear(PeerLiveness(node_id=OTHER, health=Health.ALIVE))
     world.page(0, PAGE)
     write_store(world, 0)
+    (world.folder / "tailer.json").write_text('{"at_ms": 1, "progress_ignored": {"FORGED": 3}}')
     found = world.read()
+    assert found["standpipe_progress_records_ignored_total"] == {("FORGED",): 3}
     assert set(found) == set(STATES)
     for name, samples in found.items():
         assert samples, name
