@@ -16,7 +16,7 @@ from tests.e2e.test_poison import state_of
 
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.data.commit.progress import fence, serialise
-from standpipe.data.commit.seal import NO_SEAL, Seal
+from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.model import LeaseEpoch
 from standpipe.topics import progress_topic
 
@@ -30,7 +30,7 @@ TOPIC = progress_topic("default_")
 IGNORED = 'standpipe_progress_records_ignored_total{reason="%s"}'
 
 
-def forge(cluster: TestCluster, query_id: str, seal: Seal) -> None:
+def forge(cluster: TestCluster, query_id: str, seal: ProgressSeal) -> None:
     """A fence of a lease epoch that nobody was granted."""
     key, value = serialise(fence(query_id, LeaseEpoch(10**6), nonce=1))
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -59,7 +59,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
     insert(cluster, ("FORGED_A", 1), ("FORGED_B", 1))
     attacked, other = (cluster.query_of(name) for name in ("FORGED_A", "FORGED_B"))
 
-    for reason, seal in (("UNSIGNED", NO_SEAL), ("FORGED", Seal("a guess", TOPIC))):
+    for reason, seal in (("UNSIGNED", NO_SEAL), ("FORGED", ProgressSeal("a guess", TOPIC))):
         before = ignored(cluster, reason)
         forge(cluster, attacked, seal)
         wait_until(
@@ -70,7 +70,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
     assert state_of(cluster, attacked)[0] == "RUNNING"
 
     secret = cluster.local.directory.secret_file.read_text().strip()
-    forge(cluster, attacked, Seal(secret, TOPIC))
+    forge(cluster, attacked, ProgressSeal(secret, TOPIC))
 
     def is_failed() -> bool | None:
         return state_of(cluster, attacked)[:2] == ("ERROR", "FOREIGN_FENCE") or None

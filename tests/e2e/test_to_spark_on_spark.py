@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 
 from standpipe.model import Source
 from standpipe.sql.analyzer import Context, analyze
+from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
 from standpipe.sql.syntax.parser import parse
 
@@ -105,7 +106,41 @@ def values(
     }
 
 
+#: a text of this many characters, from within Spark
+_LONG = "RPAD('a', {}, 'a')"
+_MAX = WORK_MAX
+
 EXPRESSIONS: list[tuple[str, str, object, str]] = [
+    ("MAX(LEN(LPAD('x', 2000000000, 'ab')))", "n", None, "it ended the JVM of all queries"),
+    (f"MAX(LEN(LPAD('x', {_MAX}, 'ab')))", "n", _MAX, "the limit of pull queries"),
+    (f"MAX(LEN(RPAD('x', {_MAX + 1}, 'ab')))", "n", None, "and one more"),
+    ("MAX(LEN(LPAD(T, I, 'z')))", "a", 1, "the limit is each row's"),
+    (f"MAX(LEN(CONCAT({_LONG.format(_MAX - 1)}, 'b')))", "n", _MAX, "all arguments together"),
+    (f"MAX(LEN({_LONG.format(_MAX)} || 'b'))", "n", None, "and one more"),
+    (f"MAX(LEN({_LONG.format(_MAX)} + 'b'))", "n", None, "the same as +"),
+    (f"MAX(LEN(CONCAT_WS({_LONG.format(_MAX // 2)}, 'a', 'b', 'c')))", "n", None, "separators"),
+    ("MAX(LEN(CONCAT_WS('-', T, T)))", "a", 3, "a short one"),
+    (f"MAX(LEN(REPLACE({_LONG.format(10**6)}, 'a', 'bbbbb')))", "n", None, "5 million"),
+    (f"MAX(LEN(REPLACE({_LONG.format(10**6)}, 'aa', 'bbbb')))", "n", 2 * 10**6, "counted"),
+    (f"MAX(LEN(REPLACE({_LONG.format(10**6)}, 'b', 'ccccccccc')))", "n", 10**6, "not guessed"),
+    (f"MAX(LEN(REPLACE({_LONG.format(_MAX)}, 'a', 'b')))", "n", _MAX, "no longer than before"),
+    ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 2000000000)))", "n", None, "items count as well"),
+    ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 2000000000, 1000000)))", "n", 2000, "by the step"),
+    (
+        "MAX(ARRAY_LENGTH(GENERATE_SERIES(-9223372036854775807, 9223372036854775807)))",
+        "n",
+        None,
+        "no overflow on the way to the limit",
+    ),
+    ("MAX(ARRAY_LENGTH(GENERATE_SERIES(3, 1)))", "n", 3, "downwards"),
+    ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 3, 0)))", "n", None, "Spark would end the query"),
+    ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 3, -1)))", "n", None, "a step that leads away"),
+    (
+        "MAX(LEN(REDUCE(GENERATE_SERIES(1, 40), 'x', (s, i) => s + s)))",
+        "n",
+        None,
+        "a text that doubles 40 times",
+    ),
     ("COUNT(*)", "a", 3, "counts rows"),
     ("COUNT()", "a", 3, "COUNT() is COUNT(*)"),
     ("COUNT(I)", "a", 2, "skips null"),

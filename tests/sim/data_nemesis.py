@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from standpipe.data.commit import progress
-from standpipe.data.commit.seal import HEADER_MAC, MAC_BYTES, Seal
+from standpipe.data.commit.seal import HEADER_MAC, MAC_BYTES, ProgressSeal
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
 from .data_pipeline import QUERY
@@ -82,7 +82,7 @@ class DataNemesis:
         key, value = progress.serialise(forged)
         value = draw.choice([value, value, b"no progress record"])
         wrong = ((HEADER_MAC, draw.randbytes(MAC_BYTES)),)
-        headers = draw.choice([(), wrong, Seal("a guess", "progress").headers(key, value)])
+        headers = draw.choice([(), wrong, ProgressSeal("a guess", "progress").headers(key, value)])
         self.world.progress.append(key, value, headers, self.world.now_ms)
         self.world.counts["progress records forged"] += 1
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit.repair import Repair
-from standpipe.data.commit.seal import ProgressReader, Seal
+from standpipe.data.commit.seal import ProgressReader, ProgressSeal
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME, partition_of, rowtime_header
 from standpipe.data.encoding.stored_rows import unpack_row
 from standpipe.model import NO_BATCH, Commit, LeaseEpoch, Progress
@@ -112,7 +112,7 @@ class DataWorld:
         self.events: list[tuple[str, int]] = []
         self.tables = [SimLog(self.options.retention) for _ in range(self.partitions)]
         self.progress = SimLog(Retention(0, self.options.retention.tombstones_ms))
-        self.seal = Seal("secret", "progress")
+        self.seal = ProgressSeal("secret", "progress")
         self.checkpoints: dict[LeaseEpoch, SimCheckpoint] = {}
         self.recreation = Recreation(self)
         self.oracle = Oracle(self)

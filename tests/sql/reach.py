@@ -46,7 +46,7 @@ _TEMPLATES = {
     word.upper()
     for name in registry.names()
     for variant in registry.variants(name)
-    for word in _WORDS.findall(_LITERALS.sub("", variant.template))
+    for word in _WORDS.findall(_LITERALS.sub("", f"{variant.template} {variant.size}"))
 }
 
 

@@ -48,7 +48,7 @@ class Ignored(Enum):
     UNREADABLE = "UNREADABLE"
 
 
-class Seal:
+class ProgressSeal:
     """Makes and checks the MACs of one progress topic. Without a secret, it makes none and checks
     none: for tests and simulations."""
 
@@ -74,13 +74,13 @@ class Seal:
         return hmac.digest(self._key, length + key + value, sha256)[:MAC_BYTES]
 
 
-NO_SEAL: Final = Seal()
+NO_SEAL: Final = ProgressSeal()
 
 
 class ProgressReader:
     """Reads the records of a progress topic in order, from its beginning."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: ProgressSeal) -> None:
         self._seal = seal
         #: queries of which a sealed record was read
         self._sealed: set[str] = set()

@@ -35,7 +35,7 @@ from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
-from standpipe.data.commit.seal import Seal
+from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.replica.events import (
     Event,
     ProgressCaughtUp,
@@ -76,7 +76,7 @@ class Tailer:
         self._paths, self._clock = node.paths, clock
         self._snapshots = SnapshotReader(node.paths.snapshot)
         topic = progress_topic(node.service_id)
-        seal = Seal(node.secret(), topic)
+        seal = ProgressSeal(node.secret(), topic)
         self._progress = ProgressFollower(node.bootstrap_servers, topic, seal)
         self._tables = PartitionReader(node.bootstrap_servers)
         self._topics = TopicProbe(node.bootstrap_servers)

@@ -16,7 +16,7 @@ import structlog
 
 from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
-from standpipe.data.commit.seal import Ignored, ProgressReader, Seal
+from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
 from standpipe.model import Progress
 
@@ -28,7 +28,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class ProgressFollower:
     """Follows the one partition of a progress topic. One thread."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, seal: Seal) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, seal: ProgressSeal) -> None:
         self._seal = seal
         self._of = Partition(topic, 0)
         self._reader = PartitionReader(bootstrap_servers)

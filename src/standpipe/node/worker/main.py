@@ -56,7 +56,7 @@ from standpipe.config.keys import (
 from standpipe.config.registry import Config
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
-from standpipe.data.commit.seal import Seal
+from standpipe.data.commit.seal import ProgressSeal
 from standpipe.errors import SetupError
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
@@ -128,7 +128,7 @@ class Worker:
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.producer = RowProducer(self.node.bootstrap_servers)
-        seal = Seal(secret, progress_topic(self.node.service_id))
+        seal = ProgressSeal(secret, progress_topic(self.node.service_id))
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,

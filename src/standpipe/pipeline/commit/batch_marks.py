@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from standpipe.pipeline.commit.blame import Docket, Turns, Verdict, after_death, cleared
+from standpipe.pipeline.commit.blame import Blame, Docket, Turns, after_death, cleared
 
 LINGER_S: Final = 10.0
 ASK_EVERY_S: Final = 0.2
@@ -99,15 +99,15 @@ class BatchMarks:
 
     def clear(self, query_ids: Iterable[str]) -> None:
         """Hold nothing against these queries."""
-        named = [query_id for query_id in query_ids if query_id in self.docket.cases]
+        named = [query_id for query_id in query_ids if query_id in self.docket.charges]
         if named:
             with self._docket() as change:
                 change(cleared(self.docket, named))
             _logger.info("nothing is held against these queries any more", query_ids=named)
 
-    def verdict(self, query_id: str, revision: int) -> Verdict:
+    def blame(self, query_id: str, revision: int) -> Blame:
         """What is known of a query."""
-        return self.docket.verdict(query_id, revision)
+        return self.docket.blame(query_id, revision)
 
     @contextmanager
     def _docket(self) -> Generator[Callable[[Docket], None]]:
@@ -148,7 +148,7 @@ class BatchMarks:
     def try_begin(self, query_id: str, revision: int) -> bool:
         """Mark a query as in a batch, unless it must wait for its turn."""
         with self._changed:
-            is_suspect = self.verdict(query_id, revision) is not Verdict.CLEAR
+            is_suspect = self.blame(query_id, revision) is not Blame.CLEAR
             if not self._turns.may_begin(query_id, is_suspect=is_suspect):
                 return False
             if query_id not in self._turns.in_batch:

@@ -31,7 +31,7 @@ from standpipe.model import Record
 DEATHS_MAX: Final = 2
 
 
-class Verdict(Enum):
+class Blame(Enum):
     """What is known of a query: see the top of this module."""
 
     CLEAR = "CLEAR"
@@ -39,7 +39,7 @@ class Verdict(Enum):
     GUILTY = "GUILTY"
 
 
-class Case(Record, frozen=True, kw_only=True):
+class Charge(Record, frozen=True, kw_only=True):
     """What is held against one revision of a query: CREATE OR REPLACE starts with a clean slate."""
 
     revision: int
@@ -48,36 +48,36 @@ class Case(Record, frozen=True, kw_only=True):
 
 
 class Docket(Record, frozen=True, kw_only=True):
-    """All cases of a service's queries. All its pipelines share one."""
+    """All charges of a service's queries. All its pipelines share one."""
 
-    cases: dict[str, Case] = field(default_factory=dict[str, Case])
+    charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
     #: dead drivers whose marks are already included
     drivers: tuple[str, ...] = ()
 
-    def verdict(self, query_id: str, revision: int) -> Verdict:
+    def blame(self, query_id: str, revision: int) -> Blame:
         """What is known of a query."""
-        case = self.cases.get(query_id)
-        if case is None or case.revision != revision:
-            return Verdict.CLEAR
-        return Verdict.GUILTY if case.deaths >= DEATHS_MAX else Verdict.SUSPECT
+        charge = self.charges.get(query_id)
+        if charge is None or charge.revision != revision:
+            return Blame.CLEAR
+        return Blame.GUILTY if charge.deaths >= DEATHS_MAX else Blame.SUSPECT
 
 
 def after_death(docket: Docket, in_batch: Mapping[str, int]) -> Docket:
     """The docket after a driver died while these queries ({id: revision}) were in a batch."""
     more = 1 if len(in_batch) == 1 else 0
-    cases = dict(docket.cases)
+    charges = dict(docket.charges)
     for query_id, revision in in_batch.items():
-        case = cases.get(query_id)
-        before = case.deaths if case is not None and case.revision == revision else 0
-        cases[query_id] = Case(revision=revision, deaths=before + more)
-    return structs.replace(docket, cases=cases)
+        charge = charges.get(query_id)
+        before = charge.deaths if charge is not None and charge.revision == revision else 0
+        charges[query_id] = Charge(revision=revision, deaths=before + more)
+    return structs.replace(docket, charges=charges)
 
 
 def cleared(docket: Docket, query_ids: Iterable[str]) -> Docket:
     """The docket without these queries: they finished a batch, or an operator intervened."""
     gone = set(query_ids)
-    kept = {query_id: case for query_id, case in docket.cases.items() if query_id not in gone}
-    return docket if len(kept) == len(docket.cases) else structs.replace(docket, cases=kept)
+    kept = {query_id: charge for query_id, charge in docket.charges.items() if query_id not in gone}
+    return docket if len(kept) == len(docket.charges) else structs.replace(docket, charges=kept)
 
 
 class Turns:

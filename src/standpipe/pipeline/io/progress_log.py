@@ -22,7 +22,7 @@ from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
 from standpipe.adapters.kafka.reader import METADATA_OUTDATED
 from standpipe.data.commit import progress as records
-from standpipe.data.commit.seal import Headers, Left, ProgressReader, Seal, left_of, said
+from standpipe.data.commit.seal import Headers, Left, ProgressReader, ProgressSeal, left_of, said
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, Offset, Progress
@@ -53,7 +53,7 @@ class ProgressLog:
 
     def __init__(self, bootstrap_servers: str, service_id: str, secret: str = "") -> None:
         self.topic = topics.progress_topic(service_id)
-        self._seal = Seal(secret, self.topic)
+        self._seal = ProgressSeal(secret, self.topic)
         self._processing_log = topics.processing_log_topic(service_id)
         # do not log every failed connection of every client: the caller reports a failure once
         self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 2}

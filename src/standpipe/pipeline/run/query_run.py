@@ -184,15 +184,9 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         marks=around.marks,
         counts=_counts_of(stand.newest),
     )
-    writer = (
-        planned(session, wanted, around, checkpoint.directory)
-        .writeStream.outputMode(query.plan.output_mode)
-        .queryName(query.query_id)
-        .option("checkpointLocation", str(checkpoint.directory))
-        .foreachBatch(commit)
-    )
     starts = _starts(wanted, around.log) if wanted.is_successor else {}
-    running = (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
+    plan = planned(session, wanted, around, checkpoint.directory)
+    running = _started(plan, query.plan.output_mode, commit, around)
     counted.set_query(running)
     janitor.start()
     return QueryRun(
@@ -205,6 +199,18 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         spark=around.spark,
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
     )
+
+
+def _started(
+    plan: DataFrame, output_mode: str, commit: CommitBatch, around: PipelineContext
+) -> StreamingQuery:
+    writer = (
+        plan.writeStream.outputMode(output_mode)
+        .queryName(commit.query_id)
+        .option("checkpointLocation", str(commit.checkpoint.directory))
+        .foreachBatch(commit)
+    )
+    return (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
 
 
 def _claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:

@@ -25,7 +25,7 @@ import structlog
 
 from standpipe.model import NO_BATCH, QueryStatus
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
-from standpipe.pipeline.commit.blame import Verdict
+from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run.backlog import IDLE, BackgroundQuestion
@@ -141,8 +141,9 @@ class Queries:
         """Start a query, if it may be in a batch now."""
         wanted = entry.wanted
         revision = wanted.query.revision
-        if self.marks.verdict(wanted.query_id, revision) is Verdict.GUILTY:
-            self._fail(entry, "DRIVER_DIED", resolution("DRIVER_DIED", wanted))
+        if self.marks.blame(wanted.query_id, revision) is Blame.GUILTY:
+            failure = QueryFailed("DRIVER_DIED", resolution("DRIVER_DIED", wanted))
+            self._failed(entry, failure, now)
             return
         if not self.marks.try_begin(wanted.query_id, revision):
             entry.message = f"waits until {self.marks.alone()} has run alone: a driver has died"
@@ -180,7 +181,7 @@ class Queries:
 
     def try_again(self, query_ids: Iterable[str]) -> None:
         """Hold nothing against these queries, which a user has paused, replaced or dropped."""
-        named = [query_id for query_id in query_ids if query_id in self.marks.docket.cases]
+        named = [query_id for query_id in query_ids if query_id in self.marks.docket.charges]
         self.marks.clear(named)
         for query_id in named:
             entry = self._entries.get(query_id)

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.pipeline.commit.batch_marks import LINGER_S
-from standpipe.pipeline.commit.blame import Verdict
+from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.run.query_run import PipelineContext, finisher, planned, session_of
 from standpipe.pipeline.wanted import WantedQuery
 
@@ -56,7 +56,7 @@ class Rehearsals:
             wanted
             for wanted in others
             if wanted.query_id not in self._done
-            and self._around.marks.verdict(_mark(wanted), wanted.query.revision) is Verdict.CLEAR
+            and self._around.marks.blame(_mark(wanted), wanted.query.revision) is Blame.CLEAR
         ]
         if not new or len(self._done) >= QUERIES_MAX or (self._thread and self._thread.is_alive()):
             return

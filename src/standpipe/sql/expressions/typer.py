@@ -13,6 +13,7 @@ from standpipe.sql.expressions import comparisons, constructors, map_sets
 from standpipe.sql.expressions.arguments import OF_ONE_TYPE, of_one_type, with_unit
 from standpipe.sql.functions import registry, times
 from standpipe.sql.functions.cast import castable, check_known, comparable, convert, spark_name
+from standpipe.sql.functions.text import SIZE_OF_TEXTS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
 from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
@@ -150,7 +151,7 @@ class Typer:
                 node.at,
             )
         if result == STRING:
-            return Operation(STRING, "concat({0}, {1})", (left, right))
+            return Operation(STRING, "concat({0}, {1})", (left, right), SIZE_OF_TEXTS)
         if result.base == "DECIMAL":
             plain = Operation(result, f"({{0}} {node.operator} {{1}})", (left, right))
             return Operation(result, f"cast({{0}} AS {result})", (plain,))
@@ -314,9 +315,11 @@ class Typer:
             return by_text
         if found.function.inner:
             made = types.array(found.result)
-            converted = (Operation(made, found.function.inner, converted),)
+            converted = (Operation(made, found.function.inner, converted, found.function.size),)
         kind = Aggregate if is_aggregate else Operation
-        plain = kind(found.result, times.template_for(found.function, converted), converted)
+        size = "" if found.function.inner else found.function.size
+        template = times.template_for(found.function, converted)
+        plain = kind(found.result, template, converted, size)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
             cast = f"cast({{0}} AS {spark_name(found.result)})"
             return Operation(found.result, cast, (plain,))

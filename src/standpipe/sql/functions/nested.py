@@ -46,9 +46,25 @@ _CUBE: Final = (
     " array(concat(p, array(e))), array(concat(p, array(nullif(e, e))), concat(p, array(e)))))))"
 )
 
+#: items of a series, in a type that does not overflow
+_SPAN: Final = "abs(cast({1} AS DECIMAL(20)) - cast({0} AS DECIMAL(20))) + 1"
+_STEPS: Final = (
+    "abs(cast({1} AS DECIMAL(20)) - cast({0} AS DECIMAL(20)))"
+    " / greatest(1, abs(cast({2} AS BIGINT))) + 1"
+)
+#: ksqlDB refuses such a step; Spark would end the query
+_NO_STEPS: Final = "{2} = 0 OR {2} > 0 AND {1} < {0} OR {2} < 0 AND {1} > {0}"
+
 _COLLECTIONS: Final = (
     Function("EXPLODE", (array(T),), T, EXPLODE),
-    Function("CUBE_EXPLODE", (array(T),), array(T), EXPLODE, inner=_CUBE),
+    Function(
+        "CUBE_EXPLODE",
+        (array(T),),
+        array(T),
+        EXPLODE,
+        inner=_CUBE,
+        size="shiftleft(1L, least(40, array_size({0})))",
+    ),
     Function(
         "ARRAY_CONCAT",
         (array(T), array(T)),
@@ -81,16 +97,27 @@ _COLLECTIONS: Final = (
         _entries,
         f"if({{1}}, array_sort({_ENTRIES}), {_ENTRIES})",
     ),
-    Function("GENERATE_SERIES", (INTEGER, INTEGER), array(INTEGER), "sequence({0}, {1})"),
     Function(
-        "GENERATE_SERIES", (INTEGER, INTEGER, INTEGER), array(INTEGER), "sequence({0}, {1}, {2})"
+        "GENERATE_SERIES",
+        (INTEGER, INTEGER),
+        array(INTEGER),
+        "sequence({0}, {1})",
+        size=_SPAN,
     ),
-    Function("GENERATE_SERIES", (BIGINT, BIGINT), array(BIGINT), "sequence({0}, {1})"),
+    Function(
+        "GENERATE_SERIES",
+        (INTEGER, INTEGER, INTEGER),
+        array(INTEGER),
+        f"if({_NO_STEPS}, NULL, sequence({{0}}, {{1}}, {{2}}))",
+        size=_STEPS,
+    ),
+    Function("GENERATE_SERIES", (BIGINT, BIGINT), array(BIGINT), "sequence({0}, {1})", size=_SPAN),
     Function(
         "GENERATE_SERIES",
         (BIGINT, BIGINT, INTEGER),
         array(BIGINT),
-        "sequence({0}, {1}, cast({2} AS BIGINT))",
+        f"if({_NO_STEPS}, NULL, sequence({{0}}, {{1}}, cast({{2}} AS BIGINT)))",
+        size=_STEPS,
     ),
     Function("MAP_KEYS", (map_of(K, V),), array(K), "map_keys({0})"),
     Function(

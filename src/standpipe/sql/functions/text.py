@@ -33,6 +33,16 @@ _NTH_PLACE: Final = (
     f" reverse(filter({_PLACES}, i -> i <= length({{0}}) + {{2}} + 1))), greatest(1, {{3}})), 0)"
 )
 
+#: how many characters or bytes a result has: of all arguments together; and with a separator
+SIZE_OF_TEXTS: Final = "{total}"
+_SIZE_JOINED: Final = "{total} + {count} * coalesce(length({0}), 0)"
+#: counted exactly only if it might be too large
+_ADDED: Final = "greatest(0L, cast(length({2}) AS BIGINT) - length({1}))"
+_SIZE_REPLACED: Final = (
+    f"if(length({{0}}) * (1L + {_ADDED}) <= {{limit}}, 0L, length({{0}}) + {_ADDED} *"
+    " ((length({0}) - length(replace({0}, {1}, ''))) div greatest(1, length({1}))))"
+)
+
 _STRINGS: Final = (
     Function(
         "CHR",
@@ -48,9 +58,25 @@ _STRINGS: Final = (
         "if(regexp_like({0}, '^(\\\\\\\\u[0-9a-fA-F]{{4}})+$'),"
         " from_json(concat('{{\"v\":\"', {0}, '\"}}'), 'v STRING').v, NULL)",
     ),
-    Function("CONCAT", (STRING, STRING), STRING, "concat_ws('', {all})", is_variadic=True),
-    Function("CONCAT", (BYTES, BYTES), BYTES, "concat({all})", is_variadic=True),
-    Function("CONCAT_WS", (STRING, STRING), STRING, "concat_ws({all})", is_variadic=True),
+    Function(
+        "CONCAT",
+        (STRING, STRING),
+        STRING,
+        "concat_ws('', {all})",
+        is_variadic=True,
+        size=SIZE_OF_TEXTS,
+    ),
+    Function(
+        "CONCAT", (BYTES, BYTES), BYTES, "concat({all})", is_variadic=True, size=SIZE_OF_TEXTS
+    ),
+    Function(
+        "CONCAT_WS",
+        (STRING, STRING),
+        STRING,
+        "concat_ws({all})",
+        is_variadic=True,
+        size=_SIZE_JOINED,
+    ),
     Function(
         "CONCAT_WS",
         (BYTES, BYTES),
@@ -59,6 +85,7 @@ _STRINGS: Final = (
         " e -> e IS NOT NULL), cast(NULL AS BINARY), (s, e) -> if(s IS NULL, e,"
         " concat(s, {0}, e))), X''))",
         is_variadic=True,
+        size=_SIZE_JOINED,
     ),
     Function(
         "ELT",
@@ -87,6 +114,7 @@ _STRINGS: Final = (
             (of, INTEGER, of),
             of,
             f"if({{1}} < 0 OR length({{2}}) = 0, NULL, {name.lower()}({{0}}, {{1}}, {{2}}))",
+            size="{1}",
         )
         for name in ("LPAD", "RPAD")
         for of in (STRING, BYTES)
@@ -140,7 +168,9 @@ _STRINGS: Final = (
     ),
     Function("REGEXP_REPLACE", (STRING,) * 3, STRING, "regexp_replace({0}, {1}, {2})"),
     Function("REGEXP_SPLIT_TO_ARRAY", (STRING, STRING), array(STRING), "split({0}, {1}, -1)"),
-    Function("REPLACE", (STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})"),
+    Function(
+        "REPLACE", (STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})", size=_SIZE_REPLACED
+    ),
     Function(
         "SPLIT",
         (STRING, STRING),

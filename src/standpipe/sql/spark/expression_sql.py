@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import (
@@ -28,11 +29,19 @@ _ESCAPES: Final = str.maketrans(
 )
 
 
+#: a template may name an argument several times, so nested calls multiply their text
+SQL_CHARS_MAX: Final = 1_048_576
+_BOUND: Final = "`standpipe_bound`"
+
+
 def expression_sql(typed: Typed) -> str:
     """Spark SQL of one expression."""
     if isinstance(typed, Operation):
         parts = [expression_sql(argument) for argument in typed.arguments]
-        return typed.template.format(*parts, all=", ".join(parts))
+        made = _limited(typed, parts) if typed.size else _filled(typed.template, parts)
+        if len(made) > SQL_CHARS_MAX:
+            raise refusal(f"An expression is too large for Spark: {SQL_CHARS_MAX} characters.")
+        return made
     if isinstance(typed, (TypedColumn, LambdaVariable)):
         return identifier_sql(typed.name)
     if isinstance(typed, LambdaBody):
@@ -41,6 +50,34 @@ def expression_sql(typed: Typed) -> str:
         return f"{head} -> {expression_sql(typed.body)}"
     assert isinstance(typed, Constant), typed
     return constant_sql(typed.value, typed.type)
+
+
+def _filled(template: str, parts: Sequence[str]) -> str:
+    return template.format(
+        *parts,
+        all=", ".join(parts),
+        total=" + ".join(["0L", *(f"coalesce(length({part}), 0)" for part in parts)]),
+        count=len(parts),
+        limit=WORK_MAX,
+    )
+
+
+def _limited(typed: Operation, parts: Sequence[str]) -> str:
+    """NULL for a result above the limit. Size and result both name the arguments, so those that are
+    more than a name or a constant are computed once, as fields of `_BOUND`."""
+    arguments = typed.arguments
+    bound = {
+        place: part
+        for place, (argument, part) in enumerate(zip(arguments, parts, strict=True))
+        if not isinstance(argument, (TypedColumn, LambdaVariable, Constant)) or part == _BOUND
+    }
+    names = [f"{_BOUND}.`a{n}`" if n in bound else part for n, part in enumerate(parts)]
+    size, result = _filled(typed.size, names), _filled(typed.template, names)
+    limited = f"if({size} > {WORK_MAX}, NULL, {result})"
+    if not bound:
+        return limited
+    fields = ", ".join(f"{part} AS `a{place}`" for place, part in bound.items())
+    return f"element_at(transform(array(struct({fields})), {_BOUND} -> {limited}), 1)"
 
 
 def identifier_sql(name: str) -> str:

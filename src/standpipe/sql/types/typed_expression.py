@@ -39,10 +39,15 @@ class Constant(Typed):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Typed):
-    """A scalar operation: `template` has {0}, {1}… for its arguments, or {all} for a list."""
+    """A scalar operation: `template` has {0}, {1}… for its arguments, or {all} for a list.
+
+    `size`: template of how many characters, bytes or items the result has, if its arguments decide
+    that; Spark computes no result that is larger than the limit (`spark/expression_sql.py`).
+    """
 
     template: str
     arguments: tuple[Typed, ...]
+    size: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
         return changed
     if isinstance(node, Operation):
         arguments = tuple(rewrite(argument, change) for argument in node.arguments)
-        return type(node)(node.type, node.template, arguments)
+        return type(node)(node.type, node.template, arguments, node.size)
     if isinstance(node, LambdaBody):
         return LambdaBody(node.type, node.variables, rewrite(node.body, change))
     return node

@@ -16,13 +16,15 @@ from standpipe.data.commit.seal import (
     Headers,
     Ignored,
     ProgressReader,
-    Seal,
+    ProgressSeal,
     left_of,
     said,
 )
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 
-SEAL = Seal("secret", "default__progress")
+SEAL = ProgressSeal("secret", "default__progress")
+GUESS = ProgressSeal("guess", "default__progress")
+ELSEWHERE = ProgressSeal("secret", "other_progress")
 Row = tuple[bytes, bytes | None, Headers]
 
 
@@ -35,7 +37,7 @@ def forged_fence(query: str = "Q") -> Progress:
     return fence(query, LeaseEpoch(10**6), nonce=7)
 
 
-def signed(record: Progress, seal: Seal = SEAL) -> Row:
+def signed(record: Progress, seal: ProgressSeal = SEAL) -> Row:
     key, value = serialise(record)
     return key, value, seal.headers(key, value)
 
@@ -44,7 +46,7 @@ def unsigned(record: Progress) -> Row:
     return (*serialise(record), ())
 
 
-def book_of(rows: Sequence[Row], seal: Seal = SEAL) -> tuple[ProgressBook, ProgressReader]:
+def book_of(rows: Sequence[Row], seal: ProgressSeal = SEAL) -> tuple[ProgressBook, ProgressReader]:
     reader, book = ProgressReader(seal), ProgressBook()
     for key, value, headers in rows:
         if value is not None and (record := reader.read(key, value, headers)) is not None:
@@ -65,8 +67,16 @@ GOOD = signed(commit(1, 0))
         (signed(commit(1, 1)), None, "ours"),
         (unsigned(forged_fence()), Ignored.UNSIGNED, "the issue's: a fence by INSERT INTO"),
         (unsigned(commit(9, 9)), Ignored.UNSIGNED, "a commit of what nobody wrote"),
-        (signed(forged_fence(), Seal("guess", "default__progress")), Ignored.FORGED, "no secret"),
-        (signed(forged_fence(), Seal("secret", "other_progress")), Ignored.FORGED, "another topic"),
+        (
+            signed(forged_fence(), GUESS),
+            Ignored.FORGED,
+            "no secret",
+        ),
+        (
+            signed(forged_fence(), ELSEWHERE),
+            Ignored.FORGED,
+            "another topic",
+        ),
         (relabelled(GOOD, key=b"k"), Ignored.FORGED, "under another key"),
         (relabelled(GOOD, value=serialise(commit(1, 7))[1]), Ignored.FORGED, "another value"),
         ((*GOOD[:2], [(HEADER_MAC, b"")]), Ignored.FORGED, "an empty MAC"),

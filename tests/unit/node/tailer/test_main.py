@@ -21,7 +21,7 @@ from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
-from standpipe.data.commit.seal import Seal
+from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
@@ -122,7 +122,7 @@ class FakeReader:
 class FakeFollower:
     """The progress topic: a list, read from its beginning."""
 
-    def __init__(self, _servers: str, topic: str, seal: Seal) -> None:
+    def __init__(self, _servers: str, topic: str, seal: ProgressSeal) -> None:
         assert seal.checks
         assert topic == "svc_progress"
         self.topic: list[Progress] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from standpipe.pipeline.commit.batch_marks import FOLDER, BatchMarks
-from standpipe.pipeline.commit.blame import Verdict
+from standpipe.pipeline.commit.blame import Blame
 
 SERVICE = "s_"
 
@@ -36,39 +36,39 @@ def killed(checkpoints: Path, name: str, *queries: str) -> None:
     assert ran.returncode == -signal.SIGKILL
 
 
-def verdicts(marks: BatchMarks, *queries: str) -> list[Verdict]:
-    return [marks.verdict(query, 1) for query in queries]
+def verdicts(marks: BatchMarks, *queries: str) -> list[Blame]:
+    return [marks.blame(query, 1) for query in queries]
 
 
 def test_the_death_of_a_process_is_counted_once(tmp_path: Path) -> None:
     killed(tmp_path, "one", "A")
     first = driver(tmp_path, "two")
-    assert first.docket.cases["A"].deaths == 1
+    assert first.docket.charges["A"].deaths == 1
     first.count_deaths()
     second = driver(tmp_path, "three")
-    assert second.docket.cases["A"].deaths == 1
-    assert verdicts(second, "A", "B") == [Verdict.SUSPECT, Verdict.CLEAR]
+    assert second.docket.charges["A"].deaths == 1
+    assert verdicts(second, "A", "B") == [Blame.SUSPECT, Blame.CLEAR]
 
 
 def test_a_second_death_in_a_row_fails_the_query_for_every_driver(tmp_path: Path) -> None:
     other = driver(tmp_path, "other")
     killed(tmp_path, "one", "A")
     killed(tmp_path, "two", "A")
-    assert verdicts(driver(tmp_path, "three"), "A") == [Verdict.GUILTY]
+    assert verdicts(driver(tmp_path, "three"), "A") == [Blame.GUILTY]
     other.count_deaths()
-    assert verdicts(other, "A") == [Verdict.GUILTY]
+    assert verdicts(other, "A") == [Blame.GUILTY]
 
 
 def test_queries_that_were_in_a_batch_together_are_suspects(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         killed(tmp_path, name, "A", "B")
     marks = driver(tmp_path, "four")
-    assert verdicts(marks, "A", "B") == [Verdict.SUSPECT] * 2
+    assert verdicts(marks, "A", "B") == [Blame.SUSPECT] * 2
     assert marks.try_begin("A", 1)
     assert not marks.try_begin("B", 1), "one at a time"
     assert not marks.try_begin("C", 1), "nothing runs beside a suspect"
     marks.finished("A")
-    assert verdicts(driver(tmp_path, "five"), "A", "B") == [Verdict.CLEAR, Verdict.SUSPECT]
+    assert verdicts(driver(tmp_path, "five"), "A", "B") == [Blame.CLEAR, Blame.SUSPECT]
     assert marks.try_begin("B", 1)
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_death(tmp_path: Path, how: str) -> None:
         assert one.try_begin("A", 1)
         if how == "in order":
             one.close()
-    assert driver(tmp_path, "two").docket.cases == {}, how
+    assert driver(tmp_path, "two").docket.charges == {}, how
 
 
 def test_a_query_waits_for_the_suspect_and_for_no_longer(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_files_that_cannot_be_read_hold_nothing_against_anyone(
     (folder / "docket.json").write_bytes(content)
     (folder / "dead.marks").write_bytes(content)
     marks = driver(tmp_path, "one")
-    assert marks.docket.cases == {}
+    assert marks.docket.charges == {}
     assert marks.try_begin("A", 1)
     assert not (folder / "dead.marks").exists()
 

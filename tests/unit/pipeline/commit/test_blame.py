@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from standpipe.pipeline.commit.blame import (
     DEATHS_MAX,
-    Case,
+    Blame,
+    Charge,
     Docket,
     Turns,
-    Verdict,
     after_death,
     cleared,
 )
 
-CLEAR, SUSPECT, GUILTY = Verdict.CLEAR, Verdict.SUSPECT, Verdict.GUILTY
+CLEAR, SUSPECT, GUILTY = Blame.CLEAR, Blame.SUSPECT, Blame.GUILTY
 
 
 @pytest.mark.parametrize(
@@ -36,20 +36,20 @@ CLEAR, SUSPECT, GUILTY = Verdict.CLEAR, Verdict.SUSPECT, Verdict.GUILTY
         (["A", "A", "+A"], (CLEAR, CLEAR), "an operator has cleared it"),
     ],
 )
-def test_what_deaths_prove(deaths: list[str], verdicts: tuple[Verdict, Verdict], why: str) -> None:
+def test_what_deaths_prove(deaths: list[str], verdicts: tuple[Blame, Blame], why: str) -> None:
     docket = Docket()
     for death in deaths:
         if death.startswith("+"):
             docket = cleared(docket, death[1:])
         else:
             docket = after_death(docket, dict.fromkeys(death, 1))
-    assert (docket.verdict("A", 1), docket.verdict("B", 1)) == verdicts, why
+    assert (docket.blame("A", 1), docket.blame("B", 1)) == verdicts, why
 
 
 def test_another_revision_of_a_query_is_another_query() -> None:
     docket = after_death(after_death(Docket(), {"A": 1}), {"A": 1})
-    assert (docket.verdict("A", 1), docket.verdict("A", 2)) == (GUILTY, CLEAR)
-    assert after_death(docket, {"A": 2}).cases == {"A": Case(revision=2, deaths=1)}
+    assert (docket.blame("A", 1), docket.blame("A", 2)) == (GUILTY, CLEAR)
+    assert after_death(docket, {"A": 2}).charges == {"A": Charge(revision=2, deaths=1)}
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ class Driver:
         self.deaths = 0
 
     def failed(self) -> set[str]:
-        return {query for query in self.left if self.docket.verdict(query, 1) is GUILTY}
+        return {query for query in self.left if self.docket.blame(query, 1) is GUILTY}
 
     def step(self, query: str) -> None:
         if query in self.turns.in_batch:
             self._in_batch(query)
         elif self.left[query] > self.done[query]:
-            is_suspect = self.docket.verdict(query, 1) is SUSPECT
+            is_suspect = self.docket.blame(query, 1) is SUSPECT
             if self.turns.may_begin(query, is_suspect=is_suspect):
                 self.turns.begin(query, 1)
 
@@ -157,4 +157,4 @@ def test_a_death_from_outside_fails_no_query_that_runs_among_others() -> None:
     docket = Docket()
     for _ in range(100):
         docket = after_death(docket, {"A": 1, "B": 1})
-    assert {docket.verdict(query, 1) for query in "AB"} == {SUSPECT}
+    assert {docket.blame(query, 1) for query in "AB"} == {SUSPECT}

@@ -495,6 +495,8 @@ def test_a_query_is_failed_from_outside_in_any_state(before: str) -> None:
     world = World(outcome or NotYet("TOPIC_MISSING", "…"))
     assert world.tend() == before
     world.queries.fail(Q, QueryFailed("FOREIGN_FENCE", "…"))
+    entry = cast(Any, world.queries)._entries[Q]
+    wait([entry.stopping] if entry.stopping else [])
     assert world.tend() == "FAILED FOREIGN_FENCE"
     assert world.queries.failures() == {Q: "FOREIGN_FENCE"}
     world.now += 3600

@@ -40,7 +40,9 @@ def typed(sources: dict[str, Source]) -> Callable[[str], Typed]:
         ("delay / 2", "DOUBLE", "(`DELAY` / (2.0D))"),
         ("seats + miles", "BIGINT", "(cast(`SEATS` AS BIGINT) + `MILES`)"),
         ("fare * 2", "DECIMAL(17, 2)", "cast((`FARE` * (2)) AS DECIMAL(17, 2))"),
-        ("tail + 'x'", "STRING", "concat(`TAIL`, 'x')"),
+        ("tail + 'x'", "STRING",
+         "if(0L + coalesce(length(`TAIL`), 0) + coalesce(length('x'), 0) > 4194304, NULL,\
+ concat(`TAIL`, 'x'))"),
         ("seats = 1 AND NOT delay < 2", "BOOLEAN",
          "(coalesce(`SEATS` = (1), false) AND (NOT coalesce(`DELAY` < (2.0D), false)))"),
         ("seats IS DISTINCT FROM NULL", "BOOLEAN", "(NOT (`SEATS` <=> cast(NULL AS INT)))"),

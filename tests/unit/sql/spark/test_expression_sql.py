@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.errors import StatementError
-from standpipe.sql.spark.expression_sql import constant_sql, identifier_sql, text_sql
-from standpipe.sql.types.types import NULL, parse_type
+from standpipe.sql.expressions.evaluator import WORK_MAX
+from standpipe.sql.spark.expression_sql import (
+    constant_sql,
+    expression_sql,
+    identifier_sql,
+    text_sql,
+)
+from standpipe.sql.types.typed_expression import (
+    Constant,
+    LambdaVariable,
+    Operation,
+    Typed,
+    TypedColumn,
+)
+from standpipe.sql.types.types import NULL, STRING, parse_type
 
 
 @pytest.mark.parametrize(
@@ -66,3 +80,55 @@ def test_names() -> None:
     assert identifier_sql("a`b") == "`a``b`"
     with pytest.raises(StatementError):
         identifier_sql("${HOME}")
+
+
+A, B = TypedColumn(STRING, "A"), TypedColumn(STRING, "B")
+
+
+def sized(*arguments: Typed) -> Operation:
+    return Operation(STRING, "concat({0}, {1})", arguments, "{total}")
+
+
+def test_a_result_above_the_limit_is_null() -> None:
+    assert expression_sql(sized(A, B)) == (
+        f"if(0L + coalesce(length(`A`), 0) + coalesce(length(`B`), 0) > {WORK_MAX}, NULL,"
+        " concat(`A`, `B`))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_bound", "why"),
+    [
+        (A, False, "a column costs nothing"),
+        (Constant(STRING, "x"), False, "nor does a constant"),
+        (LambdaVariable(STRING, "S"), False, "nor the variable of a lambda"),
+        (LambdaVariable(STRING, "standpipe_bound"), True, "unless it has the name of ours"),
+        (TypedColumn(STRING, "standpipe_bound"), True, "or the column has"),
+        (Operation(STRING, "upper({0})", (A,)), True, "anything else is computed once"),
+    ],
+)
+def test_what_size_and_result_share_is_computed_once(
+    argument: Typed, is_bound: bool, why: str
+) -> None:
+    sql = expression_sql(sized(argument, B))
+    assert sql.count("upper(") <= 1, why
+    assert sql.startswith("element_at(transform(array(struct(") is is_bound, why
+
+
+def test_nested_calls_do_not_multiply_their_text() -> None:
+    one = sized(A, B)
+    sizes: list[int] = []
+    for _ in range(60):
+        one = sized(one, B)
+        sizes.append(len(expression_sql(one)))
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert set(steps) == {steps[0]}, "each adds the same"
+
+
+def test_text_that_does_multiply_is_refused_before_it_is_large() -> None:
+    """SPLIT names its separator twice: 40 of them in one another would be a terabyte."""
+    one: Typed = A
+    for _ in range(40):
+        one = Operation(STRING, "if({0} = '', {0}, {0})", (one,))
+    with pytest.raises(StatementError, match="too large for Spark"):
+        expression_sql(one)

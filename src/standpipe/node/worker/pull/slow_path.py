@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
-from standpipe.data.commit.seal import NO_SEAL, Seal
+from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady
@@ -117,7 +117,7 @@ class SlowPath:
     scan_timeout_ms: int
     #: for pull queries on streams
     bootstrap_servers: str = ""
-    seal: Seal = NO_SEAL
+    seal: ProgressSeal = NO_SEAL
     scans: Scans = field(default_factory=Scans)
     large_texts: LargeTexts = field(default_factory=LargeTexts)
     clock: Clock = field(default_factory=Clock)

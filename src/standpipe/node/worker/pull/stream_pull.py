@@ -18,7 +18,7 @@ from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.adapters.kafka.topic_ids import topics_now
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.seal import ProgressReader, Seal
+from standpipe.data.commit.seal import ProgressReader, ProgressSeal
 from standpipe.data.commit.topic_identity import TopicKnown, TopicSeen, changes
 from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.query.scan import laid_out
@@ -32,7 +32,7 @@ LIMIT_REACHED: Final = "Limit Reached"
 
 
 async def read_stream(
-    plan: PullPlan, bootstrap_servers: str, seal: Seal, snapshot: Snapshot
+    plan: PullPlan, bootstrap_servers: str, seal: ProgressSeal, snapshot: Snapshot
 ) -> tuple[list[bytes], str]:
     """Rows of the answer, and its last message. Raises KafkaUnavailable, RecordsLost."""
     rows = await asyncio.to_thread(_read, plan, bootstrap_servers, seal, snapshot)
@@ -40,7 +40,9 @@ async def read_stream(
     return rows, LIMIT_REACHED if is_cut else COMPLETED
 
 
-def _read(plan: PullPlan, bootstrap_servers: str, seal: Seal, snapshot: Snapshot) -> list[bytes]:
+def _read(
+    plan: PullPlan, bootstrap_servers: str, seal: ProgressSeal, snapshot: Snapshot
+) -> list[bytes]:
     if plan.limit == 0:
         return []
     source = plan.source

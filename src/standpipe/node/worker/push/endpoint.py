@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from standpipe.adapters.http.server import Receive, Send
-from standpipe.data.commit.seal import NO_SEAL, Seal
+from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.errors import BadRequest, StatementError
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
@@ -45,7 +45,7 @@ class Pushes:
     live: LiveAnswers
     bootstrap_servers: str
     rules: TopicRules = field(default_factory=TopicRules)
-    seal: Seal = NO_SEAL
+    seal: ProgressSeal = NO_SEAL
 
     async def answer(
         self,

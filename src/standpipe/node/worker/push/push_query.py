@@ -22,7 +22,7 @@ from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.seal import NO_SEAL, ProgressReader, Seal
+from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.query.push import (
     PushQuery,
     Token,
@@ -83,7 +83,7 @@ class PushAnswer:
     query_id: str
     map: Map
     bootstrap_servers: str
-    seal: Seal = NO_SEAL
+    seal: ProgressSeal = NO_SEAL
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
     _is_token_due: bool = field(
