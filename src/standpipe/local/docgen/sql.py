@@ -256,7 +256,8 @@ def _limits() -> str:
         "Levels of nesting": parser.DEPTH_MAX,
         "Keys that a pull query names": template.KEYS_MAX,
         "Rows that a scan reads of a partition": scan.SCAN_ROWS_MAX,
-        "Characters or items of a row that the functions of a clause read": evaluator.WORK_MAX,
+        "Characters or items of a row that the functions of a clause read; in a persistent query,"
+        " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,
     }
     return items([f"{what}: {count:,}" for what, count in found.items()])
