@@ -28,7 +28,7 @@ CREATE TABLE ALSO_GOOD AS SELECT K, LATEST_BY_OFFSET(V) AS V FROM EVENTS GROUP B
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestCluster]:
     """A cluster of its own, each of whose drivers dies in a batch of POISON."""
     monkeypatch.setenv(failpoint.VARIABLE, "in-batch@POISON")
-    running = start(tmp_path / "cluster")
+    running = start(tmp_path / "cluster", nodes=1)
     try:
         yield running
     finally:

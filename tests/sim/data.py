@@ -71,8 +71,9 @@ EXPECTED = (
 
 
 def run_seed(seed: int) -> runner.Outcome:
-    """A plain table; some seeds also one of windows that expire, or one whose topic is made anew,
-    in a world of its own, so that what plain worlds do has not changed with them."""
+    """A plain table; some seeds also one of windows that expire, one whose topic is made anew, or
+    one with forged records in the progress topic, in a world of its own, so that what plain worlds
+    do has not changed with them."""
     plain = runner.outcome_of(DataWorld(seed), seed)
     other_world = OTHER_WORLDS.get(seed % EVERY)
     if other_world is None:
@@ -93,9 +94,13 @@ def recreated_world(seed: int) -> DataWorld:
     return DataWorld(seed, replace(DataOptions.of(seed), is_recreated=True))
 
 
+def forged_world(seed: int) -> DataWorld:
+    return DataWorld(seed, replace(DataOptions.of(seed), is_forged=True))
+
+
 EVERY = 4
 #: seeds modulo EVERY; those of 2 are neither cut off nor left alone
-OTHER_WORLDS = {0: windowed_world, 2: recreated_world}
+OTHER_WORLDS = {0: windowed_world, 1: forged_world, 2: recreated_world}
 
 
 def main() -> None:

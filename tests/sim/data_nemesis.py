@@ -50,7 +50,7 @@ class DataNemesis:
 
     def begin(self) -> None:
         self._plan()
-        if self.world.seed % 4 == 2:
+        if self.world.options.is_forged:
             self._plan_forgery(random.Random(self.world.seed))
 
     def _plan_forgery(self, draw: random.Random) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from standpipe.data.commit import progress, repair, takeover
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.progress import ProgressBook
+from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.encoding import stored_rows
 from standpipe.data.encoding.store_keys import commit_header, parse_commit_header
 from standpipe.data.replica import events as apply_events
@@ -406,6 +407,19 @@ def read_on_after_the_tombstones_went() -> list[Plant]:
     return [(positions, "must_reopen", lambda silent_ms, tombstones_ms: False)]
 
 
+def believe_an_unsigned_record() -> list[Plant]:
+    """A forged fence makes all later commits void."""
+
+    def make(judge: Any) -> Any:
+        def lax(reader: Any, key: bytes, value: bytes, headers: Any) -> Any:
+            reader._sealed.clear()
+            return judge(reader, key, value, headers)
+
+        return lax
+
+    return [replacing(ProgressReader, "_judged", make)]
+
+
 PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     accept_another_attempt,
     accept_any_batch_of_the_epoch,
@@ -440,6 +454,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     share_one_checkpoint,
     judge_after_a_stall_with_old_progress,
     read_on_after_the_tombstones_went,
+    believe_an_unsigned_record,
     *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,
 )

@@ -69,6 +69,8 @@ class DataOptions:
     """Rows are of windows, which expire."""
     is_recreated: bool = False
     """The table topic is deleted and made anew."""
+    is_forged: bool = False
+    """Someone without the secret writes to the progress topic."""
 
     @classmethod
     def of(cls, seed: int) -> DataOptions:
