@@ -23,3 +23,14 @@ def test_reach(monkeypatch: pytest.MonkeyPatch, set_to: str | None, dies: bool, 
         monkeypatch.setenv(failpoint.VARIABLE, set_to)
     failpoint.reach("before-progress", 3)
     assert killed == ([(os.getpid(), signal.SIGKILL)] if dies else []), why
+
+
+@pytest.mark.parametrize(("table", "dies"), [("POISON", True), ("GOOD", False)])
+def test_a_table_whose_every_batch_kills(
+    monkeypatch: pytest.MonkeyPatch, table: str, dies: bool
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _pid, number: killed.append(number))
+    monkeypatch.setenv(failpoint.VARIABLE, "in-batch@POISON")
+    failpoint.reach("in-batch", table)
+    assert killed == [signal.SIGKILL] * dies
