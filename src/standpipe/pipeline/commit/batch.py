@@ -11,8 +11,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -83,7 +84,7 @@ class CommitBatch:
             # after a failure the mark stays for a while (`BatchMarks`)
             if not self.marks.begin(self.query_id, self.revision, self.janitor.is_stopped):
                 raise RuntimeError("the query was stopped while it waited for its turn")
-            failpoint.reach("in-batch", self.table.name)
+            failpoint.reach("in-batch", self.table.name, _jvm_pid)
             with self.janitor.lock:  # free unless a repair is in progress
                 self._commit(rows, batch)
             self.marks.finished(self.query_id)
@@ -172,6 +173,11 @@ class CommitBatch:
         if batch == 0:
             return BatchOffsets(ends={}, watermark_ms=0, started_ms=0)
         return self.checkpoint.offsets(batch - 1)
+
+
+def _jvm_pid() -> int:
+    gateway: Any = cast(Any, SparkContext)._gateway
+    return int(gateway.proc.pid)
 
 
 def _update_state_only(rows: DataFrame) -> None:

@@ -25,11 +25,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
+from standpipe.model import Record
 from standpipe.pipeline.commit.blame import Blame, Docket, Turns, after_death, cleared
 
 LINGER_S: Final = 10.0
@@ -39,6 +40,15 @@ FOLDER: Final = "standpipe-drivers"
 _DOCKET, _LOCK, _MARKS = "docket.json", "lock", ".marks"
 
 _logger = structlog.get_logger("batch_marks")
+
+
+class Marks(Record, frozen=True, kw_only=True):
+    """The content of a driver's file."""
+
+    #: {query id: revision}
+    in_batch: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    #: its JVM has ended, and the driver is about to
+    has_lost_jvm: bool = False
 
 
 class BatchMarks:
@@ -54,6 +64,7 @@ class BatchMarks:
         #: queries whose batch has reached its first step
         self._begun: set[str] = set()
         self._changed = threading.Condition()
+        self._has_lost_jvm = False
         self._folder: Path | None = None
         self._path = Path()
         self._file = -1
@@ -82,6 +93,12 @@ class BatchMarks:
                 self._path.unlink(missing_ok=True)
                 os.close(self._file)
 
+    def lost_jvm(self) -> None:
+        """The JVM has ended by itself: what is in a batch now is to blame."""
+        with self._changed:
+            self._has_lost_jvm = True
+            self._write()
+
     # ------------------------------------------------------------------------------ the docket
 
     def count_deaths(self) -> None:
@@ -89,10 +106,15 @@ class BatchMarks:
         with self._docket() as change:
             dead = self._dead_drivers()
             found = self.docket
-            for path, in_batch in dead.items():
+            for path, left in dead.items():
                 if path.name not in found.drivers:
-                    found = after_death(found, in_batch)
-                    _logger.error("a driver has died", driver=path.stem, in_batch=sorted(in_batch))
+                    found = after_death(found, left.in_batch, is_of_jvm=left.has_lost_jvm)
+                    _logger.error(
+                        "a driver has died",
+                        driver=path.stem,
+                        in_batch=sorted(left.in_batch),
+                        is_of_jvm=left.has_lost_jvm,
+                    )
             change(msgspec.structs.replace(found, drivers=tuple(path.name for path in dead)))
             for path in dead:
                 path.unlink(missing_ok=True)
@@ -132,9 +154,9 @@ class BatchMarks:
     def _set(self, docket: Docket) -> None:
         self.docket = docket
 
-    def _dead_drivers(self) -> dict[Path, dict[str, int]]:
-        """Files without a lock, and the queries in them."""
-        found: dict[Path, dict[str, int]] = {}
+    def _dead_drivers(self) -> dict[Path, Marks]:
+        """Files without a lock, and their content."""
+        found: dict[Path, Marks] = {}
         if self._folder is None:
             return found
         for path in sorted(self._folder.glob(f"*{_MARKS}")):
@@ -197,7 +219,8 @@ class BatchMarks:
         """One write per change: a reader after our death sees the text before it or after it."""
         if self._folder is None:
             return
-        text = msgspec.json.encode(self._turns.in_batch)
+        marks = Marks(in_batch=self._turns.in_batch, has_lost_jvm=self._has_lost_jvm)
+        text = msgspec.json.encode(marks)
         try:
             os.pwrite(self._file, text.ljust(os.fstat(self._file).st_size), 0)
         except OSError as error:  # a full disk: the batch has worse problems
@@ -214,10 +237,8 @@ def _read(path: Path) -> Docket:
         return Docket()
 
 
-def _marks_of(content: bytes) -> dict[str, Any]:
-    if not content.strip():
-        return {}
+def _marks_of(content: bytes) -> Marks:
     try:
-        return msgspec.json.decode(content, type=dict[str, int])
+        return msgspec.json.decode(content.strip() or b"{}", type=Marks)
     except msgspec.MsgspecError:
-        return {}
+        return Marks()

@@ -4,14 +4,15 @@ Spark's driver is one JVM for all queries, so a query that exhausts its memory e
 again and again. A death can only be due to a query that was in a batch:
 
     in a batch    what a death means
-    one query     it is held against that query; after DEATHS_MAX in a row the query is GUILTY
+    one query     it is held against that query; after DEATHS_MAX in a row (VANISHED_MAX, if not
+                  only the JVM died) the query is GUILTY
     several       each of them becomes SUSPECT: nothing is held against it
     none          nothing
 
 A suspect runs its next batch alone, so the next death has one possible cause. A query that finishes
 a batch, or has nothing to do, is CLEAR again. So no query is failed because of another one, and a
 guilty one ends the driver at most 1 + DEATHS_MAX times: once among others, then alone. What ends a
-driver from outside can only be held against a query that was alone twice in a row.
+driver from outside can only be held against a query that was alone that often in a row.
 
 Pure: no clock, no files. Not here: what is on disk (`batch_marks.py`), starting and
 failing queries (`run/scheduler.py`).
@@ -27,8 +28,11 @@ from msgspec import field, structs
 
 from standpipe.model import Record
 
-#: deaths in a row of a driver in which the query alone was in a batch; then it is failed
+#: deaths in a row in which the query alone was in a batch; then it is failed
 DEATHS_MAX: Final = 2
+#: the same, if the whole driver vanished: most such deaths come from outside (an operator, a lost
+#: machine), and one of them may hit a query alone by chance
+VANISHED_MAX: Final = 4
 
 
 class Blame(Enum):
@@ -43,8 +47,14 @@ class Charge(Record, frozen=True, kw_only=True):
     """What is held against one revision of a query: CREATE OR REPLACE starts with a clean slate."""
 
     revision: int
-    #: deaths in a row in which it was alone in a batch
+    #: deaths in a row in which it was alone in a batch: those of the JVM, and of whole drivers
     deaths: int = 0
+    vanished: int = 0
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether they prove that the query is to blame."""
+        return self.deaths / DEATHS_MAX + self.vanished / VANISHED_MAX >= 1
 
 
 class Docket(Record, frozen=True, kw_only=True):
@@ -59,17 +69,25 @@ class Docket(Record, frozen=True, kw_only=True):
         charge = self.charges.get(query_id)
         if charge is None or charge.revision != revision:
             return Blame.CLEAR
-        return Blame.GUILTY if charge.deaths >= DEATHS_MAX else Blame.SUSPECT
+        return Blame.GUILTY if charge.is_proven else Blame.SUSPECT
 
 
-def after_death(docket: Docket, in_batch: Mapping[str, int]) -> Docket:
-    """The docket after a driver died while these queries ({id: revision}) were in a batch."""
+def after_death(docket: Docket, in_batch: Mapping[str, int], *, is_of_jvm: bool) -> Docket:
+    """The docket after a driver died while these queries ({id: revision}) were in a batch.
+
+    `is_of_jvm`: its JVM ended, and the process that had started it saw that; else both vanished.
+    """
     more = 1 if len(in_batch) == 1 else 0
     charges = dict(docket.charges)
     for query_id, revision in in_batch.items():
         charge = charges.get(query_id)
-        before = charge.deaths if charge is not None and charge.revision == revision else 0
-        charges[query_id] = Charge(revision=revision, deaths=before + more)
+        before = charge if charge is not None and charge.revision == revision else None
+        before = before or Charge(revision=revision)
+        charges[query_id] = Charge(
+            revision=revision,
+            deaths=before.deaths + (more if is_of_jvm else 0),
+            vanished=before.vanished + (0 if is_of_jvm else more),
+        )
     return structs.replace(docket, charges=charges)
 
 

@@ -2,20 +2,22 @@
 
 Without the variable, and for every other name and batch, `reach` does nothing. With it, the
 process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of execution:
-`in-batch` (with a table's name instead of a batch: each of its batches kills), `before-sink`,
-`before-progress` (records written, not committed), `after-progress` (committed; Spark has not
-noted the batch in its commit log).
+`in-batch` (with a table's name instead of a batch: each of its batches kills the JVM),
+`before-sink`, `before-progress` (records written, not committed), `after-progress` (committed;
+Spark has not noted the batch in its commit log).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 VARIABLE = "STANDPIPE_FAILPOINT"
 
 
-def reach(name: str, batch: int | str) -> None:
-    """Mark this point of this batch; kills the process if the failpoint is set."""
+def reach(name: str, batch: int | str, victim: Callable[[], int] = os.getpid) -> None:
+    """Mark this point of this batch; kills the process, or that of `victim`, if the failpoint is
+    set."""
     if os.environ.get(VARIABLE) == f"{name}@{batch}":
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(victim(), signal.SIGKILL)

@@ -59,6 +59,8 @@ from standpipe.pipeline.run.warm_standby import Rehearsals
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, even if something still hangs
 STOP_S_MAX = 9.0
+#: for how long a driver that fails waits whether its JVM has died, which would be why
+JVM_END_S_MAX = 2.0
 
 EXIT_OK, EXIT_FAILED, EXIT_FENCED = 0, 1, 3
 
@@ -150,8 +152,11 @@ def _run(
         fences.stop()
         return status
     finally:
-        if asked_to_stop.is_set() or session.jvm_is_alive():  # else its death is held against them
+        # calls into a JVM fail before it has quite ended
+        if asked_to_stop.is_set() or not session.jvm_ends_within(JVM_END_S_MAX):
             marks.close()
+        else:
+            marks.lost_jvm()
         _end(queries, follower)
 
 

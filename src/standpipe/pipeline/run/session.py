@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -138,6 +139,16 @@ def jvm_is_alive() -> bool:
     """False once the JVM has ended: then the driver must end too."""
     process = _jvm_process()
     return process is None or process.poll() is None
+
+
+def jvm_ends_within(wait_s: float) -> bool:
+    """Wait until the JVM has ended by itself. False: it lives, or was never started."""
+    process = _jvm_process()
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    return process.poll() is not None
 
 
 def kill_jvm() -> None:

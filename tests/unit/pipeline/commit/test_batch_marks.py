@@ -27,7 +27,7 @@ def killed(checkpoints: Path, name: str, *queries: str) -> None:
         "from standpipe.pipeline.commit.batch_marks import BatchMarks;"
         f"marks = BatchMarks(); marks.start(Path(sys.argv[1]), {SERVICE!r}, sys.argv[2]);"
         "marks.try_begin('with-a-longer-name', 1); marks.end('with-a-longer-name');"
-        "[marks._turns.begin(each, 1) for each in sys.argv[3:]]; marks._write();"
+        "[marks._turns.begin(each, 1) for each in sys.argv[3:]]; marks.lost_jvm();"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ran = subprocess.run(
@@ -70,6 +70,14 @@ def test_queries_that_were_in_a_batch_together_are_suspects(tmp_path: Path) -> N
     marks.finished("A")
     assert verdicts(driver(tmp_path, "five"), "A", "B") == [Blame.CLEAR, Blame.SUSPECT]
     assert marks.try_begin("B", 1)
+
+
+def test_a_driver_that_vanished_counts_less(tmp_path: Path) -> None:
+    killed(tmp_path, "one", "A")
+    path = next((tmp_path / FOLDER / SERVICE).glob("one*"))
+    path.write_text(path.read_text().replace("true", "false"))
+    charge = driver(tmp_path, "two").docket.charges["A"]
+    assert (charge.deaths, charge.vanished) == (0, 1)
 
 
 @pytest.mark.parametrize("how", ["alive", "in order", "no batch"])

@@ -33,6 +33,11 @@ CLEAR, SUSPECT, GUILTY = Blame.CLEAR, Blame.SUSPECT, Blame.GUILTY
         (["A", "+A", "A"], (SUSPECT, CLEAR), "a batch in between: not in a row"),
         (["A", "B", "A"], (GUILTY, SUSPECT), "A finished no batch in between"),
         (["A", "AB", "A"], (GUILTY, SUSPECT), "a shared death does not absolve"),
+        (["a", "a", "a"], (SUSPECT, CLEAR), "whole drivers vanished: an operator, most likely"),
+        (["a", "a", "a", "a"], (GUILTY, CLEAR), "four times, alone"),
+        (["A", "a"], (SUSPECT, CLEAR), "a JVM and a whole driver"),
+        (["A", "a", "a"], (GUILTY, CLEAR), "and another one"),
+        (["ab", "ab", "a"], (SUSPECT, SUSPECT), "shared ones prove nothing either way"),
         (["A", "A", "+A"], (CLEAR, CLEAR), "an operator has cleared it"),
     ],
 )
@@ -42,14 +47,18 @@ def test_what_deaths_prove(deaths: list[str], verdicts: tuple[Blame, Blame], why
         if death.startswith("+"):
             docket = cleared(docket, death[1:])
         else:
-            docket = after_death(docket, dict.fromkeys(death, 1))
+            docket = after_death(
+                docket, dict.fromkeys(death.upper(), 1), is_of_jvm=death.isupper() or not death
+            )
     assert (docket.blame("A", 1), docket.blame("B", 1)) == verdicts, why
 
 
 def test_another_revision_of_a_query_is_another_query() -> None:
-    docket = after_death(after_death(Docket(), {"A": 1}), {"A": 1})
+    docket = after_death(after_death(Docket(), {"A": 1}, is_of_jvm=True), {"A": 1}, is_of_jvm=True)
     assert (docket.blame("A", 1), docket.blame("A", 2)) == (GUILTY, CLEAR)
-    assert after_death(docket, {"A": 2}).charges == {"A": Charge(revision=2, deaths=1)}
+    assert after_death(docket, {"A": 2}, is_of_jvm=True).charges == {
+        "A": Charge(revision=2, deaths=1)
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,7 +123,7 @@ class Driver:
 
     def _in_batch(self, query: str) -> None:
         if self.poison.get(query) == self.done[query]:
-            self.docket = after_death(self.docket, self.turns.in_batch)
+            self.docket = after_death(self.docket, self.turns.in_batch, is_of_jvm=True)
             self.turns, self.deaths = Turns(), self.deaths + 1
             return
         self.done[query] += 1
@@ -156,5 +165,5 @@ def test_a_death_from_outside_fails_no_query_that_runs_among_others() -> None:
     """An operator who kills the driver a hundred times, always while two queries are in a batch."""
     docket = Docket()
     for _ in range(100):
-        docket = after_death(docket, {"A": 1, "B": 1})
+        docket = after_death(docket, {"A": 1, "B": 1}, is_of_jvm=False)
     assert {docket.blame(query, 1) for query in "AB"} == {SUSPECT}

@@ -418,7 +418,7 @@ def test_a_query_that_ended_two_drivers_is_failed_by_name() -> None:
     world = World(Run())
     marks = world.queries.marks
     for _ in range(2):
-        marks.docket = after_death(marks.docket, {Q: WANTED.query.revision})
+        marks.docket = after_death(marks.docket, {Q: WANTED.query.revision}, is_of_jvm=True)
     assert world.tend() == "FAILED DRIVER_DIED"
     (status,) = world.queries.statuses()
     assert f"PAUSE {Q}; and then RESUME {Q}" in status.message
@@ -432,7 +432,7 @@ def test_a_query_that_ended_two_drivers_is_failed_by_name() -> None:
 def test_a_query_waits_while_a_suspect_runs_alone() -> None:
     world = World(Run())
     marks = world.queries.marks
-    marks.docket = after_death(marks.docket, {"B": 1, "C": 1})
+    marks.docket = after_death(marks.docket, {"B": 1, "C": 1}, is_of_jvm=True)
     assert marks.try_begin("B", 1)
     assert world.tend() == "STARTING"
     assert world.queries.statuses()[0].message == "waits until B has run alone: a driver has died"
