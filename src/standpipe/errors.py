@@ -22,6 +22,7 @@ StandpipeError                         50000   base; 500
 ├── AssertionRefused                   41700   ASSERT: not true until its timeout
 ├── UnknownHost                        42100   Host is no name of this node
 ├── TooManyRequests                    42900
+│   └── TextRefused                    42901   it stopped a worker a while ago
 ├── ServerError                        50000   an internal error; the node's log has the traceback
 │   ├── DamagedRow                     50000   data.encoding.stored_rows
 │   ├── DiskFailed                     50000   adapters.raft.log_file
@@ -235,6 +236,14 @@ class TooManyRequests(StandpipeError):
     status = 429
     code = 42900
     retry_after_s = 1
+
+
+class TextRefused(TooManyRequests):
+    """A worker of the node stopped turning while it executed this text. Simplify the query: the
+    same text is refused for `standpipe.worker.refused.text.ms`."""
+
+    code = 42901
+    retry_after_s = 60
 
 
 class ServerError(StandpipeError):

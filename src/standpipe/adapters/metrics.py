@@ -66,7 +66,7 @@ LATENCY_MEANING = "Time from a whole request to its answer."
 
 _REPLICA = ("table", "generation", "partition")
 #: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
-#: tailer or a pipeline and 0 again when that restarts; else a gauge.
+#: parent, the tailer or a pipeline and 0 again when that restarts; else a gauge.
 STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_snapshot_age_seconds": (
         (),
@@ -138,6 +138,10 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
         ("query_id",),
         "Rows of a query's table that records of no committed batch had shadowed, written again.",
     ),
+    "standpipe_worker_ends_total": (
+        ("number", "reason"),
+        "Times that the parent had to end a worker: wedged (its loop made no turn), memory.",
+    ),
     "standpipe_peer_up": (
         ("peer",),
         "1: this node hears a peer's beats; 0: it considers it down.",
@@ -184,6 +188,10 @@ class Metrics:
         values[route] = values.get(route, 0) + 1
         self.latency_counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.latency_seconds += seconds
+
+    def answered_count(self) -> int:
+        """Pull queries answered so far."""
+        return sum(self.counts["standpipe_pull_requests"].values())
 
     def save(self) -> None:
         """Write the counts for the other workers; on a full disk the older ones stay."""

@@ -1,4 +1,4 @@
-"""What every process of a node does: die with its parent, note its pid, give back memory.
+"""What every process of a node does: die with its parent, note its pid, keep to its memory.
 
 Crash-only: when its parent is gone, a child is killed, not asked; the next start finds what a power
 cut leaves. SIGTERM stops a process in order (`StopSignal`). Not here: logs.
@@ -99,6 +99,37 @@ def life_of(pid: int | None) -> Life:
 
 
 _LIVES: Final = {"T": Life.STOPPED, "t": Life.STOPPED, "Z": Life.GONE, "X": Life.GONE}
+
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+def main_thread_of(pid: int) -> tuple[str, float] | None:
+    """State (a letter of proc(5)) and processor time in ms of a process's main thread; None: gone.
+
+    Linux; elsewhere None.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
+        fields = stat.rpartition(")")[2].split()
+        return fields[0], 1000 * (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def own_bytes(pid: int | None = None) -> int | None:
+    """Memory of a process that no file backs (RssAnon); None: it is gone, or not Linux.
+
+    `pid`: None is this process. Mapped stores do not count: the kernel takes them back at will.
+    """
+    try:
+        text = Path(f"/proc/{pid or 'self'}/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("RssAnon:"):
+            return 1024 * int(line.split()[1])
+    return None
 
 
 class StopSignal:

@@ -7,3 +7,4 @@ from standpipe.config import keys as keys
 from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness
 from standpipe.config import statements as statements
+from standpipe.config import workers as workers

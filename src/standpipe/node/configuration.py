@@ -129,6 +129,11 @@ class NodePaths:
         return self.run / "session"
 
     @property
+    def workers(self) -> Path:
+        """What the parent knows about the workers (`node.worker_report.WorkersReport`)."""
+        return self.run / "workers"
+
+    @property
     def push(self) -> Path:
         """Push queries that are served now (`node/push_registry.py`)."""
         return self.run / "push"

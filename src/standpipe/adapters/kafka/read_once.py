@@ -22,6 +22,8 @@ RECORDS_AT_ONCE: Final = 1000
 #: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
 #: requests a number at once
 FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+#: of records that were fetched and not taken yet, for a reader that waits for its client
+QUEUED_KIB: Final = 8 * 1024
 
 
 def read_topic(
@@ -34,7 +36,14 @@ def read_topic(
     left = {partition for partition, end in ends.items() if end > 0}
     if not left:
         return
-    consumer: Any = _kafka.Consumer({**common, **FROM_THE_BEGINNING, "group.id": "unused"})
+    consumer: Any = _kafka.Consumer(
+        {
+            **common,
+            **FROM_THE_BEGINNING,
+            "group.id": "unused",
+            "queued.max.messages.kbytes": QUEUED_KIB,
+        }
+    )
     try:
         consumer.assign([_kafka.TopicPartition(topic, p, 0) for p in sorted(left)])
         while left:

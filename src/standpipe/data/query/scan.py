@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from standpipe.data.encoding.cells import cell_json, row_of
 from standpipe.data.encoding.kafka_keys import bounds_of
 from standpipe.data.encoding.store_keys import parse_store_key
@@ -32,6 +34,11 @@ STEP_ROWS: Final = 128
 STEP_EXPRESSIONS: Final = 4_000
 #: may be copied ahead of decoding; 1 M rows of the usual size
 COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
+#: what Python takes for a row of the answer, beside its bytes
+ROW_BYTES: Final = 41
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 
 
 class Ranged(Protocol):
@@ -54,18 +61,27 @@ class Scan:
         self._plan = plan
         self._low, self._high = order.bounds(plan)
         self._limit = None if plan.is_count else plan.limit
-        self._copied: deque[Pair] = deque()
+        #: one item per step that copied; packed, since pairs take three times their bytes
+        self._copied: deque[bytes] = deque()
         self._copied_bytes = 0
+        #: of `_copied`, unpacked for the next steps that decode
+        self._unpacked: deque[Pair] = deque()
         self._read_count = 0
         self._last_key = b""  # of the newest row that was decoded
         self._rows: list[bytes] = []
+        #: what the rows take in memory
+        self.kept_bytes = 0
         self._count = 0
         #: whether no further step will read the store
         self.is_copied = self._low >= self._high
 
     @property
     def is_over(self) -> bool:
-        return (self.is_copied and not self._copied) or self._is_full()
+        return (self.is_copied and not self._has_copied) or self._is_full()
+
+    @property
+    def _has_copied(self) -> bool:
+        return bool(self._copied or self._unpacked)
 
     def step(self, view: Ranged) -> None:
         """Copy or decode STEP_ROWS rows. All steps that copy must see one instant of the store.
@@ -88,7 +104,9 @@ class Scan:
     def _may_copy(self) -> bool:
         if self.is_copied:
             return False
-        return not self._copied or (self._limit is None and self._copied_bytes < COPIED_BYTES_MAX)
+        return not self._has_copied or (
+            self._limit is None and self._copied_bytes < COPIED_BYTES_MAX
+        )
 
     def _copy(self, view: Ranged) -> None:
         pairs = view.scan(self._low, self._high, STEP_ROWS)
@@ -98,14 +116,15 @@ class Scan:
         self.is_copied = len(pairs) < STEP_ROWS
         if pairs:
             self._low = pairs[-1][0] + b"\0"
-        self._copied += pairs
-        self._copied_bytes += sum(len(key) + len(data) for key, data in pairs)
+            packed = _pack(pairs)
+            self._copied.append(packed)
+            self._copied_bytes += len(packed)
 
     def _decode(self) -> None:
         rows_max = max(1, min(STEP_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count)))
-        count = min(rows_max, len(self._copied))
-        pairs = [self._copied.popleft() for _ in range(count)]
-        self._copied_bytes -= sum(len(key) + len(data) for key, data in pairs)
+        self._unpack()
+        count = min(rows_max, len(self._unpacked))
+        pairs = [self._unpacked.popleft() for _ in range(count)]
         self._last_key = pairs[-1][0]
         wanted = order.behind(self._plan, pairs) if self._plan.is_ordered else pairs
         rows = rows_of(self._plan, wanted)
@@ -114,7 +133,15 @@ class Scan:
             return
         # all of an ordered plan: rows with shortened keys arrive in any order
         missing = None if self._limit is None else self._limit - len(self._rows)
-        self._rows += rows if self._plan.is_ordered else islice(rows, missing)
+        found = list(rows if self._plan.is_ordered else islice(rows, missing))
+        self._rows += found
+        self.kept_bytes += sum(map(len, found)) + ROW_BYTES * len(found)
+
+    def _unpack(self) -> None:
+        if not self._unpacked and self._copied:
+            packed = self._copied.popleft()
+            self._copied_bytes -= len(packed)
+            self._unpacked.extend(_unpack(packed))
 
     def _is_full(self) -> bool:
         """Whether the rows that LIMIT allows are among the decoded ones."""
@@ -123,7 +150,8 @@ class Scan:
         if not self._plan.is_ordered or self._limit == 0:
             return True
         # keys that begin with the same bytes may arrive in any order
-        next_key = self._copied[0][0] if self._copied else None
+        self._unpack()
+        next_key = self._unpacked[0][0] if self._unpacked else None
         return next_key is not None and not order.are_alike(self._last_key, next_key)
 
 

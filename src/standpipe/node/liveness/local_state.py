@@ -14,6 +14,7 @@ from standpipe.model import NodeId, ReplicaId
 from standpipe.model_liveness import ReplicaLag
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.wire import lag_of
+from standpipe.node.worker_report import WorkersReportReader
 
 #: How often the size of a store is read: it only shows what a move would cost.
 SIZES_MS: Final = 10_000
@@ -30,6 +31,9 @@ class LocalReplicas:
     _sizes: dict[ReplicaId, tuple[int, int]] = field(
         default_factory=dict[ReplicaId, tuple[int, int]]
     )
+
+    def __post_init__(self) -> None:
+        self._reports = WorkersReportReader(self.paths.workers)
 
     def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
         """Lags of every replica that is assigned here and has a status from the tailer."""
@@ -65,9 +69,11 @@ class LocalReplicas:
 
     @property
     def workers_ok(self) -> bool:
-        """One runs and none is stopped. A dead worker does no harm: the others share its port."""
+        """One runs, none is stopped and none makes no turns. A dead worker does no harm: the others
+        share its port."""
+        self._reports.refresh()
         lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
-        return Life.RUNS in lives and Life.STOPPED not in lives
+        return Life.RUNS in lives and Life.STOPPED not in lives and not self._reports.report.silent
 
     @property
     def tailer_ok(self) -> bool:

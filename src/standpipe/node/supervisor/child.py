@@ -126,6 +126,11 @@ class Child:
         """A descriptor that is readable when `tend` has something to do; None: it is dead."""
         return self._life.output if self._life else None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None: it is dead."""
+        return self._life.pid if self._life else None
+
     def tend(self) -> None:
         """Start it if that is due, copy its output, and notice its death."""
         if self._life is None and time.monotonic() >= self._due_s:

@@ -10,6 +10,9 @@ On SIGTERM reads are handed over first (`node.leaving`): heartbeats say that thi
 peers read elsewhere, and every client's connection ends with its next answer. Then the workers end,
 so that no more requests come, then the tailer, then the controller.
 
+Workers are watched (`node.supervisor.worker_watch`): one that makes no turn of its event loop, or
+takes too much memory, is killed, and started again as if it had died.
+
 A child that keeps dying does not end the others: a node with a dead tailer still answers from its
 stores, and each answer says how old they are.
 
@@ -40,6 +43,7 @@ from standpipe.node import configuration, push_registry
 from standpipe.node.configuration import NodeConfig, NodePaths
 from standpipe.node.leaving import Leaving
 from standpipe.node.supervisor.child import Child, end, wait
+from standpipe.node.supervisor.worker_watch import WorkersWatch
 
 #: From SIGTERM to SIGKILL: workers, tailer, controller. Together they stay below 5 s.
 GRACES_S: Final = (1.8, 1.4, 1.2)
@@ -56,6 +60,7 @@ class Family:
     workers: Sequence[Child]
     tailer: Child
     control: Child
+    watch: WorkersWatch
 
     @classmethod
     def of(cls, config: NodeConfig, node_file: Path) -> Family:
@@ -67,10 +72,13 @@ class Family:
             return Child(name, run, config.paths)
 
         return cls(
-            workers=[
-                child(f"worker-{number}", "worker.main", "--worker", str(number))
-                for number in range(count)
-            ],
+            workers=(
+                workers := [
+                    child(f"worker-{number}", "worker.main", "--worker", str(number))
+                    for number in range(count)
+                ]
+            ),
+            watch=WorkersWatch(workers, config.paths, config.settings()),
             tailer=child("tailer", "tailer.main"),
             control=child("control", "controller.main"),
         )
@@ -94,6 +102,7 @@ class Family:
         while not must_end():
             _tend(running)
             if self.workers[0] in running:
+                self.watch.look()
                 wait(running, TICK_S)
             elif snapshot.exists():
                 prepare("worker.main")
@@ -174,7 +183,7 @@ def drop_previous_run(paths: NodePaths) -> None:
     tailer is back.
     """
     shutil.rmtree(paths.run / "status", ignore_errors=True)
-    for page in (paths.liveness, paths.lags):
+    for page in (paths.liveness, paths.lags, paths.workers):
         page.unlink(missing_ok=True)
 
 

@@ -33,6 +33,7 @@ import uvloop
 from standpipe.adapters import crash_only
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files import published
+from standpipe.adapters.files.turn_page import TurnWriter, page_of
 from standpipe.adapters.http.connections import PortLimits
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
@@ -54,6 +55,7 @@ from standpipe.config.keys import (
     TLS_LISTENER,
 )
 from standpipe.config.registry import Config
+from standpipe.config.workers import MEMORY_MAX
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.data.commit.seal import ProgressSeal
@@ -68,19 +70,27 @@ from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.hedging import HedgedReads
+from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.scans import Scans
 from standpipe.node.worker.pull.slow_path import SlowPath
+from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.in_hand import TURN_MS, TextsInHand
+from standpipe.node.worker.request.own_memory import WEIGH_MS, OwnMemory
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
+from standpipe.node.worker.statements.lanes import StatementLanes
+from standpipe.node.worker_report import WorkersReportReader
 from standpipe.sql.syntax import parser
 from standpipe.topics import progress_topic
 
@@ -112,6 +122,10 @@ class Worker:
         self.metrics = Metrics(self.number, paths.run)
         self.client = PeerClient({SECRET_HEADER: secret})
         self.clock = Clock()
+        self.in_hand = TextsInHand(
+            _turn_page(page_of(paths.run, self.number)), WorkersReportReader(paths.workers)
+        )
+        self.memory = OwnMemory(self.settings[MEMORY_MAX])
         self.leaving = Leaving(paths.leaving)
         self.peers = PeerStateReader(paths.liveness, paths.lags, self.settings)
         self.hedged_reads = HedgedReads(
@@ -140,22 +154,36 @@ class Worker:
             forward_timeout_ms=timeout_ms,
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
-            bootstrap_servers=self.node.bootstrap_servers,
-            seal=seal,
+            in_hand=self.in_hand,
+            scans=Scans(self.metrics.answered_count, self.memory.check, self.in_hand),
+            large_texts=LargeTexts(self.in_hand),
+            stream_pulls=StreamPulls(
+                self.node.bootstrap_servers, self.memory.check, self.in_hand, seal=seal
+            ),
         )
+        self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)
+        self.lanes = StatementLanes()
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
         self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
         self.rules = StatementLimits.of(self.settings, self.node.service_id).rules
         self.pushes = Pushes(
-            self.map, self.live, self.node.bootstrap_servers, rules=self.rules, seal=seal
+            self.map,
+            self.live,
+            self.node.bootstrap_servers,
+            rules=self.rules,
+            seal=seal,
+            may_begin=self.memory.check,
+            in_hand=self.in_hand,
         )
 
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
         body_max, limits = self.settings[BODY_MAX], PortLimits.of(self.settings)
         secret = self.node.secret().encode()
-        public = QueryEndpoint(self.slow_path, body_max, is_peer=False, pushes=self.pushes)
-        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True)
+        public = QueryEndpoint(
+            self.slow_path, body_max, is_peer=False, answers=self.answers, pushes=self.pushes
+        )
+        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True, answers=self.answers)
         for_clients = Listener(
             socket=_watched(bind(*_host_port(self.node.public))),
             application=PublicApplication(
@@ -199,6 +227,7 @@ class Worker:
             body_bytes_max=self.settings[BODY_MAX],
             secret=secret,
             pages=None if secret else self.pages,
+            in_hand=self.in_hand,
         )
 
     def _inserts(self, is_leaving: Callable[[], bool]) -> InsertsRoute:
@@ -222,11 +251,20 @@ class Worker:
             metrics=self.metrics,
             bootstrap_servers=self.node.bootstrap_servers,
             routes=self.routes,
+            in_hand=self.in_hand,
+            lanes=self.lanes,
         )
+        reports = WorkersReportReader(self.node.paths.workers)
         states = States(
-            self.node.node_id, self.map, self.replicas, self.peers, self.clock, self.node.paths.run
+            self.node.node_id,
+            self.map,
+            self.replicas,
+            self.peers,
+            self.clock,
+            reports,
+            self.node.paths.run,
         )
-        status = StatusRoutes(self.node.node_id, self.map, self.replicas, self.leaving)
+        status = StatusRoutes(self.node.node_id, self.map, self.replicas, self.leaving, reports)
         cluster = ClusterStatus(
             self.node.node_id,
             self.map,
@@ -273,6 +311,8 @@ class Worker:
         self.live.close()
         self.hedged_reads.close()
         self.slow_path.large_texts.close()
+        self.slow_path.stream_pulls.close()
+        self.lanes.close()
         await self.forwarder.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()
@@ -284,6 +324,8 @@ class Worker:
         yield REFRESH_MS, self.map.refresh, "cluster map"
         yield REFRESH_MS, self.peers.refresh, "state of the peers"
         yield REFRESH_MS, lambda: self.reload_if_changed(listeners[1:]), "leaving"
+        yield TURN_MS, self.in_hand.turn, "turns"
+        yield WEIGH_MS, self.memory.weigh, "memory"
         yield SAVE_METRICS_MS, self.metrics.save, "metrics"
         for listener in listeners:
             if listener.certificate:
@@ -304,6 +346,15 @@ def _watched(listening: socket.socket) -> socket.socket:
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECONDS_MAX)
     return listening
+
+
+def _turn_page(path: Path) -> TurnWriter | None:
+    """None on a full disk: the worker serves, and is not watched until its next start."""
+    try:
+        return TurnWriter(path)
+    except OSError as error:
+        _log.warning("no page of turns: this worker is not watched", error=str(error))
+        return None
 
 
 def _host_port(address: str) -> tuple[str, int]:

@@ -8,16 +8,19 @@ Not here: the fast path (`node.worker.pull.fast_path`), rows (`node.worker.pull.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from starlette.responses import PlainTextResponse
 
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send, read_body
 from standpipe.errors import BadRequest, BodyTooLarge
+from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.response import PullResponse
 from standpipe.node.worker.pull.scans import ScanRequester
-from standpipe.node.worker.pull.slow_path import PullResponse, SlowPath
+from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.body import parse_lookup
@@ -29,6 +32,12 @@ from standpipe.sql.syntax.ast_statements import PrintTopic
 _LINES = Form.LINES.value.decode()
 
 
+class _Exchange(NamedTuple):
+    scope: dict[str, Any]
+    receive: Receive
+    send: Send
+
+
 @dataclass(frozen=True)
 class QueryEndpoint:
     """Pull queries of one listener. Its caller has checked path, method and secret."""
@@ -36,6 +45,8 @@ class QueryEndpoint:
     slow_path: SlowPath
     body_bytes_max: int
     is_peer: bool
+    #: shared by the listeners of a worker
+    answers: AnswerBudget = field(default_factory=AnswerBudget)
     #: of the public listener; None: nodes ask each other for pull queries only
     pushes: Pushes | None = None
 
@@ -49,7 +60,13 @@ class QueryEndpoint:
                 await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
                 return
             body = await read_body(headers, receive, self.body_bytes_max)
-            answer = await self._answer(request_format, scope, body, receive, send)
+            requester = self._requester(request_format, scope, receive)
+            try:
+                exchange = _Exchange(scope, receive, send)
+                answer = await self._answer(exchange, request_format, body, requester)
+            except BaseException:
+                requester.release()
+                raise
         except BodyTooLarge as error:
             await send_refusal(error, receive, send)
         except Exception as error:
@@ -57,36 +74,41 @@ class QueryEndpoint:
             self.slow_path.metrics.count("standpipe_pull_errors", str(shown.code))
             await error_response(shown)(scope, receive, send)
         else:
-            if answer is None:
-                return
-            lines = [
-                (b"content-type", request_format.form.value),
-                (b"content-length", b"%d" % len(answer.body)),
-                *fresh_headers(answer.fresh),
-            ]
-            await send({"type": "http.response.start", "status": 200, "headers": lines})
-            await send({"type": "http.response.body", "body": answer.body})
+            try:
+                if answer is not None:
+                    await _send_answer(answer, request_format.form, requester, send)
+            finally:
+                requester.release()
+
+    def _requester(
+        self, request_format: RequestFormat, scope: dict[str, Any], receive: Receive
+    ) -> ScanRequester:
+        forward = request_format.forward
+        return ScanRequester(
+            receive,
+            scope.get("extensions", {}).get(WORKING),
+            None if forward is None else forward.working_ms,
+            budget=self.answers,
+            is_peer=self.is_peer,
+            address=(scope.get("client") or ("",))[0],
+        )
 
     async def _answer(
         self,
+        exchange: _Exchange,
         request_format: RequestFormat,
-        scope: dict[str, Any],
         body: bytes,
-        receive: Receive,
-        send: Send,
+        requester: ScanRequester,
     ) -> PullResponse | None:
         """None: it was a push query or PRINT, and has ended."""
-        forward = request_format.forward
-        every_ms = None if forward is None else forward.working_ms
-        requester = ScanRequester(receive, scope.get("extensions", {}).get(WORKING), every_ms)
         try:
             return await self.slow_path.answer(request_format, body, requester)
         except NotAPullQuery as asked:
             if self.pushes is None:
                 raise BadRequest("nodes ask each other for pull queries only") from None
             statement = asked.statement
-        finally:
-            requester.close()
+        requester.close()
+        scope, receive, send = exchange
         is_print, accept = isinstance(statement, PrintTopic), header(scope["headers"], "accept")
         if is_print and accepted(accept, (_LINES,)) is None:
             await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
@@ -94,3 +116,22 @@ class QueryEndpoint:
         form = request_format.form
         await self.pushes.answer(statement, parse_lookup(body), form, receive, send)
         return None
+
+
+async def _send_answer(
+    answer: PullResponse, form: Form, requester: ScanRequester, send: Send
+) -> None:
+    """Send it whole with its length, or piece by piece as fast as the client reads."""
+    lines = [(b"content-type", form.value), *fresh_headers(answer.fresh)]
+    if answer.pieces is None:
+        lines.insert(1, (b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": 200, "headers": lines})
+        await send({"type": "http.response.body", "body": answer.body})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": lines})
+    async with aclosing(answer.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if requester.is_gone:
+                return
+    await send({"type": "http.response.body", "body": b""})

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from standpipe.adapters import process
+from standpipe.config import registry
 from standpipe.errors import DataDirectoryRefused
 from standpipe.node.configuration import NodePaths
 from standpipe.node.supervisor import child as children
 from standpipe.node.supervisor import parent
 from standpipe.node.supervisor.child import Child, ChildLog, Deaths, end, wait
 from standpipe.node.supervisor.parent import Family
+from standpipe.node.supervisor.worker_watch import WorkersWatch
 
 
 def test_what_was_told_before_the_node_ended_is_forgotten(tmp_path: Path) -> None:
@@ -205,7 +207,13 @@ def test_workers_wait_for_a_snapshot_and_end_first_after_handing_over(tmp_path: 
     def hand_over() -> None:
         (tmp_path / "order").write_text("over\n")  # while all of them still run
 
-    family = Family(workers=(noted("worker"),), tailer=noted("tailer"), control=noted("control"))
+    workers = (noted("worker"),)
+    family = Family(
+        workers=workers,
+        tailer=noted("tailer"),
+        control=noted("control"),
+        watch=WorkersWatch(workers, NodePaths(tmp_path), registry.load({})),
+    )
     family.live(snapshot, must_end, prepared.append, hand_over)
     assert (tmp_path / "order").read_text().split() == ["over", "worker", "tailer", "control"]
     assert prepared == ["tailer.main", "controller.main", "worker.main"]

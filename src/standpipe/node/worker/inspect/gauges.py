@@ -38,6 +38,7 @@ from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
 from standpipe.node.worker.request.answer import Freshness, freshness_of
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
+from standpipe.node.worker_report import WorkersReport, WorkersReportReader
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,17 @@ class States:
     replicas: Replicas
     peers: PeerStateReader
     clock: Clock
+    workers: WorkersReportReader
     #: folder of the files that the node's processes publish; None: there is none
     run: Path | None = None
 
     def read(self) -> Iterator[State]:
         """All of one instant, except sizes, which take longest and are read when consumed.
 
-        Nothing before there is a map.
+        Only what the parent says about the workers before there is a map.
         """
+        self.workers.refresh()
+        yield "standpipe_worker_ends_total", list(of_workers(self.workers.report))
         try:
             view = self.map.view
         except NotReady:
@@ -197,6 +201,12 @@ def of_progress(run: Path) -> Iterator[Sample]:
         said = msgspec.json.decode((run / "tailer.json").read_bytes(), type=_TailerMetrics)
         for reason, count in said.progress_ignored.items():
             yield (reason,), count
+
+
+def of_workers(report: WorkersReport) -> Iterator[Sample]:
+    """How often the parent had to end a worker, by reason."""
+    for ended in report.ended:
+        yield (str(ended.worker), ended.reason), float(ended.count)
 
 
 def _seconds(lag_ms: int | None) -> float | None:

@@ -16,6 +16,7 @@ from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker_report import WorkersReportReader
 
 #: If control has not renewed the snapshot for this long, control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
@@ -35,6 +36,7 @@ class StatusRoutes:
     map: Map
     replicas: Replicas
     leaving: Leaving
+    workers: WorkersReportReader
 
     def info(self) -> dict[str, object]:
         """Body of `/info`."""
@@ -56,9 +58,10 @@ class StatusRoutes:
         return {"version": version("standpipe"), "clusterId": cluster_id}
 
     def health(self) -> dict[str, object]:
-        """Healthy: there is a map, control renews it, no replica of this node has failed, it is
-        not about to stop (so that a load balancer takes it out in time), and, if it leads, Kafka's
-        topics are as statements want them.
+        """Healthy: there is a map, control renews it, no replica of this node has failed, its
+        workers turn and none had to be ended a moment ago, it is not about to stop (so that a load
+        balancer takes it out in time), and, if it leads, Kafka's topics are as statements want
+        them.
 
         Status 200 either way, as in ksqlDB.
         """
@@ -69,10 +72,17 @@ class StatusRoutes:
             return {"isHealthy": False, "details": {"metastore": metastore}}
         own = view.replicas_of(self.node_id)
         failed = [str(each) for each in own if _is_failed(self.replicas.get(each).status())]
-        age_ms = Clock().boot_ms() - view.snapshot.published_boot_ms
+        now_boot_ms = Clock().boot_ms()
+        self.workers.refresh()
+        complaint = self.workers.report.complaint(now_boot_ms)
+        age_ms = now_boot_ms - view.snapshot.published_boot_ms
         details = {
             "metastore": {"isHealthy": True},
             "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
+            "workers": {
+                "isHealthy": complaint is None,
+                **({"message": complaint} if complaint else {}),
+            },
             "serving": {"isHealthy": not self.leaving.is_set},
             "commandRunner": {"isHealthy": age_ms <= MAP_AGE_MS_MAX, "mapAgeMs": age_ms},
             "topics": _topics(view.snapshot.topic_faults),

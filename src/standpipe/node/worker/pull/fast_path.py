@@ -13,6 +13,7 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
 
 - a text whose shape is new; several keys, a null key, a scan or a merged answer; another replica is
   first; no usable replica or no status of it; a lag beyond the bound of a forward;
+- any text while the node refuses one that stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
 Any other exception is a fault of this program. It is counted by kind
@@ -50,6 +51,7 @@ from standpipe.node.worker.request.answer import (
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS, header
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.page_guard import PageGuard
 
 #: Errors that fall through to the slow path: it meets the same one, and reports it.
@@ -76,6 +78,7 @@ class LookupFastPath:
     secret: bytes | None = None
     #: of the public listener; None: the peer one, which no web page can reach
     pages: PageGuard | None = None
+    in_hand: TextsInHand = field(default_factory=TextsInHand)
     clock: Clock = field(default_factory=Clock)
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
@@ -99,6 +102,8 @@ class LookupFastPath:
         started = time.perf_counter()
         forward = token.forward
         try:
+            if self.in_hand.is_refusing:
+                return None
             query = parse_lookup(body)
             view = self.map.view
             plan = view.plans.cached(query.text, query.properties)

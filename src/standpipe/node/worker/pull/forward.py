@@ -27,8 +27,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, StillWorking
-from standpipe.errors import NotComputable, NotReady
+from standpipe.adapters.http.peer_client import (
+    ConnectFailed,
+    PathFailed,
+    PeerClient,
+    Response,
+    StillWorking,
+)
+from standpipe.errors import NotComputable, NotReady, TextRefused
 from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
@@ -64,6 +70,7 @@ class ForwardRefused(Exception):
         is_not_ready: bool = False,
         progress: float | None = None,
         is_path_failure: bool = False,
+        was_sent: bool = False,
         lag_records: int | None = None,
         owners: Sequence[NodeId] = (),
         assignment_epoch: int = 0,
@@ -73,6 +80,8 @@ class ForwardRefused(Exception):
         self.why = why
         #: no answer came; anything else is an answer
         self.is_path_failure = is_path_failure
+        #: the peer may have begun to work on it, and may have failed because of it
+        self.was_sent = was_sent
         #: the replica's lag, by its own numbers; None: it did not say
         self.lag_records = lag_records
         #: the wrong node was asked: it does not hold that, or counts partitions differently
@@ -162,7 +171,11 @@ class Forwarder:
             raise ForwardRefused(TOO_SLOW) from slow
         except PathFailed as failure:
             self._failed(peer.peer)
-            raise ForwardRefused(f"Path failed: {failure}.", is_path_failure=True) from failure
+            raise ForwardRefused(
+                f"Path failed: {failure}.",
+                is_path_failure=True,
+                was_sent=not isinstance(failure, ConnectFailed),
+            ) from failure
         if silence_ms is None:
             self.took(_now_ms() - started_ms)
         self._succeeded(peer.peer)
@@ -233,8 +246,8 @@ class _ErrorBody(msgspec.Struct):
 
 
 def read_part(response: Response) -> PartitionAnswer:
-    """What a peer's response says. Raises NotComputable, which is the statement's own fault, and
-    ForwardRefused for anything else but rows."""
+    """What a peer's response says. Raises NotComputable and TextRefused, which are the statement's
+    own fault, and ForwardRefused for anything else but rows."""
     if response.status == 200:
         return PartitionAnswer(
             rows=split_lines(response.body), fresh=parse_headers(response.headers)
@@ -245,6 +258,8 @@ def read_part(response: Response) -> PartitionAnswer:
         raise ForwardRefused(f"Peer answered {response.status}.") from undecodable
     if error.error_code == NotComputable.code:
         raise NotComputable(error.message)  # the same rows at every replica
+    if error.error_code == TextRefused.code:
+        raise TextRefused(error.message)  # it stopped a worker there, and would elsewhere
     said = error.standpipe
     raise ForwardRefused(
         said.why or error.message,

@@ -6,6 +6,10 @@
         │ slow (p95) ──► next, beside it (a hedge, within its budget; the local replica is free)
               │ slow (4 × p95) ──► the one after it: two replicas may be lost at once
 
+A costly read (a scan, many keys, a large text) may be what wedged a peer that fell silent over it.
+It is never hedged, and tried at one more replica only; after a second silence it ends. A lookup of
+one key costs next to nothing: its silence is the peer's, and it goes on to every replica.
+
 A loser is not cancelled: the breaker of its path learns from its outcome, even from a time-out.
 No read is hedged three times: three slow replicas mean a sick cluster. If hedging is switched off,
 the local replica is not used as a hedge either.
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,15 +30,33 @@ from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.large_texts import INLINE_CHARS_MAX
+from standpipe.sql.plans import PullPlan
 
 #: A try with less time than this ends without an answer and only costs its target work.
 _TRY_S_MIN: Final = 0.005
+#: A query that names more keys, or computes more for a row, counts as costly.
+CHEAP_KEYS_MAX: Final = 16
+CHEAP_EXPRESSIONS_MAX: Final = 64
+#: Replicas that may fall silent over a costly read before it is given up.
+COSTLY_SILENCES_MAX: Final = 2
+TOO_COSTLY: Final = "Not tried: replicas fell silent over this query, which may be too costly."
 #: Waits before the first hedge and before the second, in p95s of forwards.
 _HEDGE_WAITS: Final = (1, 4)
 #: One try at one replica, at most `timeout_ms`. Raises ForwardRefused.
 Attempt = Callable[[Verdict, int], Coroutine[Any, Any, PartitionAnswer]]
 #: Candidates that a refusal names and that were not known before (NOT_OWNER with its map).
 Further = Callable[[ForwardRefused], Sequence[Verdict]]
+
+
+def is_costly(text: str, plan: PullPlan) -> bool:
+    """Whether a query may be what silences a peer that works on it: retried once, never hedged."""
+    return (
+        plan.is_scan
+        or len(plan.keys) > CHEAP_KEYS_MAX
+        or len(text) > INLINE_CHARS_MAX
+        or plan.expression_count > CHEAP_EXPRESSIONS_MAX
+    )
 
 
 class AllRefused(Exception):
@@ -55,6 +77,8 @@ class HedgedRead:
     total_ms: int
     #: it takes long by itself, and another replica would take as long: no hedges
     is_scan: bool = False
+    #: it computes so much that it may be what silenced a peer: no hedges, and one retry after that
+    is_costly: bool = False
 
 
 @dataclass
@@ -105,6 +129,8 @@ class _Race:
         default_factory=dict[asyncio.Task[PartitionAnswer], Verdict]
     )
     hedge_count: int = 0
+    #: how many replicas fell silent after they had the read
+    silence_count: int = 0
     #: replicas that were reported as slow in this race
     slow: set[NodeId] = field(default_factory=set[NodeId])
 
@@ -142,7 +168,8 @@ class _Race:
         raise AllRefused(self.refusals)
 
     def _may_hedge(self) -> bool:
-        may = self.hedge_count < len(_HEDGE_WAITS) and not self.read.is_scan
+        is_hedged = not (self.read.is_scan or self.read.is_costly)
+        may = is_hedged and self.hedge_count < len(_HEDGE_WAITS)
         return may and bool(self.queue) and self.queue[0].ok
 
     def _wait_s(self) -> float:
@@ -179,15 +206,27 @@ class _Race:
         except ForwardRefused as refusal:
             self.refusals.append((verdict, refusal))
             self.queue.extend(self.read.further(refusal))
+            self.silence_count += refusal.was_sent
+            if self._is_suspect():
+                self._give_up(TOO_COSTLY, self.queue)
             if refusal.is_path_failure and not self.running:
                 self._spend_retry(now_s)
             return None
+
+    def _is_suspect(self) -> bool:
+        """Whether the read itself may be what silences its peers."""
+        is_costly = self.read.is_scan or self.read.is_costly
+        return is_costly and self.silence_count >= COSTLY_SILENCES_MAX
 
     def _spend_retry(self, now_s: float) -> None:
         """Take a retry from the budget before another node is asked; the local replica is free."""
         remote = [verdict for verdict in self.queue if verdict.ok and not verdict.is_local]
         if not remote or self.queue[0].is_local or self.shared.retries.take(now_s):
             return
-        exhausted = "Not tried: too many retries recently."
-        self.refusals += [(verdict, ForwardRefused(exhausted)) for verdict in remote]
-        self.queue = deque(verdict for verdict in self.queue if verdict not in remote)
+        self._give_up("Not tried: too many retries recently.", remote)
+
+    def _give_up(self, why: str, untried: Iterable[Verdict]) -> None:
+        """These are not asked any more."""
+        given_up = list(untried)
+        self.refusals += [(verdict, ForwardRefused(why)) for verdict in given_up]
+        self.queue = deque(verdict for verdict in self.queue if verdict not in given_up)

@@ -1,11 +1,12 @@
 """Scans of a worker: in slices, between which the worker does everything else.
 
-    slice ≤ 2 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice …
+    slice ≤ 1 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice of another scan …
 
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
 every other read, its peers would open their breakers, and the tailer would kill it for the pages
-that it pins. So a scan works in slices; one that ends within its first slice waits for nothing.
-Only PLACES scans run at a time: each holds what it has copied in memory.
+that it pins. So a scan works in slices, and between two slices of any scans the loop turns once:
+fifty scans hold up a lookup for no longer than one does. While lookups come, a slice is followed by
+a rest of its own length. Which scan is next: `node.worker.pull.scan_order`.
 
 A later slice must not show another batch: an answer never mixes two batches of a partition. All
 rows are copied out of one view of the store, which is held for at most HELD_S_MAX; a million rows
@@ -22,25 +23,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from standpipe.adapters.files.turn_page import DIGEST_BYTES
 from standpipe.adapters.http.server import Receive
 from standpipe.data.query.scan import Ranged, Scan
 from standpipe.errors import BadRequest
+from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
+from standpipe.node.worker.pull.scan_order import ScanOrder, Ticket
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
-SLICE_S: Final = 0.002
+SLICE_S: Final = 0.001
+#: between two slices, while lookups come
+REST_S: Final = 0.001
 #: half of `node.tailer.main.PIN_MS_MAX`, after which the tailer kills the worker
 HELD_S_MAX: Final = 1.0
 #: how often a scan may begin: at once, after it waited for its place, and for newer batches
 BEGINS_MAX: Final = 5
-#: scans that run at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
-PLACES: Final = 2
-#: between two checks of the requester, while a scan waits for its place
+#: between two checks of the requesters whose scans wait
 LOOK_S: Final = 0.05
 
 OUTRUN: Final = (
@@ -81,7 +85,7 @@ class ScanRequester:
     """The client or peer that waits for a scan.
 
     It may go away. A peer needs a sign of work now and then, or it takes the silence for a failed
-    path.
+    path. What is collected for it counts against the worker's budget until `release`.
     """
 
     def __init__(
@@ -89,12 +93,30 @@ class ScanRequester:
         receive: Receive | None = None,
         say: Callable[[], None] | None = None,
         every_ms: int | None = None,
+        *,
+        budget: AnswerBudget | None = None,
+        is_peer: bool = False,
+        address: str = "",
     ) -> None:
         """`say` is called every `every_ms`; None: the requester wants no sign of work."""
+        self.is_peer, self.address = is_peer, address
         self._receive, self._say = receive, say
         self._every_s = None if every_ms is None else every_ms / 1000
         self._said_s = 0.0
         self._leaving: asyncio.Task[None] | None = None
+        self._budget = budget or AnswerBudget()
+        self._held_bytes = 0
+
+    def hold(self, more_bytes: int) -> None:
+        """More of its answer was collected. Raises BadRequest and TooManyRequests."""
+        self._budget.take(self._held_bytes, more_bytes)
+        self._held_bytes += more_bytes
+
+    def release(self) -> None:
+        """Its answer is out, or it gets none."""
+        self.close()
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     def look(self) -> None:
         """Send a sign of work, if one is due. Raises BadRequest when the requester is gone."""
@@ -102,10 +124,15 @@ class ScanRequester:
         if self._say and self._every_s is not None and now_s - self._said_s >= self._every_s:
             self._said_s = now_s
             self._say()
+        if self.is_gone:
+            raise BadRequest("the client disconnected before its answer")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it went away. The first call begins to watch for that."""
         if self._leaving is None and self._receive is not None:
             self._leaving = asyncio.create_task(_left(self._receive))
-        if self._leaving is not None and self._leaving.done():
-            raise BadRequest("the client disconnected before its answer")
+        return self._leaving is not None and self._leaving.done()
 
     def close(self) -> None:
         """Stop watching whether the requester is there."""
@@ -129,53 +156,123 @@ class ScanRequest(Generic[Begun]):
     requester: ScanRequester
     #: by the monotonic clock
     until_s: float
+    #: names the text (`node.worker.request.in_hand`)
+    digest: bytes = bytes(DIGEST_BYTES)
 
 
 class Scans:
-    """All scans of one worker."""
+    """All scans of one worker.
 
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(PLACES)
+    `lookups`: how many reads the worker has answered. While that grows, a slice is followed by a
+    rest: lookups have at least half of the loop, and of the processor. `may_begin` raises
+    TooManyRequests if the worker cannot take another scan now.
+    """
+
+    def __init__(
+        self,
+        lookups: Callable[[], int] = lambda: 0,
+        may_begin: Callable[[], None] = lambda: None,
+        in_hand: TextsInHand | None = None,
+    ) -> None:
+        self._lookups, self._may_begin = lookups, may_begin
+        self._in_hand = in_hand or TextsInHand()
+        self._order: ScanOrder[_Running] = ScanOrder()
+        self._pump: asyncio.Task[None] | None = None
 
     async def rows(self, scan: ScanRequest[Begun]) -> tuple[list[bytes], Begun]:
         """The rows of one partition, all of one batch, and what `begin` returned before them.
 
         Raises ForwardRefused when the time is over or batches come too fast, BadRequest when there
-        are too many rows or the requester is gone, and what `begin` raises.
+        are too many rows or the requester is gone, TooManyRequests when too many scans wait, and
+        what `begin` raises.
         """
-        requester, until_s = scan.requester, scan.until_s
+        self._may_begin()
         work = _Work(scan)
+        running = _Running(scan, work, asyncio.get_running_loop().create_future())
+        asker = scan.requester
+        ticket = Ticket(running, id(asker), asker.is_peer, asker.address)
+        self._order.arrive(ticket)
         try:
-            if work.next_slice():
-                return work.outcome()
-            work.release()
-            async with self._place(requester, until_s):
-                while not work.next_slice():
-                    _look(requester, until_s)
-                    await asyncio.sleep(0)
-                return work.outcome()
+            if self._pump is None:  # no scan runs or waits: its first slice is now
+                self._pump = asyncio.create_task(self._slices())
+                self._slice(self._order.next() or ticket)
+            await running.over
+            return work.outcome()
         finally:
+            running.abandon()
+            self._order.leave(ticket)
             work.release()
 
-    @asynccontextmanager
-    async def _place(self, requester: ScanRequester, until_s: float) -> AsyncGenerator[None]:
-        waiting = asyncio.ensure_future(self._places.acquire())
+    async def _slices(self) -> None:
+        """One slice in each turn of the loop, as long as there is a scan."""
+        looked_s = time.monotonic()
         try:
-            while not waiting.done():
-                _look(requester, until_s)
-                await asyncio.wait({waiting}, timeout=LOOK_S)
-            yield
+            while True:
+                before = self._lookups()
+                await asyncio.sleep(0)
+                if self._lookups() != before:
+                    await asyncio.sleep(REST_S)
+                now_s = time.monotonic()
+                if now_s - looked_s >= LOOK_S:
+                    looked_s = now_s
+                    self._look_after_the_waiting()
+                ticket = self._order.next()
+                if ticket is None:
+                    return
+                self._slice(ticket)
         finally:
-            waiting.cancel()
-            with suppress(asyncio.CancelledError):
-                if await waiting:
-                    self._places.release()
+            self._pump = None
+
+    def _slice(self, ticket: Ticket[_Running]) -> None:
+        running = ticket.work
+        if running.over.done():  # its reader was told, and leaves with its next turn
+            return
+        try:
+            if ticket.has_place:
+                running.look()
+            with self._in_hand.on_loop(running.scan.digest):
+                is_over = running.work.next_slice()
+        except Exception as error:
+            running.fail(error)
+            return
+        if is_over:
+            running.over.set_result(None)
+            return
+        if not ticket.has_place:
+            running.work.release()
+        self._order.sliced(ticket)
+
+    def _look_after_the_waiting(self) -> None:
+        for ticket in (*self._order.fresh, *self._order.waiting):
+            try:
+                ticket.work.look()
+            except (BadRequest, ForwardRefused) as error:
+                ticket.work.fail(error)
 
 
-def _look(requester: ScanRequester, until_s: float) -> None:
-    requester.look()
-    if time.monotonic() >= until_s:
-        raise ForwardRefused(TOO_SLOW)
+@dataclass(frozen=True)
+class _Running:
+    """A scan between its arrival and its end. `over`: the end, for who waits for it."""
+
+    scan: ScanRequest[Any]
+    work: _Work[Any]
+    over: asyncio.Future[None]
+
+    def look(self) -> None:
+        """Raises BadRequest when the requester is gone, ForwardRefused when the time is over."""
+        self.scan.requester.look()
+        if time.monotonic() >= self.scan.until_s:
+            raise ForwardRefused(TOO_SLOW)
+
+    def fail(self, error: Exception) -> None:
+        """It ends with an error."""
+        if not self.over.done():
+            self.over.set_exception(error)
+
+    def abandon(self) -> None:
+        """Nobody waits for it any longer."""
+        if not self.over.cancel() and not self.over.cancelled():
+            self.over.exception()  # retrieved, whoever has seen it
 
 
 class _Work(Generic[Begun]):
@@ -189,17 +286,26 @@ class _Work(Generic[Begun]):
         #: what `begin` returned, and the label of the view after it; None: not begun
         self._begun: tuple[Begun, bytes | None] | None = None
         self._begins = 0
+        self._requester = request.requester
+        #: of the rows, as charged to the requester
+        self._held_bytes = 0
 
     def next_slice(self) -> bool:
-        """One slice. True: it was the last one."""
+        """One slice. True: it was the last one. Raises BadRequest and TooManyRequests if its rows
+        take too much memory."""
         until_s = time.monotonic() + SLICE_S
-        while True:
+        is_over = False
+        while not is_over:
             view = self._view()
-            if self._scan.is_over:
-                return True
-            self._scan.step(view)
+            if not self._scan.is_over:
+                self._scan.step(view)
+            is_over = self._scan.is_over
             if time.monotonic() >= until_s:
-                return self._scan.is_over
+                break
+        kept_bytes = self._scan.kept_bytes
+        self._requester.hold(kept_bytes - self._held_bytes)
+        self._held_bytes = kept_bytes
+        return is_over
 
     def outcome(self) -> tuple[list[bytes], Begun]:
         assert self._begun is not None

@@ -27,10 +27,9 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Bounds, Verdict, excluded
-from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
-from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady
+from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Snapshot
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
@@ -40,7 +39,7 @@ from standpipe.node.worker.pull.forward_headers import (
     ForwardHeaders,
     RequestFormat,
 )
-from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads
+from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
 from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.refusals import (
     Failure,
@@ -50,9 +49,10 @@ from standpipe.node.worker.pull.refusals import (
     unanswered,
     with_map,
 )
+from standpipe.node.worker.pull.response import PullResponse, pieces, streamed
 from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
 from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
-from standpipe.node.worker.pull.stream_pull import read_stream
+from standpipe.node.worker.pull.stream_pull import StreamPulls, final_message
 from standpipe.node.worker.request.answer import (
     Freshness,
     against,
@@ -60,6 +60,7 @@ from standpipe.node.worker.request.answer import (
     oldest,
     render_rows,
 )
+from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import (
     ClusterView,
@@ -67,20 +68,14 @@ from standpipe.node.worker.request.cluster_view import (
     Map,
     Replicas,
 )
+from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
 #: Nodes apply the same command within this time of each other.
 MOVE_S: Final = 0.1
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class PullResponse:
-    """The answer to a whole query: its body, laid out, and how fresh its rows are."""
-
-    body: bytes
-    fresh: Freshness
 
 
 @dataclass(frozen=True)
@@ -95,6 +90,8 @@ class _Query:
     requester: ScanRequester
     #: for all tries at a partition
     time_limit_ms: int
+    #: names the text (`node.worker.request.in_hand`)
+    digest: bytes
 
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""
@@ -115,11 +112,10 @@ class SlowPath:
     forward_timeout_ms: int
     routing_timeout_ms: int
     scan_timeout_ms: int
-    #: for pull queries on streams
-    bootstrap_servers: str = ""
-    seal: ProgressSeal = NO_SEAL
+    in_hand: TextsInHand = field(default_factory=TextsInHand)
     scans: Scans = field(default_factory=Scans)
     large_texts: LargeTexts = field(default_factory=LargeTexts)
+    stream_pulls: StreamPulls = field(default_factory=lambda: StreamPulls(""))
     clock: Clock = field(default_factory=Clock)
 
     # ------------------------------------------------------------- a query
@@ -151,9 +147,10 @@ class SlowPath:
         requester: ScanRequester,
     ) -> PullResponse:
         started = time.perf_counter()
+        digest = self.in_hand.admitted(asked.text)
         plan = await self.large_texts.plan(view.plans, asked.text, asked.properties)
         if plan.source.kind == "STREAM":
-            return await self._stream(request_format, plan, view.snapshot)
+            return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = _Query(
             text=asked.text,
             body=body,
@@ -162,6 +159,7 @@ class SlowPath:
             bounds=self.routes.bounds(asked.offset_lag_max, plan.source),
             requester=requester,
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
+            digest=digest,
         )
         forward, wanted = request_format.forward, partitions(plan)
         try:
@@ -178,17 +176,24 @@ class SlowPath:
         rows = merged(plan, part.rows, is_final=forward is None)
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
-        at_ms = int(time.time() * 1000)
-        return PullResponse(render_rows(request_format.form, plan, rows, at_ms), part.fresh)
+        layout = AnswerPieces(request_format.form, plan, int(time.time() * 1000))
+        if is_large(rows):
+            return PullResponse(b"", part.fresh, pieces(layout, rows))
+        return PullResponse(render_rows(layout.form, plan, rows, layout.at_ms), part.fresh)
 
     async def _stream(
-        self, request_format: RequestFormat, plan: PullPlan, snapshot: Snapshot
+        self, form: Form, plan: PullPlan, snapshot: Snapshot, digest: bytes
     ) -> PullResponse:
         """A stream has no replicas: the node that was asked reads its topic."""
-        rows, message = await read_stream(plan, self.bootstrap_servers, self.seal, snapshot)
         fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
-        at_ms = int(time.time() * 1000)
-        return PullResponse(render_rows(request_format.form, plan, rows, at_ms, message), fresh)
+        layout = AnswerPieces(form, plan, int(time.time() * 1000))
+        batches = self.stream_pulls.batches(plan, snapshot, digest)
+        first = await anext(batches, list[bytes]())
+        second = await anext(batches, None)  # an error before it is the whole answer
+        if second is None:
+            message = final_message(plan, len(first))
+            return PullResponse(render_rows(form, plan, first, layout.at_ms, message), fresh)
+        return PullResponse(b"", fresh, streamed(layout, (first, second), batches))
 
     async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
         """Rows of several partitions, or of none if all keys are null.
@@ -236,6 +241,7 @@ class SlowPath:
             further=further,
             total_ms=query.time_limit_ms,
             is_scan=query.plan.is_scan,
+            is_costly=is_costly(query.text, query.plan),
         )
         try:
             return await self.hedged_reads.first(read)
@@ -266,6 +272,7 @@ class SlowPath:
         except ForwardRefused:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise
+        query.requester.hold(sum(map(len, part.rows)))
         self.metrics.count("standpipe_pull_forwards", "answered")
         fresh = against(part.fresh, self._known_end(query, partition))
         return PartitionAnswer(rows=part.rows, fresh=fresh)
@@ -325,12 +332,16 @@ class SlowPath:
         try:
             if plan.is_scan:
                 until_s = time.monotonic() + left_ms / 1000
-                scan = ScanRequest(plan, replica.store, judged_again, query.requester, until_s)
+                scan = ScanRequest(
+                    plan, replica.store, judged_again, query.requester, until_s, query.digest
+                )
                 rows, (status, verdict) = await self.scans.rows(scan)
             else:
                 status = readable(replica.status(), verdict)
-                rows = lookup(plan, replica.store, partition)
-        except (ForwardRefused, BadRequest, NotComputable):
+                with self.in_hand.on_loop(query.digest):
+                    rows = lookup(plan, replica.store, partition)
+                query.requester.hold(sum(map(len, rows)))
+        except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
         except NotReady as error:
             raise ForwardRefused(error.message, is_not_ready=True) from error

@@ -7,20 +7,22 @@ Source: ksqlDB's REST API. Not here: the loop (`node/worker/push/stream_loop.py`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from standpipe.adapters.http.server import Receive, Send
 from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
-from standpipe.errors import BadRequest, StatementError
+from standpipe.errors import BadRequest, StandpipeError, StatementError
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
 from standpipe.node.worker.push.push_query import PushAnswer, new_query_id
-from standpipe.node.worker.push.stream_loop import Live, LiveAnswers
+from standpipe.node.worker.push.stream_loop import Ending, Live, LiveAnswers
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.lookup.push import print_topic, push
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
@@ -46,6 +48,9 @@ class Pushes:
     bootstrap_servers: str
     rules: TopicRules = field(default_factory=TopicRules)
     seal: ProgressSeal = NO_SEAL
+    #: raises TooManyRequests if the worker is short of memory
+    may_begin: Callable[[], None] = lambda: None
+    in_hand: TextsInHand = field(default_factory=TextsInHand)
 
     async def answer(
         self,
@@ -56,8 +61,12 @@ class Pushes:
         send: Send,
     ) -> None:
         """Send the answer until it ends. Raises StandpipeError only before anything was sent."""
-        query_id, answer = self._prepared(statement, asked, form)
-        await self.live.answer(query_id, answer, receive, send)
+        self.may_begin()
+        digest = self.in_hand.admitted(asked.text)
+        with self.in_hand.on_loop(digest):
+            query_id, answer = self._prepared(statement, asked, form)
+        watched = _InHand(answer, self.in_hand, digest)
+        await self.live.answer(query_id, watched, receive, send)
 
     def _prepared(
         self, statement: Query | PrintTopic, asked: Lookup, form: Form
@@ -91,3 +100,40 @@ class Pushes:
             raise BadRequest(f"the body is not the expected JSON object: {error}") from error
         if not self.live.board.close(query_id):
             raise BadRequest(f"No query with id {query_id}")
+
+
+@dataclass(frozen=True)
+class _InHand:
+    """`Live` whose text is in hand while one of its steps runs."""
+
+    live: Live
+    texts: TextsInHand
+    digest: bytes
+
+    @property
+    def media(self) -> bytes:
+        return self.live.media
+
+    @property
+    def is_over(self) -> bool:
+        return self.live.is_over
+
+    def open(self) -> None:
+        with self.texts.in_thread(self.digest):
+            self.live.open()
+
+    def head(self) -> bytes:
+        return self.live.head()
+
+    def step(self) -> bytes | None:
+        with self.texts.on_loop(self.digest):
+            return self.live.step()
+
+    def last(self, ending: Ending) -> bytes:
+        return self.live.last(ending)
+
+    def failed(self, error: StandpipeError) -> bytes:
+        return self.live.failed(error)
+
+    def close(self) -> None:
+        self.live.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from standpipe.errors import AssertionRefused
@@ -20,12 +20,12 @@ ReplicaCounts = Mapping[str, Sequence[int]]
 
 
 async def assert_topic(
-    plan: AssertTopicPlan, ask: Callable[[], ReplicaCounts], text: str
+    plan: AssertTopicPlan, ask: Callable[[], Awaitable[ReplicaCounts]], text: str
 ) -> Entity:
-    """The statement's entity once it holds. `ask` blocks. Raises AssertionRefused when the time is
+    """The statement's entity once it holds. Raises AssertionRefused when the time is
     up, and what `ask` raises."""
     until = time.monotonic() + plan.timeout_ms / 1000
-    while why := refusal_of(plan, await asyncio.to_thread(ask)):
+    while why := refusal_of(plan, await ask()):
         if time.monotonic() >= until:
             raise AssertionRefused(why)
         await asyncio.sleep(ASK_EVERY_S)

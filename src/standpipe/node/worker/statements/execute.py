@@ -9,8 +9,8 @@ is judged once here and once by the leader, by the same functions against the sa
 (`from_snapshot`). If one still fails when it is carried out (Kafka is unreachable, another client
 was faster), its error names those already done.
 
-Parsing and judging run in a thread: reads share the event loop. Source: ksqlDB's REST API, POST
-/ksql.
+Parsing and judging run in a thread (`node.worker.statements.lanes`): reads share the event loop.
+Source: ksqlDB's REST API, POST /ksql.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -30,24 +30,28 @@ from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config.registry import Config
-from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
-from standpipe.control.ddl.propose import analyzed, propose
-from standpipe.control.ddl.responses import StatementReply, warning
-from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.apply import apply
-from standpipe.control.metadata.catalog import Catalog, from_snapshot
-from standpipe.control.metadata.commands import Command
+from standpipe.control.ddl.limits import StatementLimits
+from standpipe.control.ddl.responses import warning
+from standpipe.control.metadata.catalog import from_snapshot
 from standpipe.errors import BadRequest, LogUnavailable, QueryOnStatementEndpoint, StandpipeError
-from standpipe.model import LogIndex, Source
+from standpipe.model import Source
 from standpipe.node.batched import Shared
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.body import offset_lag_max, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.answers import Answers
-from standpipe.node.worker.statements.assert_topic import assert_topic
+from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
 from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.node.worker.statements.judge import (
+    QUERY_HINT,
+    JudgedStatement,
+    RequestSession,
+    judge_all,
+)
+from standpipe.node.worker.statements.lanes import StatementLane, StatementLanes, lane_of
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
 from standpipe.sql.declarations.names import check_name
@@ -61,12 +65,10 @@ from standpipe.sql.plans import (
     ExplainPlan,
     ExplainRoutePlan,
     InsertValuesPlan,
-    Plan,
     SetPropertyPlan,
     ShowPlan,
 )
-from standpipe.sql.syntax import ast, variables
-from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax import variables
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
@@ -75,11 +77,6 @@ if TYPE_CHECKING:
 EXECUTE_SECONDS_MAX = 20.0
 #: How long to wait for the local map to have what was just logged.
 CATCH_UP_SECONDS_MAX = 10.0
-
-_QUERY_HINT = (
-    "The following statement types should be issued to the websocket endpoint '/query':\n"
-    "\t* PRINT\n\t* SELECT"
-)
 
 
 class StatementFailed(Exception):
@@ -101,74 +98,6 @@ class StatementFailed(Exception):
         }
 
 
-@dataclass(frozen=True)
-class RequestSession:
-    """What SET and DEFINE leave for the statements after them, within one request."""
-
-    properties: Mapping[str, str]
-    variables: Mapping[str, str]
-
-    def after(self, plan: Plan) -> RequestSession:
-        """The session once the statement is carried out."""
-        match plan:
-            case SetPropertyPlan(name=name, value=value):
-                return replace(self, properties=_with(self.properties, name, value))
-            case DefinePlan(name=name, value=value):
-                return replace(self, variables=_with(self.variables, name.upper(), value))
-            case _:
-                return self
-
-
-@dataclass(frozen=True)
-class JudgedStatement:
-    """A statement that would be accepted after those before it, and what it means there."""
-
-    text: str
-    plan: Plan
-    session: RequestSession  # as the statements before it leave it
-
-
-def judge_all(
-    statements: Sequence[ast.Statement],
-    catalog: Catalog,
-    session: RequestSession,
-    kafka: KafkaTopics,
-    limits: StatementLimits = DEFAULT_LIMITS,
-) -> list[JudgedStatement]:
-    """Judge each statement against the catalog that those before it would make. Blocks.
-
-    Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
-    of INSERT … VALUES that its format cannot hold.
-    """
-    judged: list[JudgedStatement] = []
-    for statement in statements:
-        if isinstance(statement, (ast.Query, PrintTopic)):
-            raise QueryOnStatementEndpoint(_QUERY_HINT, statement=statement.text)
-        known = {source.topic: source.partitions for source in catalog.sources.values()}
-        topics = TopicPartitions(kafka, known)
-        plan = analyzed(statement, catalog, session.properties, topics, limits)
-        judged.append(JudgedStatement(statement.text, plan, session))
-        session = session.after(plan)
-        if isinstance(plan, LOGGED):
-            proposed = propose(plan, catalog, statement=statement.text, limits=limits)
-            catalog = _after(catalog, proposed)
-        elif isinstance(plan, InsertValuesPlan):
-            record_of(plan)
-    return judged
-
-
-def _after(catalog: Catalog, proposed: Command | StatementReply) -> Catalog:
-    if isinstance(proposed, StatementReply):
-        return catalog
-    command = feature_levels.at_level(proposed, catalog.feature_level)
-    return apply(catalog, LogIndex(catalog.index + 1), command)
-
-
-def _with(texts: Mapping[str, str], name: str, value: str | None) -> Mapping[str, str]:
-    others = {other: text for other, text in texts.items() if other != name}
-    return others if value is None else {**others, name: value}
-
-
 @dataclass
 class Statements:
     """/ksql at one worker."""
@@ -182,6 +111,8 @@ class Statements:
     metrics: Metrics
     routes: Routes
     bootstrap_servers: str = ""
+    in_hand: TextsInHand = field(default_factory=TextsInHand)
+    lanes: StatementLanes = field(default_factory=StatementLanes)
     _admin: KafkaAdmin | None = None
     _read_index: Shared[int] | None = None
 
@@ -194,7 +125,9 @@ class Statements:
         try:
             if is_linearizable(session.properties):
                 await self._settle()
-            statements = await asyncio.to_thread(self._judge, request.ksql, session)
+            digest = self.in_hand.admitted(request.ksql)
+            judge = partial(self._judge, digest, request.ksql, session)
+            statements = await self.lanes.run(lane_of(request.ksql), judge)
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
@@ -202,6 +135,7 @@ class Statements:
         for statement in statements:
             try:
                 answers.add(await self._carry_out(statement))
+                await asyncio.sleep(0)  # many SHOWs in one request must not hold up lookups
             except StandpipeError as error:
                 self.metrics.count("standpipe_statements", "failed")
                 raise StatementFailed(error, statement.text, answers.encoded) from error
@@ -210,7 +144,11 @@ class Statements:
 
     # --------------------------------------------------------------- judging
 
-    def _judge(self, text: str, session: RequestSession) -> list[JudgedStatement]:
+    def _judge(self, digest: bytes, text: str, session: RequestSession) -> list[JudgedStatement]:
+        with self.in_hand.in_thread(digest):
+            return self._judged(text, session)
+
+    def _judged(self, text: str, session: RequestSession) -> list[JudgedStatement]:
         is_on = session.properties.get(variables.SUBSTITUTION, "true").lower() != "false"
         for name in session.variables:
             check_name("variable", name, None)
@@ -244,7 +182,7 @@ class Statements:
             case ShowPlan():
                 return [await self._show(plan, text, session)]
             case AssertTopicPlan():
-                return [await assert_topic(plan, self.producer.replica_counts, text)]
+                return [await assert_topic(plan, self._replica_counts, text)]
             case DefinePlan():
                 return _defined(plan, text, session)
             case DescribeFunctionPlan():
@@ -267,7 +205,7 @@ class Statements:
             case _ if isinstance(plan, LOGGED):
                 return await self._execute(text, session.properties)
             case _:
-                raise QueryOnStatementEndpoint(_QUERY_HINT, statement=text)
+                raise QueryOnStatementEndpoint(QUERY_HINT, statement=text)
 
     def _now(self, source: Source) -> Source:
         """The source as this node knows it now. A statement before this one may have made it; its
@@ -349,7 +287,7 @@ class Statements:
             case "QUERIES":
                 return show.queries(scene, text)
             case "TOPICS":
-                return show.topics(await asyncio.to_thread(self.producer.replica_counts), text)
+                return show.topics(await self._replica_counts(), text)
             case "FUNCTIONS":
                 return show.function_names(text)
             case "PROPERTIES":
@@ -358,6 +296,9 @@ class Statements:
                 return show.types(scene, text)
             case "VARIABLES":
                 return show.variables(session.variables, text)
+
+    async def _replica_counts(self) -> ReplicaCounts:
+        return await self.lanes.run(StatementLane.KAFKA, self.producer.replica_counts)
 
     def _scene(self) -> Scene:
         view = self.map.view

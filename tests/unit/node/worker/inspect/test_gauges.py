@@ -40,6 +40,7 @@ from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker_report import WorkerEnded, WorkersReport, WorkersReportReader
 
 ME, OTHER, THIRD = NodeId("node-1"), NodeId("node-2"), NodeId("node-3")
 BOOT_MS, UNIX_MS = 50_000, 1_700_000_000_000
@@ -115,7 +116,8 @@ class World:
             self.folder / "liveness", self.folder / "lags", registry.load({}), clock
         )
         board.refresh()
-        states = States(ME, found, self.replicas, board, clock, self.folder)
+        reports = WorkersReportReader(self.folder / "workers")
+        states = States(ME, found, self.replicas, board, clock, reports, self.folder)
         return {name: dict(samples) for name, samples in states.read()}
 
 
@@ -140,7 +142,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_without_a_map_there_is_nothing(world: World) -> None:
-    assert world.read() == {}
+    assert world.read() == {"standpipe_worker_ends_total": {}}, "the parent has no map either"
 
 
 def test_every_declared_state_is_read_with_its_labels(world: World) -> None:
@@ -149,8 +151,11 @@ def test_every_declared_state_is_read_with_its_labels(world: World) -> None:
     world.page(0, PAGE)
     write_store(world, 0)
     (world.folder / "tailer.json").write_text('{"at_ms": 1, "progress_ignored": {"FORGED": 3}}')
+    ended = WorkerEnded(worker=1, reason="wedged", count=2, at_boot_ms=1)
+    published.write(world.folder / "workers", WorkersReport(ended=(ended,)))
     found = world.read()
     assert found["standpipe_progress_records_ignored_total"] == {("FORGED",): 3}
+    assert found["standpipe_worker_ends_total"] == {("1", "wedged"): 2.0}
     assert set(found) == set(STATES)
     for name, samples in found.items():
         assert samples, name

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -15,13 +17,14 @@ from tests.unit.data.rows import table
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import scan
-from standpipe.errors import BadRequest
+from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.node.worker.pull import scans
+from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
+from standpipe.node.worker.pull.scan_order import PLACES
 from standpipe.node.worker.pull.scans import (
     BEGINS_MAX,
     OUTRUN,
-    PLACES,
     ScanRequest,
     ScanRequester,
     Scans,
@@ -74,6 +77,16 @@ class Store:
     def was_read(self) -> None:
         self._reads += 1
         self.batch += self._moves(self._reads)
+
+
+class Endless(Store):
+    """Its rows have no end: a scan of it keeps its place."""
+
+    def instant(self) -> Instant:
+        instant = super().instant()
+        numbers = itertools.count()
+        instant.scan = lambda low, high, limit: [(b"%010d" % next(numbers), b"")]
+        return instant
 
 
 @pytest.fixture(autouse=True)
@@ -172,12 +185,122 @@ def test_others_have_turns() -> None:
 def test_what_is_over_at_once_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans, "SLICE_S", 3600.0)
 
-    def begin() -> None: ...
+    async def story() -> None:
+        until_s = time.monotonic() + 3600
+        request = ScanRequest(PLAN, Store(), lambda: None, ScanRequester(), until_s)
+        with pytest.raises(StopIteration) as done:  # it never gave up its turn
+            Scans().rows(request).send(None)
+        assert done.value.value[0] == rows_of(1)
 
-    work = Scans().rows(ScanRequest(PLAN, Store(), begin, ScanRequester(), 0.0))
-    with pytest.raises(StopIteration) as done:  # it never gave up its turn
-        work.send(None)
-    assert done.value.value[0] == rows_of(1)
+    asyncio.run(story())
+
+
+def test_what_is_over_in_one_slice_does_not_wait_for_a_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many scans hold the places and wait for them."""
+    monkeypatch.setattr(scan, "STEP_ROWS", 2 * ROWS)
+
+    async def story() -> None:
+        of = Scans()
+        before = [asyncio.create_task(read(Endless(), of=of)) for _ in range(3 * PLACES)]
+        limited = msgspec.structs.replace(PLAN, limit=0)
+        until_s = time.monotonic() + 3600
+        request = ScanRequest(limited, Store(), lambda: None, ScanRequester(), until_s)
+        assert (await of.rows(request))[0] == []
+        assert not any(task.done() for task in before)
+        for task in before:
+            task.cancel()
+        await asyncio.gather(*before, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_between_two_slices_of_any_scans_the_loop_turns() -> None:
+    """Fifty scans that arrive together hold it up for one slice, not for fifty."""
+
+    async def story() -> list[int]:
+        of, slices = Scans(), 0
+
+        class Counted(Store):
+            def was_read(self) -> None:
+                nonlocal slices
+                slices += 1
+                super().was_read()
+
+        reads = [asyncio.create_task(read(Counted(), of=of)) for _ in range(50)]
+        seen: list[int] = []
+        while not all(task.done() for task in reads):
+            await asyncio.sleep(0)
+            seen.append(slices)
+        return [after - before for before, after in pairwise(seen)]
+
+    assert max(asyncio.run(story())) == 1
+
+
+def test_lookups_that_come_have_the_loop_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, rests = itertools.count(), list[float]()
+    slept = asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        if delay:
+            rests.append(delay)
+        await slept(0)
+
+    async def story() -> None:
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        await read(Store(), of=Scans(lookups=lambda: next(answered)))
+        busy = len(rests)
+        assert busy >= ROWS
+        await slept(0)  # the last turn of that one's pump
+        rests.clear()
+        await read(Store(), of=Scans(lookups=lambda: 7))
+        assert rests == [], "nobody asks: no rest"
+
+    asyncio.run(story())
+
+
+def test_a_scan_is_charged_for_its_rows() -> None:
+    async def story() -> None:
+        budget = AnswerBudget(bytes_max=10_000)
+        requester = ScanRequester(budget=budget)
+        rows, _ = await read(Store(), requester=requester)
+        assert budget.held_bytes == sum(map(len, rows)) + scan.ROW_BYTES * ROWS
+        requester.release()
+        assert budget.held_bytes == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("held_bytes", "error", "why"),
+    [
+        (0, BadRequest, "this answer alone is too large"),
+        (150, TooManyRequests, "others hold what it needs, and will be sent"),
+    ],
+)
+def test_an_answer_that_does_not_fit_ends_its_scan(
+    held_bytes: int, error: type[Exception], why: str
+) -> None:
+    async def story() -> None:
+        budget = AnswerBudget(bytes_max=200, held_bytes=held_bytes)
+        requester = ScanRequester(budget=budget)
+        with pytest.raises(error):
+            await read(Store(), requester=requester)
+        requester.release()
+        assert budget.held_bytes == held_bytes, why
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_is_short_of_memory_begins_no_scan() -> None:
+    def full() -> None:
+        raise TooManyRequests("short of memory")
+
+    store = Store()
+    with pytest.raises(TooManyRequests):
+        asyncio.run(read(store, of=Scans(may_begin=full)))
+    assert store.instants == []
 
 
 def test_only_some_go_on_at_a_time() -> None:
@@ -211,8 +334,11 @@ def test_what_ends_a_scan(how: str, is_waiting: bool) -> None:
 
     async def story() -> None:
         of, store = Scans(), Store()
-        for _ in range(PLACES if is_waiting else 0):
-            await of._places.acquire()
+        before = [asyncio.create_task(read(Endless(), of=of)) for _ in range(PLACES)]
+        for _ in range(10 if is_waiting else 0):  # they have the places
+            await asyncio.sleep(0)
+        for task in before[: 0 if is_waiting else None]:
+            task.cancel()
         requester = ScanRequester(gone) if how == "gone" else ScanRequester()
         task = asyncio.create_task(
             read(store, of=of, requester=requester, left_s=0 if how == "late" else 3600)
@@ -228,9 +354,12 @@ def test_what_ends_a_scan(how: str, is_waiting: bool) -> None:
             await task
         assert how != "late" or str(caught.value) == TOO_SLOW
         assert all(instant.is_over for instant in store.instants)
-        for _ in range(PLACES if is_waiting else 0):
-            of._places.release()
-        assert of._places._value == PLACES
+        for task in before:
+            task.cancel()
+        await asyncio.gather(*before, return_exceptions=True)
+        order = of._order
+        assert [*order.placed, *order.waiting, *order.fresh] == [], "no place is taken"
+        assert not order._queries
         requester.close()
 
     asyncio.run(story())

@@ -38,7 +38,11 @@ def test_refusals(plan: AssertTopicPlan, why: str) -> None:
 def test_it_asks_until_its_time_is_over() -> None:
     answers: Iterator[dict[str, list[int]]] = iter([{}, {"late": [1]}])
     plan = AssertTopicPlan(topic="late", exists=True, timeout_ms=10_000)
-    entity = asyncio.run(assert_topic(plan, lambda: next(answers), "ASSERT …;"))
+
+    async def ask() -> dict[str, list[int]]:
+        return next(answers, {})
+
+    entity = asyncio.run(assert_topic(plan, ask, "ASSERT …;"))
     assert (entity["topicName"], entity["exists"]) == ("late", True)
     with pytest.raises(AssertionRefused, match="does not exist"):
-        asyncio.run(assert_topic(wanted("away"), dict, "ASSERT …;"))
+        asyncio.run(assert_topic(wanted("away"), ask, "ASSERT …;"))

@@ -1,0 +1,44 @@
+"""Bytes of answers that a worker has collected and not sent yet, under one limit. Pure.
+
+Rows of a scan are held until the client has taken them, and a client may take them slowly. What is
+held is charged to its query while it grows, and given back when the answer is out or abandoned.
+
+Not here: who waits for the answer (`node.worker.pull.scans.ScanRequester`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from standpipe.errors import BadRequest, TooManyRequests
+
+#: of all answers of a worker; a quarter of what a worker may take by default
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+@dataclass
+class AnswerBudget:
+    """The answers of one worker."""
+
+    bytes_max: int = ANSWER_BYTES_MAX
+    held_bytes: int = 0
+
+    def take(self, held_bytes: int, more_bytes: int) -> None:
+        """A query that holds `held_bytes` wants more. Raises BadRequest if one answer cannot be
+        that large, TooManyRequests if the others leave no room for it now."""
+        if held_bytes + more_bytes > self.bytes_max:
+            raise BadRequest(
+                f"the answer would take more than {self.bytes_max} bytes: name keys, a range or a"
+                " LIMIT"
+            )
+        if self.held_bytes + more_bytes > self.bytes_max:
+            raise TooManyRequests(
+                "answers that their clients have not taken yet fill the memory of this worker:"
+                " retry in a second"
+            )
+        self.held_bytes += more_bytes
+
+    def give_back(self, bytes_: int) -> None:
+        """An answer is out, or nobody wants it."""
+        self.held_bytes -= bytes_

@@ -1,0 +1,58 @@
+"""The answer to a pull query on its way to the client: whole, or in pieces as it takes them.
+
+Not here: the layout (`node.worker.request.answer_pieces`), the rows (`node.worker.pull.slow_path`),
+HTTP (`node.worker.query_endpoint`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from standpipe.errors import StandpipeError
+from standpipe.node.worker.pull.stream_pull import final_message
+from standpipe.node.worker.request.answer import Freshness
+from standpipe.node.worker.request.answer_pieces import AnswerPieces, batches_of
+
+
+@dataclass(frozen=True)
+class PullResponse:
+    """The answer to a whole query: its body, laid out, and how fresh its rows are.
+
+    A large body comes in pieces, each made when the one before it has been sent.
+    """
+
+    body: bytes
+    fresh: Freshness
+    #: None: `body` is all of it
+    pieces: AsyncGenerator[bytes] | None = None
+
+
+async def pieces(layout: AnswerPieces, rows: Sequence[bytes]) -> AsyncGenerator[bytes]:
+    """The pieces of an answer whose rows are all here."""
+    yield layout.head()
+    for batch in batches_of(rows):
+        yield layout.rows(batch)
+        await asyncio.sleep(0)  # a client that reads fast must not hold up the others
+    yield layout.tail()
+
+
+async def streamed(
+    layout: AnswerPieces, begun: Sequence[list[bytes]], batches: AsyncGenerator[list[bytes]]
+) -> AsyncGenerator[bytes]:
+    """The pieces of an answer whose rows are still read. An error is its last item."""
+    count = 0
+    try:
+        yield layout.head()
+        for batch in begun:
+            count += len(batch)
+            yield layout.rows(batch)
+        async for batch in batches:
+            count += len(batch)
+            yield layout.rows(batch)
+        yield layout.tail(final_message(layout.plan, count))
+    except StandpipeError as error:
+        yield layout.failed(error)
+    finally:
+        await batches.aclose()

@@ -1,0 +1,79 @@
+"""The texts that a worker executes now, and those that it refuses to.
+
+    admitted(text) ─► digest ─► on_loop(digest) around each piece of work of the loop
+                             └► in_thread(digest) around work beside it
+
+What is in hand stands on the worker's page of turns (`adapters/files/turn_page.py`). If the worker
+stops turning, the parent reads there what it was doing, kills it, and publishes the text as refused
+(`node.worker_report`). All workers of the node then refuse it for a while, before any work is done
+for it. The fast path writes nothing there: it only runs shapes that were executed before, and asks
+`is_refusing` first.
+
+Not here: when a worker counts as wedged (`node.supervisor.turn_watch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.files.turn_page import TurnWriter, digest_of
+from standpipe.errors import TextRefused
+from standpipe.node.worker_report import WorkersReportReader
+
+#: How often the loop turns for the page: well within the shortest limit.
+TURN_MS: Final = 50
+
+
+class TextsInHand:
+    """Those of one worker. Without a page (tests, a full disk) nothing is written."""
+
+    def __init__(
+        self,
+        page: TurnWriter | None = None,
+        reports: WorkersReportReader | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._page, self._reports = page, reports
+        self._clock = clock or Clock()
+        #: digest of a refused text -> until when
+        self._refused: Mapping[bytes, int] = {}
+        #: whether any text is refused now; a field, for the fast path
+        self.is_refusing = False
+        self.refresh()
+
+    def turn(self) -> None:
+        """Called every TURN_MS by the loop."""
+        if self._page is not None:
+            self._page.turn()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read which texts are refused, if that has changed."""
+        if self._reports is not None and self._reports.refresh():
+            refused = self._reports.report.refused
+            self._refused = {text.digest: text.until_boot_ms for text in refused}
+            self.is_refusing = bool(refused)
+
+    def admitted(self, text: str) -> bytes:
+        """The digest by which the text is in hand. Raises TextRefused."""
+        digest = digest_of(text)
+        until_ms = self._refused.get(digest)
+        if until_ms is not None:
+            left_s = (until_ms - self._clock.boot_ms()) / 1000
+            if left_s > 0:
+                raise TextRefused(
+                    "a worker of this node stopped while it executed this text, so the node "
+                    f"refuses it for another {left_s:.0f} s: simplify it"
+                )
+        return digest
+
+    def on_loop(self, digest: bytes) -> AbstractContextManager[None]:
+        """Around work on the loop, in which nothing is awaited."""
+        return nullcontext() if self._page is None else self._page.on_loop(digest)
+
+    def in_thread(self, digest: bytes) -> AbstractContextManager[None]:
+        """Around work in a thread."""
+        return nullcontext() if self._page is None else self._page.in_thread(digest)

@@ -1,0 +1,39 @@
+"""From when on a worker takes no more scans and streams."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.adapters.process import own_bytes
+from standpipe.errors import TooManyRequests
+from standpipe.node.worker.request.own_memory import OwnMemory
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_refused", "why"),
+    [
+        (749, False, "below three quarters"),
+        (750, True, "three quarters"),
+        (2000, True, "the parent will end it in a moment"),
+        (None, False, "no such number on this system"),
+    ],
+)
+def test_check(taken: int | None, is_refused: bool, why: str) -> None:
+    memory = OwnMemory(1000, lambda: taken)
+    memory.check()
+    memory.weigh()
+    if is_refused:
+        with pytest.raises(TooManyRequests, match=r"memory\.bytes\.max"):
+            memory.check()
+    else:
+        memory.check()
+
+
+def test_it_is_this_process_that_is_weighed() -> None:
+    before = own_bytes()
+    assert before is not None
+    kept = bytearray(b"x") * 50_000_000
+    after = own_bytes()
+    assert after is not None
+    assert after - before > 40_000_000
+    assert len(kept)
