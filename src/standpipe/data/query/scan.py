@@ -28,8 +28,10 @@ from standpipe.sql.plans import PullPlan
 from standpipe.sql.types.types import SqlType, parse_type
 
 SCAN_ROWS_MAX: Final = 1_000_000
-#: rows of one step: copied in 0.05 ms, decoded in 0.7 ms
+#: rows that one step copies, in 0.05 ms
 STEP_ROWS: Final = 128
+#: rows that one step decodes, in 0.2 ms
+DECODED_ROWS: Final = 32
 #: expressions computed in one step, at some 0.2 µs each: a statement may have thousands
 STEP_EXPRESSIONS: Final = 4_000
 #: may be copied ahead of decoding; 1 M rows of the usual size
@@ -84,7 +86,7 @@ class Scan:
         return bool(self._copied or self._unpacked)
 
     def step(self, view: Ranged) -> None:
-        """Copy or decode STEP_ROWS rows. All steps that copy must see one instant of the store.
+        """Copy or decode a few rows. All steps that copy must see one instant of the store.
 
         Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow if a row fails its checksum.
         """
@@ -121,7 +123,7 @@ class Scan:
             self._copied_bytes += len(packed)
 
     def _decode(self) -> None:
-        rows_max = max(1, min(STEP_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count)))
+        rows_max = max(1, min(DECODED_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count)))
         self._unpack()
         count = min(rows_max, len(self._unpacked))
         pairs = [self._unpacked.popleft() for _ in range(count)]

@@ -1,12 +1,12 @@
 """Scans of a worker: in slices, between which the worker does everything else.
 
-    slice ≤ 1 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice of another scan …
+    slice ≤ 0.7 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice of another scan …
 
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
 every other read, its peers would open their breakers, and the tailer would kill it for the pages
 that it pins. So a scan works in slices, and between two slices of any scans the loop turns once:
 fifty scans hold up a lookup for no longer than one does. While lookups come, a slice is followed by
-a rest of its own length. Which scan is next: `node.worker.pull.scan_order`.
+a rest that is no shorter. Which scan is next: `node.worker.pull.scan_order`.
 
 A later slice must not show another batch: an answer never mixes two batches of a partition. All
 rows are copied out of one view of the store, which is held for at most HELD_S_MAX; a million rows
@@ -37,7 +37,7 @@ from standpipe.node.worker.pull.scan_order import ScanOrder, Ticket
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
-SLICE_S: Final = 0.001
+SLICE_S: Final = 0.000_5
 #: between two slices, while lookups come
 REST_S: Final = 0.001
 #: half of `node.tailer.main.PIN_MS_MAX`, after which the tailer kills the worker
