@@ -99,7 +99,10 @@ class _Stopped(Fault):
 
     def heal(self) -> None:
         for pid in self.pids:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # the parent replaced a worker that did not turn
+                os.kill(pid, signal.SIGCONT)
 
 
 class Stopped(_Stopped):

@@ -90,6 +90,19 @@ def test_what_it_leaves_to_the_slow_path(tmp_path: Path, body: bytes, why: str) 
     with_worker(tmp_path, story)
 
 
+def test_a_refused_text_is_left_to_the_slow_path(tmp_path: Path) -> None:
+    """Its shape may be known from another text of it."""
+
+    def story(worker: Worker) -> None:
+        fast_path = worker.fast_path()
+        assert fast_path.answer(LINES, body_of(ONE))
+        fast_path.in_hand.is_refusing = True
+        assert fast_path.answer(LINES, body_of(ONE)) is None
+        assert faults(worker) == {}
+
+    with_worker(tmp_path, story)
+
+
 def test_a_fault_is_counted_and_left_to_the_slow_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from standpipe.adapters.http.peer_client import PeerClient, Response
+from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, PeerClient, Response
+from standpipe.errors import TextRefused
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull.forward import (
     SILENCES_MAX,
@@ -16,6 +17,7 @@ from standpipe.node.worker.pull.forward import (
     ForwardRefused,
     read_part,
 )
+from standpipe.node.worker.pull.forward_headers import ForwardedRead
 
 
 @pytest.mark.parametrize(
@@ -111,3 +113,34 @@ def test_not_owner_brings_the_map_of_the_one_that_refused() -> None:
     with pytest.raises(ForwardRefused) as caught:
         read_part(Response(503, {}, body))
     assert (caught.value.owners, caught.value.assignment_epoch) == (("b", "c"), 7)
+
+
+def test_a_text_that_wedged_a_peer_is_tried_nowhere_else() -> None:
+    body = json.dumps({"error_code": 42901, "message": "refused for another 9 s"}).encode()
+    with pytest.raises(TextRefused, match="another 9 s"):
+        read_part(Response(429, {}, body))
+
+
+@pytest.mark.parametrize(
+    ("failure", "was_sent", "why"),
+    [
+        (ConnectFailed("refused"), False, "a dead node has seen nothing of it"),
+        (PathFailed("no answer within 1000 ms"), True, "it may be what silenced the peer"),
+        (PathFailed("closed by the peer"), True, "its parent may have killed it over that"),
+    ],
+)
+def test_whether_a_peer_had_the_read(failure: PathFailed, was_sent: bool, why: str) -> None:
+    class Failing(PeerClient):
+        async def request(self, *_: object, **__: object) -> Response:
+            raise failure
+
+    async def story() -> None:
+        forwarder = Forwarder(Failing({}), open_ms=60_000, probe_timeout_ms=10)
+        peer = NodeInfo(node_id=NodeId("a"), public="p", internal="i", peer="a:1", incarnation="x")
+        read = ForwardedRead(body=b"", partition=0, table="T-1", timeout_ms=100)
+        with pytest.raises(ForwardRefused) as caught:
+            await forwarder.read(peer, read)
+        assert (caught.value.is_path_failure, caught.value.was_sent) == (True, was_sent), why
+        await forwarder.close()
+
+    asyncio.run(story())

@@ -7,14 +7,24 @@ import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
+from tests.samples import sample_table
 
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
-from standpipe.node.worker.pull.hedging import AllRefused, Attempt, HedgedRead, HedgedReads
+from standpipe.node.worker.pull.hedging import (
+    TOO_COSTLY,
+    AllRefused,
+    Attempt,
+    HedgedRead,
+    HedgedReads,
+    is_costly,
+)
 from standpipe.node.worker.request.answer import Freshness
+from standpipe.sql.plans import PullPlan
 
 NEVER = 3600.0
 Result = TypeVar("Result")
@@ -109,6 +119,7 @@ def run(
     total_ms: int = 10_000,
     further: Callable[[ForwardRefused], Sequence[Verdict]] = nobody,
     is_scan: bool = False,
+    costs_much: bool = False,
 ) -> str | list[str]:
     """Who answered, or the reasons of all."""
 
@@ -123,6 +134,7 @@ def run(
                     further=further,
                     total_ms=total_ms,
                     is_scan=is_scan,
+                    is_costly=costs_much,
                 )
             )
         except AllRefused as refused:
@@ -136,6 +148,8 @@ def run(
 
 FAILED = ForwardRefused("reset", is_path_failure=True)
 REFUSED = ForwardRefused("lag")
+SILENT = ForwardRefused("silent", is_path_failure=True, was_sent=True)
+GIVEN_UP = f"c: {TOO_COSTLY}"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +197,55 @@ def test_a_scan_is_not_hedged(
     shared.silent = lambda peer: slow.append(peer.node_id)
     assert run(replicas, "a b", shared=shared, is_scan=True) == result, why
     assert (replicas.asked, slow) == (asked, []), "and nobody is called slow for it"
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "result", "asked", "why"),
+    [
+        ((SILENT, 0.0, 0.0), "costly", "b", "a b", "one retry: the first may just have died"),
+        ((SILENT, SILENT, 0.0), "costly", GIVEN_UP, "a b", "and no second one"),
+        ((SILENT, SILENT, 0.0), "scan", GIVEN_UP, "a b", "a scan is costly"),
+        ((FAILED, SILENT, 0.0), "costly", "c", "a b c", "a has never had it"),
+        ((FAILED, FAILED, 0.0), "costly", "c", "a b c", "nobody has had it: dead nodes"),
+        ((SILENT, REFUSED, 0.0), "costly", "c", "a b c", "a refusal is an answer"),
+        ((SILENT, SILENT, 0.0), "lookup", "c", "a b c", "one key wedges nobody: to the last"),
+        ((1.0, 0.0, 0.0), "costly", "a", "a", "it is not hedged"),
+        ((1.0, 0.0, 0.0), "lookup", "b", "a b", "a lookup is"),
+    ],
+)
+def test_a_read_that_may_wedge_its_peers_is_tried_twice(
+    answers: tuple[float | ForwardRefused, ...], kind: str, result: str, asked: str, why: str
+) -> None:
+    """An entry node timed out, asked the standby too, and both stood still for minutes."""
+    replicas = Replicas(**dict(zip("abc", answers, strict=True)))
+    found = run(replicas, "a b c", is_scan=kind == "scan", costs_much=kind == "costly")
+    assert (found if isinstance(found, str) else found[-1]) == result, why
+    assert replicas.asked == asked.split(), why
+
+
+def costly(**changed: object) -> bool:
+    text = str(changed.pop("text", "SELECT * FROM T WHERE K = 'a';"))
+    plan = PullPlan(
+        source=sample_table(), keys=(("a",),), schema="", column_names=(), column_types=()
+    )
+    return is_costly(text, msgspec.structs.replace(plan, **changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_so", "why"),
+    [
+        ({}, False, "a lookup of one key, which the fast path may answer"),
+        ({"is_scan": True, "keys": ()}, True, "a scan"),
+        ({"keys": (("a",),) * 16}, False, "a few keys"),
+        ({"keys": (("a",),) * 17}, True, "many keys"),
+        ({"expression_count": 64}, False, "a usual WHERE"),
+        ({"expression_count": 65}, True, "a long one"),
+        ({"text": "x" * 1000}, False, "a text that is planned on the loop"),
+        ({"text": "x" * 1001}, True, "one that is not"),
+    ],
+)
+def test_what_is_costly(changed: dict[str, object], is_so: bool, why: str) -> None:
+    assert costly(**changed) is is_so, why
 
 
 def test_each_hedge_says_once_who_is_slow() -> None:
