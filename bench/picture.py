@@ -79,6 +79,14 @@ def _pull(result: Result) -> list[Bar]:
     ]
 
 
+def _lanes(result: Result) -> list[Bar]:
+    return [
+        Bar(f"scans: {kind}, {name[:-3]}", ratio, True, result["limit"])
+        for kind, ratios in result["ratio_to_idle"].items()
+        for name, ratio in ratios.items()
+    ]
+
+
 def _linearizable(result: Result) -> list[Bar]:
     per_s = result["rounds"]["linearizable"]["per_s"]
     return [Bar("one follower", per_s, True, result["goal_per_s"])]
@@ -149,6 +157,7 @@ def _conformance(result: Result) -> list[Bar]:
 
 PICTURES: dict[str, Picture] = {
     "pull": Picture("lookups per second; limit: 0.25 × Redis", _pull),
+    "lanes": Picture("time of a lookup beside 50 scans, × idle", _lanes),
     "linearizable": Picture("reads per second", _linearizable),
     "freshness": Picture("ms from an event to an answer that holds it", _freshness),
     "pipeline": Picture(

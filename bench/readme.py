@@ -49,6 +49,13 @@ ROWS = (
         "≥ 0.25 × Redis",
     ),
     Row(
+        "lanes",
+        "lookups beside 50 scans, p99",
+        "{ratio_to_idle[filter][p99_ms]} × idle",
+        "",
+        "≤ {limit:g} × idle",
+    ),
+    Row(
         "linearizable",
         "linearizable reads, one follower",
         "{medians[linearizable][per_s]:,.0f}/s",

@@ -123,7 +123,9 @@ class Scan:
             self._copied_bytes += len(packed)
 
     def _decode(self) -> None:
-        rows_max = max(1, min(DECODED_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count)))
+        rows_max = max(
+            1, min(DECODED_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count))
+        )
         self._unpack()
         count = min(rows_max, len(self._unpacked))
         pairs = [self._unpacked.popleft() for _ in range(count)]

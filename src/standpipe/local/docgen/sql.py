@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from standpipe.data.query import scan
 from standpipe.local.docgen.lines import ended, items
+from standpipe.node.worker.pull import scan_order, stream_pull
 from standpipe.node.worker.statements import answers
 from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator
@@ -256,6 +257,9 @@ def _limits() -> str:
         "Levels of nesting": parser.DEPTH_MAX,
         "Keys that a pull query names": template.KEYS_MAX,
         "Rows that a scan reads of a partition": scan.SCAN_ROWS_MAX,
+        "Queries of clients whose scans run or wait at a worker": scan_order.QUERIES_MAX,
+        "Queries that read streams, or wait for it, at a worker": stream_pull.READERS
+        + stream_pull.WAITING_MAX,
         "Characters or items of a row that the functions of a clause read; in a persistent query,"
         " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,

@@ -14,14 +14,14 @@ from typing import Final
 from standpipe.errors import BadRequest, TooManyRequests
 
 #: of all answers of a worker; a quarter of what a worker may take by default
-ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 @dataclass
 class AnswerBudget:
     """The answers of one worker."""
 
-    bytes_max: int = ANSWER_BYTES_MAX
+    bytes_max: int = HELD_BYTES_MAX
     held_bytes: int = 0
 
     def take(self, held_bytes: int, more_bytes: int) -> None:

@@ -1,6 +1,6 @@
 """Scans of a worker: in slices, between which the worker does everything else.
 
-    slice ≤ 0.7 ms ─► a turn of the event loop (lookups, probes, forwards) ─► slice of another scan …
+    slice ≤ 0.7 ms ─► a turn of the event loop: lookups, probes, forwards ─► another slice …
 
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
 every other read, its peers would open their breakers, and the tailer would kill it for the pages
