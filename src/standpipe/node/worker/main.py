@@ -99,6 +99,9 @@ SAVE_METRICS_MS = 1000
 RENEW_MS = 1000
 #: The parent kills what has not ended 2 s after SIGTERM.
 GRACE_S = 1.6
+#: How long a thread (a large text, statements) may hold the interpreter while the loop wants it;
+#: several take turns, and Python's 5 ms each would be felt by every lookup.
+SWITCH_S = 0.000_5
 #: A client that acknowledges nothing, or reads nothing of what waits for it, is cut off.
 SILENT_SECONDS_MAX = 60
 
@@ -392,6 +395,7 @@ def main(arguments: list[str] | None = None) -> int:
         worker = Worker(node, node.settings(), given.worker)
         write_pid(node.paths.run / f"worker-{given.worker}.pid")
         raise_file_limit()
+        sys.setswitchinterval(SWITCH_S)
         gc.disable()
         warm_up(node)
         gc.freeze()  # existing objects stay: collections need not scan them again
