@@ -4,7 +4,8 @@
 
 An answer ends when the query is over (LIMIT), when its client goes away, when a client closes it at
 any worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
-step never waits and handles a few records, so lookups of the same worker are not held up. If a
+step never waits and handles a few records, and between two steps of any answers the loop turns: a
+hundred streams hold up a lookup of the same worker no longer than one does. If a
 client does not read, the steps stop, and so does the fetching: what is in between is bounded by the
 socket's buffer, uvicorn's 64 KiB and the Kafka client's queue.
 
@@ -28,8 +29,8 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_registry import PushRegistry
 
-#: records that one step handles: about 2 ms of a worker, and 5 KiB of answer
-STEP_RECORDS: Final = 50
+#: records that one step handles: about 1 ms of a worker, and 2 KiB of answer
+STEP_RECORDS: Final = 25
 #: or fewer, with this many bytes in total: each may have a megabyte
 STEP_BYTES: Final = 64 * 1024
 #: pause between two steps that found nothing: the first, and the longest
@@ -106,6 +107,8 @@ class LiveAnswers:
         default_factory=dict[str, "asyncio.Future[Ending]"]
     )
     _is_leaving: bool = False
+    #: who has it makes the next step; first come, first served
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _openers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")
     )
@@ -157,7 +160,7 @@ class LiveAnswers:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         ending, last = Ending.FAILED, b""
         try:
-            ending = await _steps(live, ended, send)
+            ending = await self._steps(live, ended, send)
             last = live.last(ending)
         except _Unsent:
             return ended.result()  # without a token: it would point past what was not sent
@@ -169,29 +172,35 @@ class LiveAnswers:
                 await asyncio.wait_for(send(message), FINAL_CHUNK_S)
         return ending
 
+    async def _steps(self, live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
+        idle_s = IDLE_S[0]
+        chunk: bytes | None = live.head()
+        while True:
+            if chunk:
+                await _sent(send, chunk, ended)
+            elif chunk is None:
+                await asyncio.wait((ended,), timeout=idle_s)
+                idle_s = min(1.5 * idle_s, IDLE_S[1])
+            else:
+                await asyncio.sleep(0)
+            if ended.done():
+                return ended.result()
+            if live.is_over:
+                return Ending.OVER
+            chunk = await self._step(live)
+            if chunk is not None:
+                idle_s = IDLE_S[0]
+
+    async def _step(self, live: Live) -> bytes | None:
+        """One step; the next one, of whatever answer, comes after a turn of the loop."""
+        async with self._turn:
+            chunk = live.step()
+            await asyncio.sleep(0)
+        return chunk
+
     def close(self) -> None:
         """Does not wait for what is still opening: the process ends."""
         self._openers.shutdown(wait=False, cancel_futures=False)
-
-
-async def _steps(live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
-    idle_s = IDLE_S[0]
-    chunk: bytes | None = live.head()
-    while True:
-        if chunk:
-            await _sent(send, chunk, ended)
-        elif chunk is None:
-            await asyncio.wait((ended,), timeout=idle_s)
-            idle_s = min(1.5 * idle_s, IDLE_S[1])
-        else:
-            await asyncio.sleep(0)
-        if ended.done():
-            return ended.result()
-        if live.is_over:
-            return Ending.OVER
-        chunk = live.step()
-        if chunk is not None:
-            idle_s = IDLE_S[0]
 
 
 async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,33 @@ def test_an_answer_that_is_ended_while_it_opens_is_refused(tmp_path: Path) -> No
         await until(lambda: not any((tmp_path / "push").glob("*/*")))
 
     asyncio.run(run())
+
+
+def test_between_two_steps_of_any_answers_the_loop_turns(tmp_path: Path) -> None:
+    """A hundred streams with rows to show would hold up a lookup for a hundred steps."""
+    steps = 0
+
+    class Counted(Rows):
+        def step(self) -> bytes | None:
+            nonlocal steps
+            steps += 1
+            return super().step()
+
+    async def run() -> list[int]:
+        all_ = answers(tmp_path, queries_max=50)
+        clients = [Client(10_000) for _ in range(50)]
+        asked = [
+            asyncio.create_task(all_.answer(f"q{n}", Counted(), each.receive, each.send))
+            for n, each in enumerate(clients)
+        ]
+        seen: list[int] = []
+        while not all(len(each.got) > 3 for each in clients):
+            await asyncio.sleep(0)
+            seen.append(steps)
+        for each in clients:
+            each.go_away()
+        await asyncio.gather(*asked)
+        all_.close()
+        return [after - before for before, after in pairwise(seen)]
+
+    assert max(asyncio.run(run())) == 1
