@@ -67,11 +67,11 @@ class TurnWriter:
         """Raises OSError if the page cannot have its blocks."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.posix_fallocate(handle, 0, _PAGE_BYTES)
+            os.pwrite(handle, bytes(_PAGE_BYTES), 0)  # reserves the blocks, or raises ENOSPC
+            os.ftruncate(handle, _PAGE_BYTES)
             self._map = mmap.mmap(handle, _PAGE_BYTES)
         finally:
             os.close(handle)
-        self._map[:] = bytes(_PAGE_BYTES)
         _HEAD.pack_into(self._map, 0, os.getpid(), 0)
         self._turns = 0
         self._free = list(range(1, 1 + THREADS_MAX))

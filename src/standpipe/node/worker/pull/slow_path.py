@@ -214,7 +214,9 @@ class SlowPath:
         ]
         if failures:
             raise Unanswered(failures)
-        rows = [row for part in parts for row in part.rows]
+        rows: list[bytes] = []
+        for part in parts:
+            rows += part.rows
         none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
         fresh = oldest(part.fresh for part in parts) if parts else none_read
         return PartitionAnswer(rows=rows, fresh=fresh)

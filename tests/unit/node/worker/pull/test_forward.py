@@ -10,14 +10,17 @@ import pytest
 from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, PeerClient, Response
 from standpipe.errors import TextRefused
 from standpipe.model import NodeId, NodeInfo
+from standpipe.node.worker.pull import forward
 from standpipe.node.worker.pull.forward import (
     SILENCES_MAX,
     Breaker,
     Forwarder,
     ForwardRefused,
     read_part,
+    split_in_turns,
 )
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
+from standpipe.node.worker.request.answer import split_lines
 
 
 @pytest.mark.parametrize(
@@ -144,3 +147,13 @@ def test_whether_a_peer_had_the_read(failure: PathFailed, was_sent: bool, why: s
         await forwarder.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("bytes_max", [1, 4, 5, 6, 7, 1000])
+@pytest.mark.parametrize("rows", [[], [b"[1]"], [b"[1]", b"[22]", b"[333]"], [b"[1]"] * 9])
+def test_a_large_answer_is_taken_apart_in_turns(
+    monkeypatch: pytest.MonkeyPatch, bytes_max: int, rows: list[bytes]
+) -> None:
+    monkeypatch.setattr(forward, "SPLIT_BYTES", bytes_max)
+    body = b"\n".join((b'{"q":1}', *rows, b""))
+    assert asyncio.run(split_in_turns(body)) == rows == split_lines(body)
