@@ -337,11 +337,27 @@ class Wire:
         head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
         line, *lines = head.decode().split("\r\n")
         headers = {n.lower(): v for n, _, v in (each.partition(": ") for each in lines)}
-        length = int(headers.get("content-length", "0"))
+        if headers.get("transfer-encoding") == "chunked":
+            body = b"".join(self._chunks())
+        else:
+            body = self._take(int(headers.get("content-length", "0")))
+        return Reply(int(line.split()[1]), headers, body)
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            while b"\r\n" not in self.buffer:
+                self._more()
+            size, _, self.buffer = self.buffer.partition(b"\r\n")
+            chunk = self._take(int(size, 16) + 2)[:-2]
+            if not chunk:
+                return
+            yield chunk
+
+    def _take(self, length: int) -> bytes:
         while len(self.buffer) < length:
             self._more()
-        body, self.buffer = self.buffer[:length], self.buffer[length:]
-        return Reply(int(line.split()[1]), headers, body)
+        taken, self.buffer = self.buffer[:length], self.buffer[length:]
+        return taken
 
     def _more(self) -> None:
         data = self.client.recv(65536)

@@ -64,6 +64,8 @@ class QueryEndpoint:
             try:
                 exchange = _Exchange(scope, receive, send)
                 answer = await self._answer(exchange, request_format, body, requester)
+                if answer is not None and scope.get("http_version") == "1.0":
+                    answer = await _whole(answer, requester)
             except BaseException:
                 requester.release()
                 raise
@@ -116,6 +118,19 @@ class QueryEndpoint:
         form = request_format.form
         await self.pushes.answer(statement, parse_lookup(body), form, receive, send)
         return None
+
+
+async def _whole(answer: PullResponse, requester: ScanRequester) -> PullResponse:
+    """The answer in one piece, for HTTP/1.0, which has no chunks. Raises BadRequest and
+    TooManyRequests if it takes too much memory."""
+    if answer.pieces is None:
+        return answer
+    parts: list[bytes] = []
+    async with aclosing(answer.pieces) as pieces:
+        async for piece in pieces:
+            requester.hold(len(piece))
+            parts.append(piece)
+    return PullResponse(b"".join(parts), answer.fresh)
 
 
 async def _send_answer(

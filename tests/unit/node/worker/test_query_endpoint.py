@@ -119,6 +119,28 @@ def test_pieces_come_as_fast_as_the_client_reads(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("bytes_max", "status", "why"),
+    [
+        (10_000, 200, "it has no chunks, so the answer has a length"),
+        (1_050, 400, "and what is collected for it has a limit"),
+    ],
+)
+def test_http_1_0(tmp_path: Path, bytes_max: int, status: int, why: str) -> None:
+    async def story() -> None:
+        answers, client = Answers(tmp_path, in_pieces=True), Client()
+        budget = AnswerBudget(bytes_max)
+        scope = {**SCOPE, "type": "http", "http_version": "1.0"}
+        await endpoint(answers, budget)(scope, client.receive, client.send)
+        assert client.got[0]["status"] == status, why
+        assert b"content-length" in client.names()
+        whole = b"".join(b"%d," % number for number in range(PIECES))
+        assert (client.body == whole) is (status == 200)
+        assert (answers.is_closed, budget.held_bytes) == (True, 0)
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("how", ["it leaves", "its worker ends it"])
 def test_a_client_that_takes_no_more(tmp_path: Path, how: str) -> None:
     async def story() -> None:
