@@ -90,7 +90,7 @@ class Scan:
 
         Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow if a row fails its checksum.
         """
-        if self._may_copy():
+        if self.is_copying:
             self._copy(view)
         else:
             self._decode()
@@ -103,7 +103,9 @@ class Scan:
             self._rows.sort()
         return self._rows if self._limit is None else self._rows[: self._limit]
 
-    def _may_copy(self) -> bool:
+    @property
+    def is_copying(self) -> bool:
+        """Whether the next step copies rows, rather than decode some."""
         if self.is_copied:
             return False
         return not self._has_copied or (

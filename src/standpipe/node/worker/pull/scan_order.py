@@ -5,9 +5,11 @@
                           └─► waits ─► has one of PLACES ─ slice … ─► over
 
 A scan that ends within its first slice never waits behind long ones: slices of fresh scans and of
-those with a place alternate. Wherever scans wait, the two lanes (clients, peers) take turns, then
-the addresses within a lane, then it goes by arrival: a hundred scans of one client delay another
-client's by one slice or one place, and public load never starves peers' forwards, or the reverse.
+those with a place alternate. Of these, one that copies goes on until it has copied all: it holds a
+view of the store meanwhile, and half of the slices would hold it twice as long. Wherever scans
+wait, the two lanes (clients, peers) take turns, then the addresses within a lane, then it goes by
+arrival: a hundred scans of one client delay another client's by one slice or one place, and public
+load never starves peers' forwards, or the reverse.
 
 A lane takes QUERIES_MAX queries at a time; a query may scan many partitions and counts once.
 
@@ -42,6 +44,8 @@ class Ticket(Generic[Work]):
     #: where the query came from
     address: str
     has_place: bool = False
+    #: it copies rows out of a view that it must not hold for long
+    is_copying: bool = False
 
 
 class FairQueue(Generic[Work]):
@@ -130,6 +134,9 @@ class ScanOrder(Generic[Work]):
             return self.fresh.pop()
         if not self.placed:
             return None
+        copying = next((ticket for ticket in self.placed if ticket.is_copying), None)
+        if copying is not None:
+            return copying
         self.placed.rotate(-1)
         return self.placed[-1]
 

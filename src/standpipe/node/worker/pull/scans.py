@@ -5,8 +5,9 @@
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
 every other read, its peers would open their breakers, and the tailer would kill it for the pages
 that it pins. So a scan works in slices, and between two slices of any scans the loop turns once:
-fifty scans hold up a lookup for no longer than one does. While lookups come, a slice is followed by
-a rest that is no shorter. Which scan is next: `node.worker.pull.scan_order`.
+fifty scans hold up a lookup for no longer than one does. While lookups come, a slice that decodes
+is followed by a rest that is no shorter; one that copies is not, since its view must not be held
+long. Which scan is next: `node.worker.pull.scan_order`.
 
 A later slice must not show another batch: an answer never mixes two batches of a partition. All
 rows are copied out of one view of the store, which is held for at most HELD_S_MAX; a million rows
@@ -210,7 +211,8 @@ class Scans:
             while True:
                 before = self._lookups()
                 await asyncio.sleep(0)
-                if self._lookups() != before:
+                is_copying = any(ticket.is_copying for ticket in self._order.placed)
+                if self._lookups() != before and not is_copying:
                     await asyncio.sleep(REST_S)
                 now_s = time.monotonic()
                 if now_s - looked_s >= LOOK_S:
@@ -238,6 +240,7 @@ class Scans:
         if is_over:
             running.over.set_result(None)
             return
+        ticket.is_copying = ticket.has_place and running.work.is_copying
         if not ticket.has_place:
             running.work.release()
         self._order.sliced(ticket)
@@ -306,6 +309,11 @@ class _Work(Generic[Begun]):
         self._requester.hold(kept_bytes - self._held_bytes)
         self._held_bytes = kept_bytes
         return is_over
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the next slice reads the view."""
+        return self._scan.is_copying
 
     def outcome(self) -> tuple[list[bytes], Begun]:
         assert self._begun is not None

@@ -108,3 +108,28 @@ def test_a_lane_that_is_full_refuses_and_the_other_does_not() -> None:
         order.arrive(ticket("cc1", query=3))
     order.leave(next(each for each in order.fresh if each.query == 1))
     order.arrive(ticket("cc1", query=3))
+
+
+def test_one_that_copies_goes_on_until_it_has_copied_all() -> None:
+    """It holds a view of the store. Fresh ones still come between."""
+    order, tickets = ScanOrder[str](places=2), [ticket(f"ca{n}") for n in range(1, 5)]
+    for each in tickets[:2]:
+        order.arrive(each)
+    done: list[str] = []
+
+    def slices(count: int) -> None:
+        for _ in range(count):
+            following = order.next()
+            assert following is not None
+            done.append(following.work)
+            order.sliced(following)
+
+    slices(4)
+    assert done == ["ca1", "ca1", "ca2", "ca1"], "both have their places now"
+    tickets[1].is_copying = True
+    slices(3)
+    order.arrive(tickets[2])
+    slices(3)
+    tickets[1].is_copying = False
+    slices(2)
+    assert done[4:] == ["ca2", "ca2", "ca2", "ca3", "ca2", "ca2", "ca2", "ca1"]
