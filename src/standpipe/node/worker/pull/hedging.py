@@ -30,7 +30,6 @@ from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
-from standpipe.node.worker.pull.large_texts import INLINE_CHARS_MAX
 from standpipe.sql.plans import PullPlan
 
 #: A try with less time than this ends without an answer and only costs its target work.
@@ -38,6 +37,7 @@ _TRY_S_MIN: Final = 0.005
 #: A query that names more keys, or computes more for a row, counts as costly.
 CHEAP_KEYS_MAX: Final = 16
 CHEAP_EXPRESSIONS_MAX: Final = 64
+CHEAP_CHARS_MAX: Final = 1_000
 #: Replicas that may fall silent over a costly read before it is given up.
 COSTLY_SILENCES_MAX: Final = 2
 TOO_COSTLY: Final = "Not tried: replicas fell silent over this query, which may be too costly."
@@ -54,7 +54,7 @@ def is_costly(text: str, plan: PullPlan) -> bool:
     return (
         plan.is_scan
         or len(plan.keys) > CHEAP_KEYS_MAX
-        or len(text) > INLINE_CHARS_MAX
+        or len(text) > CHEAP_CHARS_MAX
         or plan.expression_count > CHEAP_EXPRESSIONS_MAX
     )
 

@@ -240,8 +240,8 @@ def costly(**changed: object) -> bool:
         ({"keys": (("a",),) * 17}, True, "many keys"),
         ({"expression_count": 64}, False, "a usual WHERE"),
         ({"expression_count": 65}, True, "a long one"),
-        ({"text": "x" * 1000}, False, "a text that is planned on the loop"),
-        ({"text": "x" * 1001}, True, "one that is not"),
+        ({"text": "x" * 1000}, False, "a text of some lines"),
+        ({"text": "x" * 1001}, True, "a long text"),
     ],
 )
 def test_what_is_costly(changed: dict[str, object], is_so: bool, why: str) -> None:
