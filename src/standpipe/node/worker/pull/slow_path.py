@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,7 +40,13 @@ from standpipe.node.worker.pull.forward_headers import (
     ForwardHeaders,
     RequestFormat,
 )
-from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
+from standpipe.node.worker.pull.hedging import (
+    CHEAP_KEYS_MAX,
+    AllRefused,
+    HedgedRead,
+    HedgedReads,
+    is_costly,
+)
 from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.refusals import (
     Failure,
@@ -117,6 +124,7 @@ class SlowPath:
     large_texts: LargeTexts = field(default_factory=LargeTexts)
     stream_pulls: StreamPulls = field(default_factory=lambda: StreamPulls(""))
     clock: Clock = field(default_factory=Clock)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # ------------------------------------------------------------- a query
 
@@ -340,8 +348,7 @@ class SlowPath:
                 rows, (status, verdict) = await self.scans.rows(scan)
             else:
                 status = readable(replica.status(), verdict)
-                with self.in_hand.on_loop(query.digest):
-                    rows = lookup(plan, replica.store, partition)
+                rows = await self._looked_up(query, replica, partition)
                 query.requester.hold(sum(map(len, rows)))
         except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
@@ -363,6 +370,15 @@ class SlowPath:
             fresh = replace(fresh, committed_end=max(end, status.committed_end))
         return PartitionAnswer(rows=rows, fresh=fresh)
 
+    async def _looked_up(self, query: _Query, replica: LocalReplica, partition: int) -> list[bytes]:
+        """Rows of keys. The loop turns before the next lookup of many keys."""
+        async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
+            with self.in_hand.on_loop(query.digest):
+                rows = lookup(query.plan, replica.store, partition)
+            if len(query.plan.keys) > CHEAP_KEYS_MAX:
+                await asyncio.sleep(0)
+        return rows
+
     def _verdict_here(self, query: _Query, partition: int) -> Verdict:
         """The verdict on the local replica. Raises ForwardRefused if there is none."""
         verdicts = self._verdicts(query, partition)
@@ -373,13 +389,12 @@ class SlowPath:
         return here
 
     def _verdicts(self, query: _Query, partition: int) -> list[Verdict]:
-        replica_id = query.replica_id(partition)
-        status = self.replicas.get(replica_id).status()
+        replica_id, status = query.replica_id(partition), self._replica(query, partition).status()
         return self.routes.of(query.view, replica_id, status, query.bounds).verdicts
 
     def _known_end(self, query: _Query, partition: int) -> Offset | None:
-        replica_id = query.replica_id(partition)
-        return self.routes.known_end(replica_id, self.replicas.get(replica_id).status())
+        status = self._replica(query, partition).status()
+        return self.routes.known_end(query.replica_id(partition), status)
 
     def _replica(self, query: _Query, partition: int) -> LocalReplica:
         return self.replicas.get(query.replica_id(partition))

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
 from standpipe.adapters.http.peer_client import Response
+from standpipe.data.encoding.store_keys import partition_of
+from standpipe.data.query.pull import lookup
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import ReplicaState, ReplicaStatus
+from standpipe.node.worker.pull import slow_path
 from standpipe.node.worker.pull.forward_headers import (
     EPOCH_HEADER,
     FORWARDED_HEADER,
@@ -291,3 +295,34 @@ def test_a_sender_with_an_older_map_learns_the_newer_one(
         assert [len(sent) for sent in nodes["c"].wires.sent.values()] == [1, 1]
 
     run(tmp_path, story, {0: ["a"]})
+
+
+def test_between_two_lookups_of_many_keys_the_loop_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand keys take 15 ms, and fifty clients ask at once."""
+    looked_up = 0
+
+    def counted(*arguments: Any) -> list[bytes]:
+        nonlocal looked_up
+        looked_up += 1
+        return lookup(*arguments)
+
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].hold(0, page())
+        monkeypatch.setattr(slow_path, "lookup", counted)
+        others = [f"x{n}" for n in range(400) if partition_of(f"x{n}".encode(), 4) == 0]
+        keys = ", ".join(f"'{key}'" for key in (KEYS[0], *others))
+        asked = [
+            asyncio.create_task(nodes["a"].answer(f"SELECT * FROM USERS WHERE ID IN ({keys});"))
+            for _ in range(20)
+        ]
+        seen: list[int] = []
+        while not all(task.done() for task in asked):
+            await asyncio.sleep(0)
+            seen.append(looked_up)
+        assert looked_up == len(asked)
+        assert max(after - before for before, after in pairwise(seen)) == 1
+        assert all(b'["' + KEYS[0].encode() in task.result().body for task in asked)
+
+    run(tmp_path, story)
