@@ -97,7 +97,7 @@ def test_between_two_texts_that_are_planned_on_the_loop_it_turns() -> None:
             asyncio.create_task(texts.plan(plans, f"SELECT {each} FROM USERS WHERE K = 'a';", {}))
             for each in columns
         ]
-        seen: list[int] = []
+        seen = [0]
         while not all(task.done() for task in asked):
             await asyncio.sleep(0)
             seen.append(len(plans.threads))

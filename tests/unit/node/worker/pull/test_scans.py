@@ -229,7 +229,7 @@ def test_between_two_slices_of_any_scans_the_loop_turns() -> None:
                 super().was_read()
 
         reads = [asyncio.create_task(read(Counted(), of=of)) for _ in range(50)]
-        seen: list[int] = []
+        seen = [0]
         while not all(task.done() for task in reads):
             await asyncio.sleep(0)
             seen.append(slices)
@@ -306,7 +306,7 @@ def test_a_worker_that_is_short_of_memory_begins_no_scan() -> None:
 def test_only_some_go_on_at_a_time() -> None:
     async def story() -> list[int]:
         of, stores = Scans(), [Store() for _ in range(3 * PLACES)]
-        seen: list[int] = []
+        seen = [0]
 
         async def watch() -> None:
             while True:

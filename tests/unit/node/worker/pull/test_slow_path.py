@@ -317,7 +317,7 @@ def test_between_two_lookups_of_many_keys_the_loop_turns(
             asyncio.create_task(nodes["a"].answer(f"SELECT * FROM USERS WHERE ID IN ({keys});"))
             for _ in range(20)
         ]
-        seen: list[int] = []
+        seen = [0]
         while not all(task.done() for task in asked):
             await asyncio.sleep(0)
             seen.append(looked_up)

@@ -211,7 +211,7 @@ def test_between_two_steps_of_any_answers_the_loop_turns(tmp_path: Path) -> None
             asyncio.create_task(all_.answer(f"q{n}", Counted(), each.receive, each.send))
             for n, each in enumerate(clients)
         ]
-        seen: list[int] = []
+        seen = [0]
         while not all(len(each.got) > 3 for each in clients):
             await asyncio.sleep(0)
             seen.append(steps)
