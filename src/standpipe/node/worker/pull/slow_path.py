@@ -156,7 +156,7 @@ class SlowPath:
     ) -> PullResponse:
         started = time.perf_counter()
         digest = self.in_hand.admitted(asked.text)
-        plan = await self.large_texts.plan(view.plans, asked.text, asked.properties)
+        plan = await self.large_texts.plan(view.plans, asked, is_peer=requester.is_peer)
         if plan.source.kind == "STREAM":
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = _Query(

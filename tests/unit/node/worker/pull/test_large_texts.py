@@ -17,6 +17,7 @@ from standpipe.node.worker.pull.large_texts import (
     PENDING_MAX,
     LargeTexts,
 )
+from standpipe.node.worker.request.body import Lookup
 from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
 
 USERS = sample_table(name="USERS", is_materialized=True)
@@ -47,13 +48,16 @@ class Watched(PlanCache):
 def test_a_large_text_does_not_hold_up_a_short_one() -> None:
     async def story() -> None:
         plans, texts = Watched(), LargeTexts()
-        planning = asyncio.create_task(texts.plan(plans, large(), {}))
+        planning = asyncio.create_task(texts.plan(plans, Lookup(large())))
         await asyncio.sleep(0)
-        assert len((await texts.plan(plans, SHORT, {})).keys) == 1
+        assert len((await texts.plan(plans, Lookup(SHORT))).keys) == 1
         assert not planning.done(), "it waits in its thread"
         plans.may_go.set()
         assert len((await planning).keys) == 200
-        assert [name.partition("_")[0] for name in plans.threads] == ["medium-texts", "MainThread"]
+        assert [name.partition("_")[0] for name in plans.threads] == [
+            "medium-texts-of-clients",
+            "MainThread",
+        ]
         texts.close()
 
     asyncio.run(story())
@@ -65,7 +69,7 @@ def test_a_shape_that_is_known_needs_no_thread() -> None:
         plans.may_go.set()
         text = SHORT.replace("'a'", "'" + "a" * INLINE_CHARS_MAX + "'")
         plans.plan(SHORT, {})
-        assert (await texts.plan(plans, text, {})).keys == (("a" * INLINE_CHARS_MAX,),)
+        assert (await texts.plan(plans, Lookup(text))).keys == (("a" * INLINE_CHARS_MAX,),)
         assert len(plans.threads) == 1, "the short one alone was compiled"
         texts.close()
 
@@ -76,9 +80,9 @@ def test_some_lines_do_not_wait_behind_some_pages() -> None:
     async def story() -> None:
         plans, texts = Watched(), LargeTexts()
         plans.stops = MEDIUM_CHARS_MAX
-        planning = asyncio.create_task(texts.plan(plans, large(900), {}))
+        planning = asyncio.create_task(texts.plan(plans, Lookup(large(900))))
         await asyncio.sleep(0)
-        assert len((await texts.plan(plans, large(100), {})).keys) == 100
+        assert len((await texts.plan(plans, Lookup(large(100)))).keys) == 100
         assert not planning.done()
         plans.may_go.set()
         assert len((await planning).keys) == 900
@@ -94,7 +98,9 @@ def test_between_two_texts_that_are_planned_on_the_loop_it_turns() -> None:
         plans, texts = Watched(), LargeTexts()
         columns = ["K" + ", K" * number for number in range(20)]
         asked = [
-            asyncio.create_task(texts.plan(plans, f"SELECT {each} FROM USERS WHERE K = 'a';", {}))
+            asyncio.create_task(
+                texts.plan(plans, Lookup(f"SELECT {each} FROM USERS WHERE K = 'a';"))
+            )
             for each in columns
         ]
         seen = [0]
@@ -113,7 +119,7 @@ def test_errors_are_those_of_a_short_text() -> None:
         plans, texts = Watched(), LargeTexts()
         plans.may_go.set()
         with pytest.raises(StatementError, match="1001 keys"):
-            await texts.plan(plans, large(1_001), {})
+            await texts.plan(plans, Lookup(large(1_001)))
         texts.close()
 
     asyncio.run(story())
@@ -123,17 +129,19 @@ def test_only_so_many_wait_also_when_their_clients_have_left() -> None:
     async def story() -> None:
         plans, texts = Watched(), LargeTexts()
         waiting = [
-            asyncio.create_task(texts.plan(plans, large(), {})) for _ in range(PENDING_MAX[0])
+            asyncio.create_task(texts.plan(plans, Lookup(large()))) for _ in range(PENDING_MAX[0])
         ]
         await asyncio.sleep(0)
         waiting[0].cancel()
         with pytest.raises(TooManyRequests) as caught:
-            await texts.plan(plans, large(), {})
+            await texts.plan(plans, Lookup(large()))
         assert (caught.value.status, caught.value.retry_after_s) == (429, 1)
+        forwarded = asyncio.create_task(texts.plan(plans, Lookup(large()), is_peer=True))
         plans.may_go.set()
+        assert len((await forwarded).keys) == 200, "peers have a lane of their own"
         await asyncio.gather(*waiting, return_exceptions=True)
         await asyncio.sleep(0.01)
-        assert len((await texts.plan(plans, large(), {})).keys) == 200
+        assert len((await texts.plan(plans, Lookup(large()))).keys) == 200
         texts.close()
 
     asyncio.run(story())
