@@ -249,7 +249,7 @@ class Scans:
         for ticket in (*self._order.fresh, *self._order.waiting):
             try:
                 ticket.work.look()
-            except (BadRequest, ForwardRefused) as error:
+            except Exception as error:  # whatever it is, the other scans go on
                 ticket.work.fail(error)
 
 
