@@ -14,7 +14,7 @@ StandpipeError                         50000   base; 500
 │   └── NotComputable                  40005   data.query.scan: an expression, for a row it read
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
-├── Unauthorized                       40100   internal route without the cluster's secret
+├── Unauthorized                       40100   port of nodes, without a proof of the secret
 ├── ForeignPage                        40300   a web page of another origin sent it
 ├── NotFound                           40400
 ├── BodyTooLarge                       41300
@@ -176,7 +176,7 @@ class Http2Only(StandpipeError):
 
 
 class Unauthorized(StandpipeError):
-    """An internal route was called without the cluster's secret."""
+    """A port between nodes was called by a process that had not proved that it knows the secret."""
 
     status = 401
     code = 40100

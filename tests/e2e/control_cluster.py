@@ -15,10 +15,10 @@ import httpx2
 import msgspec
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.netns import Hosts
+from tests.sealed_http import sealed_client
 
 from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
-from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
 from standpipe.local.cluster.ports import any_port
@@ -78,7 +78,7 @@ class ControlCluster:
             )
             configuration.save(self.directory / name / "node.json", config)
             self.configs[name] = config
-        self.client = httpx2.Client(headers={SECRET_HEADER: SECRET}, timeout=30)
+        self.client = sealed_client(SECRET)
 
     def start(self, *names: str) -> None:
         for name in names:

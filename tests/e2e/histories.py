@@ -23,8 +23,8 @@ from typing import Literal
 
 import httpx2
 import msgspec
+from tests.sealed_http import sealed_client
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.control.metadata.catalog import from_bytes
 
 Kind = Literal["add", "read"]
@@ -112,8 +112,7 @@ class Load:
 
     def _run(self, number: int, me: Client) -> None:
         draw = random.Random(self.seed * 1000 + number)
-        headers = {SECRET_HEADER: self.secret}
-        with httpx2.Client(headers=headers, timeout=5) as http:
+        with sealed_client(self.secret, timeout_s=5) as http:
             while not self._is_over.is_set():
                 kind: Kind = me.kind or draw.choice(("add", "read"))
                 operation = Operation(self.first_number + number, kind, time.monotonic_ns())

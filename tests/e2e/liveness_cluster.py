@@ -20,6 +20,7 @@ import httpx2
 from tests.e2e import test_serve
 from tests.e2e.forked import NodeProcess, fork
 from tests.e2e.test_serve import Reply, ask, json_bytes, status
+from tests.sealed_http import sealed_client
 
 from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
@@ -206,14 +207,10 @@ class LivenessCluster:
     def get(self, node: WholeNode, path: str) -> Any:
         return httpx2.get(f"http://{node.config.public}{path}", timeout=WAIT_S_MAX).json()
 
-    def post(self, node: WholeNode, path: str, body: object) -> httpx2.Response:
-        """To the internal listener."""
-        return httpx2.post(
-            f"http://{node.config.internal}{path}",
-            content=json.dumps(body),
-            headers={"standpipe-secret": SECRET, "content-type": "application/json"},
-            timeout=WAIT_S_MAX,
-        )
+    def post(self, node: WholeNode, path: str, body: object, sender: str = "") -> httpx2.Response:
+        """To the internal listener, from `sender`, which may lie; empty: an operator."""
+        with sealed_client(SECRET, sender) as http:
+            return http.post(f"http://{node.config.internal}{path}", content=json.dumps(body))
 
     def _execute(self, text: str) -> None:
         body = {"ksql": text, "streamsProperties": {}, "request_id": text[:20]}
@@ -229,11 +226,8 @@ class LivenessCluster:
 
     def _nodes_known(self) -> list[object]:
         try:
-            reply = httpx2.get(
-                f"http://{self.nodes[0].config.internal}/describe",
-                headers={"standpipe-secret": SECRET},
-                timeout=WAIT_S_MAX,
-            )
+            with sealed_client(SECRET) as http:
+                reply = http.get(f"http://{self.nodes[0].config.internal}/describe")
         except httpx2.TransportError:
             return []
         return reply.json()["nodes"] if reply.status_code == 200 else []

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, running, until
+from tests.e2e.control_cluster import NAMES, SECRET, WAIT_S_MAX, ControlCluster, running, until
+from tests.sealed_http import sealed_client
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 
 STREAM = (
@@ -248,9 +248,15 @@ def test_sigterm_ends_each_process(control: ControlCluster) -> None:
 
 
 def test_internal_routes_want_the_secret(shared: ControlCluster) -> None:
-    for headers in ({}, {SECRET_HEADER: "wrong"}):
-        url = shared._url("node-1", "/describe")
-        assert httpx2.get(url, headers=headers).status_code == 401
+    url = shared._url("node-1", "/describe")
+    for headers in ({}, {"standpipe-secret": "wrong"}, {"standpipe-secret": SECRET}):
+        reply = httpx2.get(url, headers=headers)
+        assert (reply.status_code, reply.json()["error_code"]) == (401, 40100)
+        assert ("older release" in reply.text) is bool(headers), "whoever upgrades is told so"
+    with sealed_client("wrong") as http, pytest.raises(httpx2.ConnectError, match="secret"):
+        http.get(url)
+    with sealed_client(SECRET) as http:
+        assert http.get(url).status_code == 200
 
 
 def test_children_die_with_whoever_started_them(tmp_path: Path) -> None:

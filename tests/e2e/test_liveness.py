@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.liveness_cluster import LivenessCluster, WholeNode, until
+from tests.e2e.liveness_cluster import SECRET, LivenessCluster, WholeNode, until
 from tests.e2e.test_serve import Reply, ask, json_bytes, states_of, status
+from tests.sealed_http import ask_sealed
+
+from standpipe.adapters.sealed.handshake import PEER
 
 ROWS: dict[str, list[object]] = {f"k{i}": [i] for i in range(40)}
 KEY = "k1"
@@ -259,12 +262,19 @@ def test_the_own_lag_counts_against_the_ends_of_others(start: Start) -> None:
     active, standby = cluster.holders(cluster.partition(KEY))
     cluster.write(standby, cluster.partition(KEY), status(position=100, committed_end=100))
     lag_behind(cluster, active, 0)
-    headers = {"standpipe-secret": "a secret of the cluster", "standpipe-forwarded": "1"}
     text = f"SELECT * FROM USERS WHERE ID = '{KEY}';"
     body = json_bytes({"ksql": text, "streamsProperties": {BOUND: 500}})
 
     def refuses() -> bool:
-        reply = ask(standby.port("peer"), "/query", body, **headers)
+        reply = ask_sealed(
+            standby.config.peer,
+            "POST",
+            "/query",
+            body=body,
+            headers={"standpipe-forwarded": "1"},
+            secret=SECRET,
+            listener=PEER,
+        )
         return reply.status == 503 and b"lag 900 exceeds" in reply.body
 
     until("a refusal by its own numbers", refuses)
@@ -277,7 +287,7 @@ def test_bodies_as_ksqldb_sends_them(start: Start) -> None:
     cluster = start(ksql__heartbeat__enable=True)
     first, second = cluster.nodes[0], cluster.nodes[1]
     beat = {"hostInfo": second.config.public, "timestamp": 1}
-    answer = cluster.post(first, "/heartbeat", beat)
+    answer = cluster.post(first, "/heartbeat", beat, second.node_id)
     assert (answer.status_code, answer.json()["ok"]) == (200, True)
     info = {"currentOffsetPosition": 5, "endOffsetPosition": 9, "offsetLag": 4}
     lags = {"CTAS_USERS_1#Aggregate-Aggregate-Materialize": {"lagByPartition": {"0": info}}}
@@ -286,7 +296,7 @@ def test_bodies_as_ksqldb_sends_them(start: Start) -> None:
         "hostStoreLags": {"stateStoreLags": lags, "updateTimeMs": 7},
     }
     for path in ("/lag", "/reportlag"):
-        assert cluster.post(first, path, report).json()["ok"] is True
+        assert cluster.post(first, path, report, second.node_id).json()["ok"] is True
     assert cluster.post(first, "/heartbeat", {"timestamp": 1}).status_code == 400
     assert cluster.post(first, "/lag", {"ksqlHost": 3}).status_code == 400
 

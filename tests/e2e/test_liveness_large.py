@@ -77,10 +77,11 @@ class Member:
         self._stop.clear()
         name = self.config.node_id
         loop = LivenessLoop(self.config, f"of {name}", catalog, leader=lambda: LEADER)
-        app = InternalApp(SECRET, loop.routes(), body_bytes_max=1 << 20)
+        app = InternalApp(loop.routes(), body_bytes_max=1 << 20)
         bound = internal.bind_alone(self.config.internal)
+        me = self.config.identity()
         self._tasks = [
-            asyncio.create_task(internal.serve(bound, app, self._stop, 0.1)),
+            asyncio.create_task(internal.serve(bound, app, self._stop, 0.1, identity=me)),
             asyncio.create_task(loop.run()),
         ]
 

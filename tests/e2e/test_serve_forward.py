@@ -29,10 +29,28 @@ from tests.e2e.test_serve import (
     send,
     status,
 )
+from tests.sealed_http import Line, dialled
 
-from standpipe.model import ReplicaState
+from standpipe.adapters.sealed.handshake import PEER, Identity
+from standpipe.model import NodeId, ReplicaState
 
 FORWARD_MS = 300
+
+
+def send_as_peer(node: Node, data: bytes) -> Line:
+    """Bytes that a peer of the node sends."""
+    line = dialled(("127.0.0.1", node.port("peer")), Identity(SECRET, NodeId("n9"), PEER))
+    line.sendall(data)
+    return line
+
+
+def ask_as_peer(node: Node, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+    with send_as_peer(node, request(path, body, **headers)) as client:
+        return Wire(client).reply()
+
+
+def pull_as_peer(node: Node, text: str, **headers: str) -> Reply:
+    return ask_as_peer(node, "/query", json_bytes({"ksql": text}), headers)
 
 
 def make(folder: Path, **keys: object) -> Cluster:
@@ -195,14 +213,16 @@ def test_a_stopped_target_works_on_nothing_that_nobody_waits_for(mortal: Cluster
     """Reads pile up in its sockets; half of their senders give up before it goes on."""
     key = "k1"
     active, _ = mortal.holders(partition(key))
-    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
+    headers = {"standpipe-forwarded": "1"}
     headers |= {"standpipe-partition": str(partition(key)), "standpipe-deadline-ms": "300"}
     read = request("/query-stream", json_bytes({"sql": select(key)}), **headers)
-    with send(active.port("peer"), read) as client:
+    with send_as_peer(active, read) as client:
         assert Wire(client).reply().status == 200
     answered = forwarded_in(active, "answered")
+    waiting = [send_as_peer(active, b"") for _ in range(20)]
     os.kill(active.workers[0].pid, signal.SIGSTOP)
-    waiting = [send(active.port("peer"), read) for _ in range(20)]
+    for each in waiting:
+        each.sendall(read)
     for each in waiting[::2]:
         each.close()
     time.sleep(0.5)  # it stands still for longer than a moment
@@ -287,10 +307,8 @@ def test_peer_lane_wants_the_secret(cluster: Cluster, secret: str | None) -> Non
 
 def test_peer_lane_never_forwards(cluster: Cluster) -> None:
     key = "k1"
-    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
-    peer = outsider(cluster, key).port("peer")
     for _ in range(2):
-        reply = pull(peer, select(key), **headers)
+        reply = pull_as_peer(outsider(cluster, key), select(key), **{"standpipe-forwarded": "1"})
         assert (reply.status, reply.json["error_code"]) == (503, 50306)
         assert "NOT_OWNER" in str(reply.json["message"])
 
@@ -306,9 +324,9 @@ def test_target_checks_what_it_is_asked_for(
     cluster: Cluster, terms: dict[str, str], why: str
 ) -> None:
     key = "k1"
-    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1", **terms}
+    headers = {"standpipe-forwarded": "1", **terms}
     for _ in range(2):
-        reply = pull(cluster.holders(partition(key))[0].port("peer"), select(key), **headers)
+        reply = pull_as_peer(cluster.holders(partition(key))[0], select(key), **headers)
         assert reply.status == 503, why
         assert "NOT_OWNER" in str(reply.json["message"])
 
@@ -326,12 +344,11 @@ def test_a_lag_counts_against_what_the_sender_knows(
 ) -> None:
     """A target whose tailer cannot reach Kafka seems to have everything, to itself."""
     key = "k1"
-    headers = {"standpipe-secret": SECRET, "standpipe-forwarded": "1"}
-    headers["standpipe-committed-end"] = str(end)
+    headers = {"standpipe-forwarded": "1", "standpipe-committed-end": str(end)}
     properties = {} if lag_max is None else {"ksql.query.pull.max.allowed.offset.lag": lag_max}
     target = cluster.holders(partition(key))[0]
     body = json_bytes({"ksql": select(key), "streamsProperties": properties})
-    reply = ask(target.port("peer"), "/query", body, **headers)
+    reply = ask_as_peer(target, "/query", body, headers)
     assert reply.status == status, why
     if status == 503:
         assert f"exceeds maximum allowed lag {lag_max}" in str(reply.json["message"])

@@ -20,6 +20,7 @@ import structlog
 
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.files.private import private_directory, read_secret
+from standpipe.adapters.sealed.handshake import INTERNAL, Identity
 from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
@@ -71,6 +72,11 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     def settings(self) -> registry.Config:
         """Values of all keys for this node. Raises ConfigError."""
         return registry.load(self.config)
+
+    def identity(self, listener: str = INTERNAL) -> Identity:
+        """Who this node is on connections to other nodes' listeners of that name, and at its own.
+        Raises ConfigError."""
+        return Identity(self.secret(), self.node_id, listener)
 
     def secret(self) -> str:
         """The cluster's secret. Raises ConfigError (`adapters.files.private.read_secret`)."""

@@ -55,17 +55,19 @@ class Control:
     ) -> None:
         self.config = config
         self.base: ControllerBase | None = None
-        self.client = HttpClient(SECRET, timeout_ms=20_000)
+        self.client = HttpClient(config.identity(), timeout_ms=20_000)
         self._internal_routes = InternalRoutes()
         self.routes = self._internal_routes.routes
         self._stop = asyncio.Event()
         self._bound = http_client.bind_alone(config.internal)
         otherwise = self._internal_routes.fallback
-        app = InternalApp(SECRET, self.routes, body_bytes_max=1024, otherwise=otherwise)
+        app = InternalApp(self.routes, body_bytes_max=1024, otherwise=otherwise)
         other = (wire.MAGIC, self._internal_routes.accept)
         self.app = app
         self._serving = asyncio.create_task(
-            http_client.serve(self._bound, app, self._stop, 0.1, other)
+            http_client.serve(
+                self._bound, app, self._stop, 0.1, identity=config.identity(), other=other
+            )
         )
         self.living = asyncio.create_task(
             live(config, self._internal_routes, self.client, (self._note, *tasks))

@@ -54,7 +54,6 @@ from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import Form
 
 PARTITIONS = 4
-SECRET = b"a secret"
 USERS = Source(
     name="USERS",
     kind="TABLE",
@@ -98,7 +97,7 @@ class Wires(PeerClient):
     """Forwards go straight to the target's code; who is not there refuses the connection."""
 
     def __init__(self, nodes: Mapping[str, Worker]) -> None:
-        super().__init__({"standpipe-secret": SECRET.decode()})
+        super().__init__()
         self._nodes = nodes
         #: node -> headers of the forwards that it got
         self.sent: dict[str, list[dict[str, str]]] = {}
@@ -109,6 +108,7 @@ class Wires(PeerClient):
         target: str,
         *,
         timeout_s: float,
+        to: NodeId = NodeId(""),  # noqa: B008
         body: bytes = b"",
         headers: dict[str, str] | None = None,
         silence_s: float | None = None,
@@ -238,7 +238,7 @@ class Worker:
     async def answer(self, text: str, lag_max: int | None = None) -> PullResponse:
         return await self.slow_path.answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
-    def fast_path(self, secret: bytes | None = None) -> LookupFastPath:
+    def fast_path(self, *, is_peer: bool = False) -> LookupFastPath:
         """An earlier query of that shape has taken the slow path."""
         self.slow_path.map.view.plans.plan("SELECT * FROM USERS WHERE ID = 'k';", {})
         return LookupFastPath(
@@ -248,7 +248,7 @@ class Worker:
             routes=self.routes,
             metrics=self.metrics,
             body_bytes_max=100_000,
-            secret=secret,
+            is_peer=is_peer,
         )
 
     def fast(self, text: str, lag_max: int | None = None) -> bytes | None:
@@ -266,7 +266,7 @@ class Worker:
 
     def fast_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
         """What it answers on the fast path; empty: nothing."""
-        return (self.fast_path(SECRET).answer(peer_format(headers), body) or b"").decode()
+        return (self.fast_path(is_peer=True).answer(peer_format(headers), body) or b"").decode()
 
     def cluster_status(self) -> dict[str, object]:
         page = ClusterStatus(

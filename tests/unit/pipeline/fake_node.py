@@ -10,7 +10,10 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from tests.sealed_http import accepted
 
+from standpipe.adapters.http.sealed_socket import SealedSocket
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
@@ -28,6 +31,16 @@ from standpipe.node.controller.leases import Leasing, grants_due, is_registered
 
 SECRET = "s3cret"
 LEASE_TIMEOUT_MS = 3000
+
+
+class _Writer:
+    """What a handler writes to."""
+
+    def __init__(self, sealed: SealedSocket) -> None:
+        self.write = sealed.sendall
+
+    def flush(self) -> None:
+        pass
 
 
 class FakeNode:
@@ -125,6 +138,15 @@ class FakeNode:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def setup(self) -> None:
+                self.sealed = accepted(self.request, Identity(SECRET, NodeId("fake")))
+                self.rfile = self.sealed.makefile("rb")
+                self.wfile = _Writer(self.sealed)
+                self.raw_requestline = b""
+
+            def finish(self) -> None:
+                self.rfile.close()
+
             def do_GET(self) -> None:
                 query = parse_qs(urlsplit(self.path).query)
                 wanted = (int(query["from"][0]), int(query["wait_ms"][0]))
@@ -141,7 +163,7 @@ class FakeNode:
                 self._answer(lambda: take[self.path](body))
 
             def _answer(self, make: Any) -> None:
-                allowed = self.headers["standpipe-secret"] == SECRET and not node.is_mute
+                allowed = not node.is_mute
                 body = make() if allowed else b'{"error_code": 40100}'
                 with contextlib.suppress(ConnectionError):  # a client need not wait for us
                     self.send_response(200 if allowed else 401)

@@ -4,8 +4,9 @@ A call fails in one of three ways, and the caller reacts differently to each: no
 (PeerUnreachable: try another node at once), no answer in time (PeerSilent: the request may have
 been carried out), or an answer that is an error (returned as a `Reply` with its status).
 
-At the other end `InternalApp` compares the secret in constant time before it reads any byte of the
-body. It bounds the body, and turns a StandpipeError into an answer.
+Both ends are proved before a request is sent (`adapters.sealed.handshake`); a request that comes
+over any other connection is refused before its body is read. `InternalApp` tells a handler which
+node asks, bounds the body, and turns a StandpipeError into an answer.
 
 Not here: connections (`peer_client.py`); which peer, and what to do when it fails; what the routes
 do.
@@ -14,9 +15,8 @@ do.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -26,8 +26,10 @@ import structlog
 
 from standpipe.adapters.http import server
 from standpipe.adapters.http.connections import CutReason, PortLimits
-from standpipe.adapters.http.peer_client import SECRET_HEADER, ConnectFailed, PathFailed, PeerClient
+from standpipe.adapters.http.peer_client import UNNAMED, ConnectFailed, PathFailed, PeerClient
 from standpipe.adapters.http.protocol_switch import OtherProtocol, Proving, Watched
+from standpipe.adapters.http.sealed_server import Seal, peer_of
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.errors import (
     BadRequest,
     NotFound,
@@ -36,13 +38,17 @@ from standpipe.errors import (
     StandpipeError,
     Unauthorized,
 )
+from standpipe.model import NodeId
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
 #: Headers that go to the caller from a handler's reply, which may be another node's.
 _PASSED_ON: Final = frozenset({"content-type", "retry-after"})
-_SECRET_NAME: Final = SECRET_HEADER.encode()
+#: Of the body of a request that is refused.
+_REFUSED_BYTES_MAX: Final = 64 << 10
+#: In which earlier releases sent the secret.
+_OLD_SECRET_HEADER: Final = b"standpipe-secret"
 
 T = TypeVar("T")
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -109,11 +115,20 @@ def error_reply(error: StandpipeError) -> Reply:
 
 @dataclass(frozen=True)
 class Call:
-    """A request whose secret was accepted."""
+    """A request that a peer sent, or this process itself."""
 
     path: str
     params: Mapping[str, str]
     body: bytes
+    #: the node that has proved itself; empty: an operator, a pipeline, or nobody yet
+    peer: NodeId = UNNAMED
+
+    def must_come_from(self, node: NodeId) -> None:
+        """Raises Unauthorized unless it is `node` that has proved itself: a node speaks for itself
+        only."""
+        if self.peer != node:
+            said = self.peer or "a process that is no node"
+            raise Unauthorized(f"{said} sent {self.path} in the name of {node}")
 
     def json(self, type_: type[T]) -> T:
         """The body as JSON. Raises BadRequest, as the other two do."""
@@ -151,54 +166,58 @@ class InternalApp:
 
     def __init__(
         self,
-        secret: str,
         routes: Mapping[tuple[str, str], Handler],
         *,
         body_bytes_max: int,
         otherwise: Handler = no_route,
     ) -> None:
-        self._secret = secret.encode()
         self._routes = routes
         self._otherwise = otherwise
         self._body_bytes_max = body_bytes_max
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        reply = await self._answer(scope, receive)
-        headers = [(b"content-length", str(len(reply.body)).encode())]
-        passed = ((name.lower(), value) for name, value in reply.headers.items())
-        headers += [(k.encode(), v.encode()) for k, v in passed if k in _PASSED_ON]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
+        await _send(await self._answer(scope, receive), send)
 
     async def _answer(self, scope: Any, receive: Any) -> Reply:
         try:
-            self._admit(scope["headers"])
+            peer = peer_of(scope)
             handler = self._routes.get((scope["method"], scope["path"]))
             if handler is None:
                 return await self._otherwise(Call(f"{scope['method']} {scope['path']}", {}, b""))
             body = await server.read_body(scope["headers"], receive, self._body_bytes_max)
             params = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-            return await handler(Call(scope["path"], params, body))
+            return await handler(Call(scope["path"], params, body, peer))
         except StandpipeError as error:
             return error_reply(error)
         except Exception as error:
             _log.exception("internal route failed", path=scope["path"])
             return error_reply(ServerError(f"{type(error).__name__}: {error}"))
 
-    def _admit(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        given = next((value for name, value in headers if name == _SECRET_NAME), b"")
-        if not hmac.compare_digest(given, self._secret):
-            raise Unauthorized("an internal route without the cluster's secret")
+
+async def _send(reply: Reply, send: Any) -> None:
+    headers = [(b"content-length", str(len(reply.body)).encode())]
+    passed = ((name.lower(), value) for name, value in reply.headers.items())
+    headers += [(k.encode(), v.encode()) for k, v in passed if k in _PASSED_ON]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
 
 
-class _NoFastPath:
-    """An internal listener has no fast path: every request goes to the application."""
+async def refuse_unsealed(scope: Any, receive: Any, send: Any) -> None:
+    """ASGI application of a listener between nodes for connections that are not sealed."""
+    if scope["type"] != "http":
+        return
+    why = "this port is for the nodes of a cluster, which prove that they know its secret"
+    step = "use the public port, or a command of Standpipe with --secret-file"
+    if any(name == _OLD_SECRET_HEADER for name, _ in scope["headers"]):
+        why = f"{_OLD_SECRET_HEADER.decode()} is no longer accepted: an older release sent it"
+        step = "start this release wherever the request came from, then change the secret"
+    await server.discard_body(receive, _REFUSED_BYTES_MAX)
+    await _send(error_reply(Unauthorized(f"{why}; {step}")), send)
 
-    def classify(self, path: bytes, headers: server.Headers) -> None:
-        return None
 
-    def answer(self, token: object, body: bytes) -> None:
-        return None
+def sealed(identity: Identity) -> Seal:
+    """Makes a listener one between nodes (`Listener.seal`)."""
+    return Seal(identity, refuse_unsealed)
 
 
 def bind_alone(address: str) -> socket.socket:
@@ -220,22 +239,24 @@ async def serve(
     app: InternalApp,
     stop: asyncio.Event,
     grace_s: float,
-    other: tuple[bytes, Callable[[], Proving]] | None = None,
     *,
+    identity: Identity,
+    other: tuple[bytes, Callable[[], Proving]] | None = None,
     limits: PortLimits | None = None,
     ended: Callable[[CutReason], None] | None = None,
 ) -> None:
     """Serve an internal listener until `stop`; then up to `grace_s` for what is in flight.
 
-    `other`: a second protocol on the same port, and the bytes that it opens with. `limits` and
-    `ended` are those of `Listener`.
+    `identity`: whom it proves to be. `other`: a second protocol on the same port, and the bytes
+    that it opens with. `limits` and `ended` are those of `Listener`.
     """
     listener = server.Listener(
         socket=bound,
         application=app,
-        fast_path=_NoFastPath(),
+        fast_path=server.NoFastPath(),
         limits=limits or PortLimits(),
         ended=ended,
+        seal=sealed(identity),
     )
     if other is not None:
         opening, protocol = other
@@ -246,19 +267,26 @@ async def serve(
 class HttpClient:
     """Calls of other nodes' internal routes. One per process and event loop; close it at the end.
 
-    Wraps `PeerClient`: adds the cluster's secret, a default time-out, and the two errors.
+    Wraps `PeerClient`: adds a default time-out, and the two errors. `to`: the node that must prove
+    to be at the address; empty: any of the cluster.
     """
 
-    def __init__(self, secret: str, *, timeout_ms: int = 1000) -> None:
-        self._client = PeerClient({SECRET_HEADER: secret})
+    def __init__(self, identity: Identity, *, timeout_ms: int = 1000) -> None:
+        self._client = PeerClient(identity=identity)
         self._timeout_ms = timeout_ms
 
     async def get(
-        self, address: str, path: str, *, timeout_ms: int | None = None, **params: str | int
+        self,
+        address: str,
+        path: str,
+        *,
+        to: NodeId = UNNAMED,
+        timeout_ms: int | None = None,
+        **params: str | int,
     ) -> Reply:
         """GET http://address/path?params. Raises PeerUnreachable or PeerSilent."""
         target = f"{path}?{urlencode(params)}" if params else path
-        return await self._request("GET", address, target, timeout_ms=timeout_ms)
+        return await self._request("GET", address, target, to=to, timeout_ms=timeout_ms)
 
     async def post(
         self,
@@ -266,6 +294,7 @@ class HttpClient:
         path: str,
         body: bytes,
         *,
+        to: NodeId = UNNAMED,
         content_type: str = JSON,
         headers: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
@@ -273,14 +302,21 @@ class HttpClient:
         """POST bytes. Raises PeerUnreachable or PeerSilent."""
         all_headers = {"content-type": content_type, **(headers or {})}
         return await self._request(
-            "POST", address, path, body=body, headers=all_headers, timeout_ms=timeout_ms
+            "POST", address, path, to=to, body=body, headers=all_headers, timeout_ms=timeout_ms
         )
 
     async def post_json(
-        self, address: str, path: str, value: object, *, timeout_ms: int | None = None
+        self,
+        address: str,
+        path: str,
+        value: object,
+        *,
+        to: NodeId = UNNAMED,
+        timeout_ms: int | None = None,
     ) -> Reply:
         """POST a value as JSON. Raises PeerUnreachable or PeerSilent."""
-        return await self.post(address, path, msgspec.json.encode(value), timeout_ms=timeout_ms)
+        body = msgspec.json.encode(value)
+        return await self.post(address, path, body, to=to, timeout_ms=timeout_ms)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -292,6 +328,7 @@ class HttpClient:
         address: str,
         target: str,
         *,
+        to: NodeId,
         timeout_ms: int | None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
@@ -301,6 +338,7 @@ class HttpClient:
             response = await self._client.request(
                 address,
                 target,
+                to=to,
                 method=method,
                 timeout_s=total_s,
                 body=body,

@@ -6,6 +6,9 @@ which rules the peer out for a while, or did the peer answer. A kept connection 
 in the meantime is neither. The request is sent again over a new connection, if the caller allows
 it: a read may be repeated, a command may not.
 
+With an `identity` each connection is sealed (`adapters.sealed.handshake`): nothing is sent before
+the other end has proved that it knows the cluster's secret, and that it is the node that was meant.
+
 Redirects are never followed: the caller knows the address from the metadata log.
 
 Not here: which peer, what its answer means, circuit breakers (`node.worker.pull.forward`); calls of
@@ -15,6 +18,7 @@ internal routes with their error names (`internal.HttpClient`); blocking calls (
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +26,20 @@ from typing import cast
 
 import httptools
 
+from standpipe.adapters.sealed.handshake import (
+    NONCE_BYTES,
+    UNNAMED,
+    Dialler,
+    HandshakeRefused,
+    Identity,
+    Session,
+)
+from standpipe.model import NodeId
+
 #: Idle connections kept per peer. The newest is used first, and each is dropped before the server
 #: drops its side (75 s).
 IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
-
-
-#: Name of the header that carries the cluster's secret, of every internal client and listener.
-SECRET_HEADER = "standpipe-secret"  # noqa: S105 the name, not the secret
 
 
 class PathFailed(Exception):
@@ -38,6 +48,10 @@ class PathFailed(Exception):
 
 class ConnectFailed(PathFailed):
     """There is no connection: nothing was sent."""
+
+
+class Unproved(ConnectFailed):
+    """The other end could not prove that it is the node that was meant: nothing was sent."""
 
 
 class StillWorking(Exception):
@@ -74,6 +88,9 @@ class _Connection(asyncio.Protocol):
         self.has_received = False
         self.transport.write(request)
         return await self._answer
+
+    async def prove(self) -> None:
+        """Wait until the other end has proved itself. Raises HandshakeRefused."""
 
     def abort(self) -> None:
         self.is_open = False
@@ -126,13 +143,65 @@ class _Connection(asyncio.Protocol):
             self._answer.set_result(Response(status, self._headers, b"".join(self._parts)))
 
 
+class _SealedConnection(_Connection):
+    """A connection on which both ends prove themselves first."""
+
+    def __init__(self, dialler: Dialler) -> None:
+        super().__init__()
+        self._dialler = dialler
+        self._session: Session | None = None
+        #: sent with the first request: one packet less
+        self._proof = b""
+        self._proved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def prove(self) -> None:
+        await self._proved
+
+    async def ask(self, request: bytes) -> Response:
+        assert self._session is not None
+        message, self._proof = self._proof + self._session.sealer.seal(request), b""
+        return await super().ask(message)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        cast("asyncio.Transport", transport).write(self._dialler.opening)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._session is None:
+                self._greeted(self._dialler.received(data))
+                return
+            opened = self._session.opener.open(data)
+        except ConnectionError as error:
+            self._fail(error)
+            self.abort()
+            return
+        super().data_received(opened)
+
+    def _greeted(self, session: Session | None) -> None:
+        if session is not None:
+            self._session, self._proof = session, self._dialler.proof
+            if not self._proved.done():
+                self._proved.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._proved.done():
+            self._proved.set_exception(error)
+            self._proved.exception()  # a waiter may have been cancelled
+        super()._fail(error)
+
+
 @dataclass
 class PeerClient:
-    """Connections to all peers. `headers` are sent with every request, e.g. the secret."""
+    """Connections to all peers. `headers` are sent with every request. `identity`: whom this
+    process proves to be, on listeners between nodes; None: plain HTTP, to a public listener."""
 
-    headers: Mapping[str, str]
-    _idle: defaultdict[str, list[_Connection]] = field(
-        default_factory=lambda: defaultdict[str, list[_Connection]](list)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    identity: Identity | None = None
+    #: the node that all requests are for, unless one names another; empty: any of the cluster
+    to: NodeId = UNNAMED
+    _idle: defaultdict[tuple[str, NodeId], list[_Connection]] = field(
+        default_factory=lambda: defaultdict[tuple[str, NodeId], list[_Connection]](list)
     )
 
     async def request(
@@ -141,6 +210,7 @@ class PeerClient:
         target: str,
         *,
         timeout_s: float,
+        to: NodeId = UNNAMED,
         method: str | None = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
@@ -149,10 +219,11 @@ class PeerClient:
     ) -> Response:
         """Send a request to `http://address/target`. Raises PathFailed.
 
-        `method`: POST if there is a `body`, else GET. `silence_s`: the peer sends interim
-        responses; PathFailed is raised when it is silent for that long, StillWorking when it was
-        not and the time-out passed. `is_repeatable`: the request may be sent a second time if a
-        kept connection turns out to be closed.
+        `to`: the node that must prove to be there; empty: the client's `to`. `method`: POST if
+        there is a `body`, else GET. `silence_s`: the peer sends interim responses; PathFailed is
+        raised when it is silent for that long, StillWorking when it was not and the time-out
+        passed. `is_repeatable`: the request may be sent a second time if a kept connection turns
+        out to be closed.
         """
         verb = method or ("POST" if body else "GET")
         all_headers = {**self.headers, **(headers or {})}
@@ -172,7 +243,9 @@ class PeerClient:
                         timeout.reschedule(min(until, silent_at))
 
                 on_data = None if silence_s is None else heard
-                return await self._exchange(address, message, on_data, is_repeatable=is_repeatable)
+                return await self._exchange(
+                    (address, to or self.to), message, on_data, is_repeatable=is_repeatable
+                )
         except TimeoutError as error:
             if silent_at > loop.time():
                 raise StillWorking from error
@@ -189,14 +262,14 @@ class PeerClient:
 
     async def _exchange(
         self,
-        address: str,
+        place: tuple[str, NodeId],
         message: bytes,
         on_data: Callable[[], None] | None,
         *,
         is_repeatable: bool,
     ) -> Response:
         while True:
-            connection, is_kept = await self._connection(address)
+            connection, is_kept = await self._connection(place)
             connection.on_data = on_data
             try:
                 response = await connection.ask(message)
@@ -209,28 +282,47 @@ class PeerClient:
                 connection.abort()
                 raise
             connection.on_data = None
-            self._keep(address, connection)
+            self._keep(place, connection)
             return response
 
-    async def _connection(self, address: str) -> tuple[_Connection, bool]:
+    async def _connection(self, place: tuple[str, NodeId]) -> tuple[_Connection, bool]:
         loop = asyncio.get_running_loop()
-        idle = self._idle[address]
+        idle = self._idle[place]
         while idle:
             kept = idle.pop()
             if kept.is_open and loop.time() - kept.used_at < IDLE_SECONDS_MAX:
                 return kept, True
             kept.abort()
+        return await self._dial(*place), False
+
+    async def _dial(self, address: str, to: NodeId) -> _Connection:
+        """A new connection, proved. Raises ConnectFailed."""
         host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
         try:
-            _, connection = await loop.create_connection(_Connection, host.strip("[]"), int(port))
+            _, connection = await loop.create_connection(
+                lambda: self._made(to), host.strip("[]"), int(port)
+            )
+            try:
+                await connection.prove()
+            except BaseException:
+                connection.abort()
+                raise
         except TimeoutError:
             raise
+        except HandshakeRefused as error:
+            raise Unproved(str(error)) from error
         except OSError as error:
             raise ConnectFailed(_reason(error)) from error
-        return connection, False
+        return connection
 
-    def _keep(self, address: str, connection: _Connection) -> None:
-        idle = self._idle[address]
+    def _made(self, to: NodeId) -> _Connection:
+        if self.identity is None:
+            return _Connection()
+        return _SealedConnection(Dialler(self.identity, to, os.urandom(NONCE_BYTES)))
+
+    def _keep(self, place: tuple[str, NodeId], connection: _Connection) -> None:
+        idle = self._idle[place]
         if connection.is_open and len(idle) < IDLE_CONNECTIONS_MAX:
             connection.used_at = asyncio.get_running_loop().time()
             idle.append(connection)

@@ -1,7 +1,8 @@
 """Two protocols on one port: the first bytes of a connection decide which one it speaks.
 
 Not here: the protocols (`adapters.http.server`, `adapters.http.http2_server`,
-`adapters.raft.wire`); how long the first bytes may take (`adapters.http.connections`).
+`adapters.http.sealed_server`, `adapters.raft.wire`); how long the first bytes may take
+(`adapters.http.connections`).
 """
 
 from __future__ import annotations

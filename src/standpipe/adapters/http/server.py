@@ -30,8 +30,9 @@ import logging
 import select
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config as UvicornConfig
@@ -48,7 +49,9 @@ from standpipe.adapters.http.connections import (
 from standpipe.adapters.http.door import Door, Ticket, descriptors_for
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
+from standpipe.adapters.http.sealed_server import PEER_NODE, Seal, SealedProtocol
 from standpipe.adapters.http.tls import Certificate
+from standpipe.adapters.sealed.handshake import MAGIC
 from standpipe.errors import BadRequest, BodyTooLarge, PortInUse
 
 Message = MutableMapping[str, Any]
@@ -91,6 +94,16 @@ class FastPath(Protocol):
         ...
 
 
+class NoFastPath:
+    """Of a listener where every request goes to the application."""
+
+    def classify(self, path: bytes, headers: Headers) -> None:
+        """No head is known."""
+
+    def answer(self, token: object, body: bytes) -> None:
+        """Never called."""
+
+
 @dataclass(kw_only=True)
 class Listener:
     """One bound socket with its application. Each listener is a lane: nothing is shared."""
@@ -104,6 +117,8 @@ class Listener:
     #: called for each connection that was refused or cut
     ended: Callable[[CutReason], None] | None = None
     certificate: Certificate | None = None
+    #: of a listener between nodes: both ends of a connection prove that they know the secret
+    seal: Seal | None = None
     #: head -> (content length, token of `fast_path.classify`)
     heads: dict[bytes, tuple[int, object]] = field(default_factory=dict[bytes, tuple[int, object]])
     #: each connection is closed after its next answer: clients are to go to another node
@@ -262,7 +277,7 @@ class LookupProtocol(HttpToolsProtocol):
         self._head_bytes = _BEGUN
         super().on_message_begin()
 
-        self.scope["extensions"] = {WORKING: self._send_processing}  # pyright: ignore[reportGeneralTypeIssues]
+        self.scope["extensions"] = {WORKING: self._send_processing, PEER_NODE: self._peer_node}  # pyright: ignore[reportGeneralTypeIssues]
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
@@ -322,6 +337,7 @@ class LookupProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Called by the event loop: from now on the door watches how far it comes."""
         super().connection_made(transport)
+        self._peer_node = transport.get_extra_info(PEER_NODE)
         self._ticket.serve(transport, self._progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -451,6 +467,40 @@ async def _until(stop: asyncio.Event, chores: Sequence[asyncio.Task[None]]) -> N
 
 
 def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
+    """Accepts the connections of a listener, and gives each the protocol that it speaks."""
+    listener.limits = listener.limits.within(descriptors)
+    made = _http(listener, state)
+    others: list[OtherProtocol] = []
+    if (seal := listener.seal) is not None:
+        sealed, connections = made, cast("set[Any]", state.connections)
+        made = _http(_unsealed(listener, seal), state)
+        others.append(
+            OtherProtocol(
+                MAGIC,
+                lambda _, ticket: SealedProtocol(seal.identity, sealed, connections, ticket),
+            )
+        )
+    if listener.other is not None:
+        others.append(listener.other)
+    for each in others:
+        made = partial(ProtocolSwitch, each, made, state)
+    secure = listener.certificate
+    return Door(
+        listener.socket,
+        made,
+        listener.limits,
+        told=listener.ended,
+        tls=secure.context if secure else None,
+    )
+
+
+def _unsealed(listener: Listener, seal: Seal) -> Listener:
+    """What answers a connection that is not sealed, at a listener where it must be: it shares
+    nothing with the sealed ones, no remembered head either."""
+    return replace(listener, application=seal.refusal, fast_path=NoFastPath(), heads={})
+
+
+def _http(listener: Listener, state: ServerState) -> Callable[[Ticket], asyncio.Protocol]:
     config = UvicornConfig(
         listener.application,
         interface="asgi3",
@@ -465,21 +515,4 @@ def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
         timeout_keep_alive=IDLE_SECONDS_MAX,
     )
     config.load()
-    listener.limits = listener.limits.within(descriptors)
-
-    def http(ticket: Ticket) -> LookupProtocol:
-        return LookupProtocol(listener, config, state, ticket)
-
-    def made(ticket: Ticket) -> asyncio.Protocol:
-        if listener.other is None:
-            return http(ticket)
-        return ProtocolSwitch(listener.other, http, state, ticket)
-
-    secure = listener.certificate
-    return Door(
-        listener.socket,
-        made,
-        listener.limits,
-        told=listener.ended,
-        tls=secure.context if secure else None,
-    )
+    return lambda ticket: LookupProtocol(listener, config, state, ticket)

@@ -4,6 +4,9 @@ Built on `http.client`: a command must start fast, and a tailer must stay small.
 caller of a cluster needs: a short time-out for connecting beside that for an answer, and one
 exception (`PathFailed`) for everything that is not an answer.
 
+With an `identity` a connection is sealed: nothing is sent before the other end has proved itself
+(`adapters.sealed.handshake`).
+
 A connection is kept per origin. One that the server has closed is recognised before it is used. A
 GET that meets its end is sent again, nothing else is. Redirects are not followed, and the
 environment's proxies are ignored.
@@ -14,15 +17,27 @@ calls on an event loop (`peer_client.py`).
 
 from __future__ import annotations
 
+import os
 import select
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Self
+from socket import socket
+from typing import Self, cast
 from urllib.parse import urlsplit
 
-from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, Response
+from standpipe.adapters.http.peer_client import (
+    UNNAMED,
+    ConnectFailed,
+    PathFailed,
+    Response,
+    Unproved,
+)
+from standpipe.adapters.http.sealed_socket import SealedSocket
+from standpipe.adapters.sealed.handshake import NONCE_BYTES, Dialler, HandshakeRefused, Identity
+from standpipe.model import NodeId
 
 
 def open_connection(
@@ -31,12 +46,18 @@ def open_connection(
     connect_s_max: float,
     answer_s_max: float | None,
     tls: ssl.SSLContext | None = None,
+    identity: Identity | None = None,
+    to: NodeId = UNNAMED,
+    awaits: Callable[[socket], None] = lambda _: None,
 ) -> HTTPConnection:
     """A connection to `host:port`, `http://host:port` or `https://host:port`.
 
     Its first request connects, as does the first one after a `close`, each with at most
-    `connect_s_max` seconds. `answer_s_max`: seconds of silence after which a read fails; None: no
-    limit.
+    `connect_s_max` seconds. `identity`: whom this process proves to be, to a listener between
+    nodes; `to`: the node that must prove to be there; empty: any. Connecting raises
+    HandshakeRefused, an OSError, if it is another; `awaits` is called before each read of its
+    proof, and may raise TimeoutError. `answer_s_max`: seconds of silence after which
+    a read fails; None: no limit.
     """
     parts = urlsplit(origin if "://" in origin else f"http://{origin}")
     host = parts.hostname or ""
@@ -46,16 +67,32 @@ def open_connection(
         secure.answer_s_max = answer_s_max
         return secure
     plain = _PlainConnection(host, parts.port, timeout=connect_s_max)
+    if identity is not None:
+        plain.prove = partial(_prove, identity, to, awaits)
     plain.answer_s_max = answer_s_max
     return plain
 
 
 class _PlainConnection(HTTPConnection):
     answer_s_max: float | None = None
+    prove: Callable[[socket], SealedSocket] | None = None
 
     def connect(self) -> None:
         super().connect()
+        if self.prove is not None:
+            try:
+                self.sock = cast("socket", self.prove(self.sock))
+            except OSError:
+                self.close()
+                raise
         self.sock.settimeout(self.answer_s_max)
+
+
+def _prove(
+    identity: Identity, to: NodeId, awaits: Callable[[socket], None], raw: socket
+) -> SealedSocket:
+    dialler = Dialler(identity, to, os.urandom(NONCE_BYTES))
+    return SealedSocket.proved(raw, dialler, awaits)
 
 
 class _TlsConnection(HTTPSConnection):
@@ -70,6 +107,7 @@ class SyncClient:
     """Blocking calls. For one thread at a time; close it at the end.
 
     `headers` are sent with every request. `tls`: which certificates to trust; None: the system's.
+    `identity`: see `open_connection`.
     """
 
     def __init__(
@@ -79,7 +117,9 @@ class SyncClient:
         connect_s_max: float | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
+        identity: Identity | None = None,
     ) -> None:
+        self._identity = identity
         self._timeout_s = timeout_s
         self._connect_s_max = timeout_s if connect_s_max is None else connect_s_max
         self._headers = dict(headers or {})
@@ -157,10 +197,16 @@ class SyncClient:
 
     def _connected(self, origin: str, answer_s_max: float | None) -> HTTPConnection:
         connection = open_connection(
-            origin, connect_s_max=self._connect_s_max, answer_s_max=answer_s_max, tls=self._tls
+            origin,
+            connect_s_max=self._connect_s_max,
+            answer_s_max=answer_s_max,
+            tls=self._tls,
+            identity=self._identity,
         )
         try:
             connection.connect()
+        except HandshakeRefused as error:
+            raise Unproved(str(error)) from error
         except OSError as error:
             raise ConnectFailed(_reason(error)) from error
         return connection

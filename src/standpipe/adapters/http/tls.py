@@ -5,7 +5,7 @@ node, one day the restart would come too late. Open connections keep the certifi
 with.
 
 Not here: which listener speaks TLS (`node/worker/main.py`); certificates of clients, which are not
-asked for; the listeners between nodes, which a shared secret guards (docs/ARCHITECTURE.md).
+asked for; the listeners between nodes, which a shared secret seals (docs/ARCHITECTURE.md).
 """
 
 from __future__ import annotations

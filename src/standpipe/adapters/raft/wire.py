@@ -34,6 +34,7 @@ from typing import Any, Final, Protocol, cast, get_args
 import msgspec
 import structlog
 
+from standpipe.adapters.sealed.records import TAG_BYTES, Tags
 from standpipe.control.raft import codec
 from standpipe.control.raft.codec import Unreadable
 from standpipe.control.raft.majority import Incarnation, ReplicaKey
@@ -50,8 +51,6 @@ UNACKNOWLEDGED_MS_MAX: Final = 2_000  # by the peer's kernel: the path is dead, 
 ANSWERS: Final = 64  # requests that may be in flight on one connection
 
 _LENGTH: Final = struct.Struct(">I")
-_NUMBER: Final = struct.Struct(">Q")
-_TAG_BYTES: Final = 16
 _REQUESTS: Final = frozenset(get_args(Request))
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -89,19 +88,6 @@ class Owner(Protocol):
 # ------------------------------------------------------------------------------- one connection
 
 
-class _Sealer:
-    """Tags for one direction of one connection."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._number = 0
-
-    def tag(self, data: bytes) -> bytes:
-        """Of the next frame."""
-        self._number += 1
-        return _digest(self._key, _NUMBER.pack(self._number), data)[:_TAG_BYTES]
-
-
 class _Frames(asyncio.Protocol):
     """Frames on a stream: u32 length, then that many bytes. Both roles build on it."""
 
@@ -110,8 +96,8 @@ class _Frames(asyncio.Protocol):
         self.peer: Greeting | None = None  # once it is authenticated
         self.transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._seal: _Sealer | None = None
-        self._check: _Sealer | None = None
+        self._seal: Tags | None = None
+        self._check: Tags | None = None
         self._transcript = b""
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -147,7 +133,7 @@ class _Frames(asyncio.Protocol):
         """A message to a peer that has proved itself."""
         assert self._seal is not None
         body = codec.encode_message(message)
-        self._write(self._seal.tag(body) + body)
+        self._write(self._seal.next(body) + body)
 
     def _write(self, frame: bytes) -> None:
         assert self.transport is not None
@@ -175,8 +161,8 @@ class _Frames(asyncio.Protocol):
             self._greeted(frame)
             return
         assert self._check is not None
-        body = frame[_TAG_BYTES:]
-        if not hmac.compare_digest(frame[:_TAG_BYTES], self._check.tag(body)):
+        body = frame[TAG_BYTES:]
+        if not hmac.compare_digest(frame[:TAG_BYTES], self._check.next(body)):
             raise WireError("a frame fails its check")
         message = codec.decode_message(body)
         self._check_speaker(self.peer, message)
@@ -191,8 +177,8 @@ class _Frames(asyncio.Protocol):
     def _is_proved(self, peer: Greeting, *, is_dialler: bool) -> None:
         """The peer is authenticated: from here on, frames are sealed with keys from both nonces."""
         mine, theirs = (b"dialler", b"acceptor") if is_dialler else (b"acceptor", b"dialler")
-        self._seal = _Sealer(self.wire.proof(b"key of " + mine, self._transcript))
-        self._check = _Sealer(self.wire.proof(b"key of " + theirs, self._transcript))
+        self._seal = Tags(self.wire.proof(b"key of " + mine, self._transcript))
+        self._check = Tags(self.wire.proof(b"key of " + theirs, self._transcript))
         self.peer = peer
         if self._deadline is not None:
             self._deadline.cancel()

@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from standpipe.adapters.files.private import read_secret
-from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, Response
+from standpipe.adapters.http.peer_client import PathFailed, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.errors import ConfigError, SetupError
 from standpipe.local.cluster.directory import running_cluster
 
 ANSWER_S_MAX = 30.0
 ACCEPTED = 202
+
+#: status of an answer -> what the operator should do next
+_STEPS: Final = {
+    401: "give --secret-file the file that all nodes of the cluster share",
+    503: "`standpipe quorum describe` shows who is missing; start those nodes",
+}
 
 
 class QuorumRefused(SetupError):
@@ -39,12 +46,14 @@ class InternalClient:
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of the answer. Raises QuorumRefused."""
         silent: list[str] = []
-        with SyncClient(headers={SECRET_HEADER: self.secret}, timeout_s=ANSWER_S_MAX) as client:
+        with SyncClient(identity=Identity(self.secret), timeout_s=ANSWER_S_MAX) as client:
             for node in self.nodes:
                 try:
                     answer = client.request(method, node, path, body=body)
                     while answer.status == ACCEPTED:  # still in progress (`long_poll.py`)
                         answer = client.request(method, node, path, body=body)
+                except Unproved as error:
+                    raise QuorumRefused(f"{node}: {error}", next_step=_STEPS[401]) from error
                 except PathFailed as error:
                     silent.append(f"{node} ({error})")
                     continue
@@ -62,11 +71,7 @@ def _refused(answer: Response) -> QuorumRefused:
         message = str(msgspec.json.decode(answer.body)["message"])
     except (ValueError, KeyError, TypeError):
         message = f"HTTP {answer.status} {answer.body[:200].decode(errors='replace')}"
-    steps = {
-        401: "give --secret-file the file that all nodes of the cluster share",
-        503: "`standpipe quorum describe` shows who is missing; start those nodes",
-    }
-    step = steps.get(answer.status, "`standpipe quorum describe` shows who votes")
+    step = _STEPS.get(answer.status, "`standpipe quorum describe` shows who votes")
     return QuorumRefused(message, next_step=step)
 
 

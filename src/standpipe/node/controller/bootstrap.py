@@ -117,7 +117,7 @@ def format_from_catalog(directory: Path, me: ReplicaKey, catalog: Catalog) -> No
 async def _found(config: NodeConfig, identity: DataIdentity, client: HttpClient) -> bool:
     mine, logged = knowledge_of(config, identity, has_quorum=False), ""
     while True:
-        answers = await asyncio.gather(*(_ask(client, at) for at in config.nodes.values()))
+        answers = await asyncio.gather(*(_ask(client, *node) for node in config.nodes.items()))
         others = [answer for answer in answers if answer is not None]
         try:
             return may_found(mine, others, config.founders)
@@ -128,9 +128,9 @@ async def _found(config: NodeConfig, identity: DataIdentity, client: HttpClient)
             await asyncio.sleep(RETRY_S)
 
 
-async def _ask(client: HttpClient, address: str) -> Knowledge | None:
+async def _ask(client: HttpClient, node: NodeId, address: str) -> Knowledge | None:
     try:
-        reply = await client.get(address, PATH, timeout_ms=ASK_MS)
+        reply = await client.get(address, PATH, to=node, timeout_ms=ASK_MS)
         return reply.json_as(Knowledge) if reply.ok else None
     except (PeerUnreachable, PeerSilent):
         return None

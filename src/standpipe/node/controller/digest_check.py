@@ -201,7 +201,7 @@ class Verification:
             return
         rebuild = RebuildRequest(identity=StoreIdentity.of(placement.replica_id), why=why)
         try:
-            reply = await self._client.post_json(node.internal, REBUILD, rebuild)
+            reply = await self._client.post_json(node.internal, REBUILD, rebuild, to=node_id)
         except (PeerUnreachable, PeerSilent) as error:
             _log.warning("rebuild request failed", node=node_id, error=error.message)
         else:
@@ -221,7 +221,7 @@ class Verification:
         if node is None:
             return ()
         try:
-            reply = await self._client.get(node.internal, KEPT)
+            reply = await self._client.get(node.internal, KEPT, to=node_id)
         except (PeerUnreachable, PeerSilent):
             return ()  # compared once the node is back
         return msgspec.json.decode(reply.body, type=tuple[KeptDigests, ...]) if reply.ok else ()
@@ -310,7 +310,7 @@ class Verification:
             "recompute": str(recompute).lower(),
         }
         try:
-            reply = await ask_patiently(self._client, node.internal, LOCAL, **parameters)
+            reply = await ask_patiently(self._client, node, LOCAL, **parameters)
         except (PeerUnreachable, PeerSilent) as error:
             return answer(error=error.message)
         if not reply.ok:

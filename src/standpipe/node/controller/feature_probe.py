@@ -91,7 +91,7 @@ class FeatureProbe:
             return self.copy.feature_levels
         for address in self.addresses(node):
             try:
-                reply = await self.client.get(address, bootstrap.PATH, timeout_ms=ASK_MS)
+                reply = await self.client.get(address, bootstrap.PATH, to=node, timeout_ms=ASK_MS)
             except (PeerUnreachable, PeerSilent):
                 continue
             if reply.ok and (knowledge := reply.json_as(bootstrap.Knowledge)).node_id == node:

@@ -10,6 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -65,7 +66,7 @@ class Writer:
         """
         if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
             start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
-            call = Call(call.path, call.params, msgspec.json.encode(start))
+            call = replace(call, body=msgspec.json.encode(start))
         deadline = time.monotonic() + WRITE_S_MAX
         while True:
             try:
@@ -107,7 +108,7 @@ class Writer:
             raise _TryAgain(f"no address of {leader} is known")
         target = f"{call.path}?{FORWARDED}=1"
         address = addresses[self._misses % len(addresses)]
-        post = self._client.post(address, target, call.body, timeout_ms=FORWARD_MS)
+        post = self._client.post(address, target, call.body, to=leader, timeout_ms=FORWARD_MS)
         asked = asyncio.ensure_future(post)
         moved = asyncio.ensure_future(self._quorum.changed())
         try:

@@ -59,7 +59,7 @@ class LeaderReads:
         why = "no address of it is known"
         for address in self._addresses(leader):
             try:
-                return await self._client.get(address, target, timeout_ms=timeout_ms)
+                return await self._client.get(address, target, to=leader, timeout_ms=timeout_ms)
             except (PeerUnreachable, PeerSilent) as error:
                 why = str(error)
         raise LogUnavailable(f"the leader {leader} does not answer: {why}")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, Reply, json_reply
+from standpipe.model import NodeInfo
 
 #: less than any client's time-out
 ASK_AGAIN_S: Final = 5.0
@@ -62,14 +63,16 @@ class LongAnswers:
 
 
 async def ask_patiently(
-    client: HttpClient, address: str, path: str, **parameters: str | int
+    client: HttpClient, node: NodeInfo, path: str, **parameters: str | int
 ) -> Reply:
     """Poll a node until it answers. Raises PeerUnreachable and PeerSilent."""
     until_s = time.monotonic() + WORK_S_MAX
     while True:
         asked = {**parameters, PATIENT: "true"}
-        reply = await client.get(address, path, timeout_ms=ANSWER_MS_MAX, **asked)
+        reply = await client.get(
+            node.internal, path, to=node.node_id, timeout_ms=ANSWER_MS_MAX, **asked
+        )
         if reply.status != ACCEPTED:
             return reply
         if time.monotonic() > until_s:
-            raise PeerSilent(f"{address} has been working on it for {WORK_S_MAX:.0f} s")
+            raise PeerSilent(f"{node.node_id} has been working on it for {WORK_S_MAX:.0f} s")

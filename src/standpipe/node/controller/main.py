@@ -213,20 +213,20 @@ async def register(base: ControllerBase, writer: Writer) -> None:
     node = configuration.member(base.config, base.copy.identity)
     rules = configuration.placement_rules(base.config.settings())
     body = msgspec.json.encode(NodeRegistration.of(node, rules))
-    await _until_accepted(writer, "/register", body)
+    await _until_accepted(writer, node.node_id, "/register", body)
     if base.config.node_id not in base.config.founders:
         return
     if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
         me = VoterName(base.quorum.me.node, base.quorum.me.incarnation)
-        await _until_accepted(writer, "/quorum/add-voter", msgspec.json.encode(me))
+        await _until_accepted(writer, me.node_id, "/quorum/add-voter", msgspec.json.encode(me))
     base.copy.identity = configuration.note_vote(base.config, base.copy.identity)
 
 
-async def _until_accepted(writer: Writer, path: str, body: bytes) -> None:
+async def _until_accepted(writer: Writer, me: NodeId, path: str, body: bytes) -> None:
     logged = b""
     while True:
         with contextlib.suppress(LogUnavailable):
-            reply = await writer.write(Call(path, {}, body))
+            reply = await writer.write(Call(path, {}, body, peer=me))
             if reply.ok:
                 return
             if reply.body != logged:
@@ -246,10 +246,10 @@ async def run(
     crash_only.end_with_tasks(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    values, secret, internal_routes = config.settings(), config.secret(), InternalRoutes()
-    client = HttpClient(secret, timeout_ms=FORWARD_MS)
+    values, identity, internal_routes = config.settings(), config.identity(), InternalRoutes()
+    client = HttpClient(identity, timeout_ms=FORWARD_MS)
     body_max, fallback = values[keys.BODY_MAX], internal_routes.fallback
-    app = InternalApp(secret, internal_routes.routes, body_bytes_max=body_max, otherwise=fallback)
+    app = InternalApp(internal_routes.routes, body_bytes_max=body_max, otherwise=fallback)
     bound = internal.bind_alone(config.internal)
     metrics = Metrics("control", config.paths.run)
     quorum_protocol = (quorum_wire.MAGIC, internal_routes.accept)
@@ -262,7 +262,8 @@ async def run(
                 app,
                 stop,
                 GRACE_S,
-                quorum_protocol,
+                identity=identity,
+                other=quorum_protocol,
                 limits=PortLimits.of(values),
                 ended=metrics.connection_ended,
             )

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files.start_number import next_number
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
-from standpipe.adapters.http.peer_client import SECRET_HEADER, PathFailed, PeerClient
+from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.config import liveness as settings
 from standpipe.config.registry import Config
 from standpipe.control.assignment.from_catalog import ClusterObservation
@@ -89,7 +89,7 @@ class LivenessLoop:
         self._host = config.public_advertised or config.public
         self._own = LocalReplicas(config.node_id, config.paths)
         self._leaving = Leaving(config.paths.leaving)
-        self._client = PeerClient({SECRET_HEADER: config.secret()})
+        self._client = PeerClient(identity=config.identity())
         self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
         self._ledger = Ledger()
         settle_ms = settings.reports_settle_ms(self._values)
@@ -204,6 +204,8 @@ class LivenessLoop:
             sender, incarnation = (named.node_id, named.incarnation) if named else ("", "")
         else:
             sender, incarnation = extra.node_id, extra.incarnation
+        if sender:
+            call.must_come_from(NodeId(sender))
         peer = self._peers.get(NodeId(sender))
         if peer is None or peer.incarnation != incarnation:
             return json_reply(BeatAnswer())  # no member, or an earlier incarnation of one
@@ -231,9 +233,12 @@ class LivenessLoop:
         extra = report.standpipe
         if extra is None:
             peer = node_named(report.ksqlHost, self._peers.values())
+            if peer is not None:
+                call.must_come_from(peer.node_id)
             delta = delta_of(report, self._catalog().generations)
         else:
             peer, delta = self._peers.get(extra.node_id), extra.lags
+            call.must_come_from(extra.node_id)
             if peer is not None and peer.incarnation != extra.incarnation:
                 peer = None
         version = self._take(peer, delta) if peer else None
@@ -324,7 +329,9 @@ class LivenessLoop:
     async def _deliver(self, peer: NodeInfo, path: str, body: bytes, wait_s: float) -> None:
         """An unreachable peer is detected by its missing beats, not here."""
         try:
-            response = await self._client.request(peer.internal, path, body=body, timeout_s=wait_s)
+            response = await self._client.request(
+                peer.internal, path, to=peer.node_id, body=body, timeout_s=wait_s
+            )
             answer = _answer_decoder.decode(response.body) if response.status == 200 else None
         except (PathFailed, msgspec.MsgspecError):
             return

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +35,8 @@ import structlog
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.fsync import sync
-from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.http.sync_client import open_connection
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.adapters.store.copy import DATA, checksum_of
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.writer import CLEAN
@@ -99,7 +100,7 @@ class Fetch:
     target: Path
     incoming: Path
     peers: Sequence[NodeInfo]
-    secret: str
+    identity: Identity
     rate_bytes: int
     #: whether a peer's beats have stopped; called in the fetch's thread
     is_down: Callable[[NodeId], bool] = lambda node: False
@@ -159,7 +160,12 @@ class Fetch:
 
     def _copy_from(self, peer: NodeInfo) -> None:
         line = open_connection(
-            peer.internal, connect_s_max=CONNECT_S_MAX, answer_s_max=SILENCE_S_MAX
+            peer.internal,
+            connect_s_max=CONNECT_S_MAX,
+            answer_s_max=SILENCE_S_MAX,
+            identity=self.identity,
+            to=peer.node_id,
+            awaits=self._await,
         )
         try:
             offer = self._offer(line, peer)
@@ -232,8 +238,8 @@ class Fetch:
         """Raises TimeoutError after one silence, other OSErrors and HTTPException after RETRIES."""
         for left in reversed(range(RETRIES)):
             try:
-                line.request(verb, path, body or None, {SECRET_HEADER: self.secret})
-                self._await(line)
+                line.request(verb, path, body or None)
+                self._await(line.sock)
                 response = line.getresponse()
                 return response.status, response.read()
             except TimeoutError:
@@ -244,10 +250,10 @@ class Fetch:
                     raise
         raise AssertionError("unreachable")
 
-    def _await(self, line: HTTPConnection) -> None:
-        """Wait until an answer begins. Raises TimeoutError when none is to be expected."""
+    def _await(self, line: socket.socket) -> None:
+        """Wait for an answer or a proof. Raises TimeoutError when none is to be expected."""
         began_s, answer = time.monotonic(), select.poll()
-        answer.register(line.sock, select.POLLIN)
+        answer.register(line.fileno(), select.POLLIN)
         while not answer.poll(_LOOK_MS):
             silent_s = time.monotonic() - began_s
             if silent_s >= SILENCE_S_MAX:
@@ -274,8 +280,8 @@ def _piece(offer: CopyOffer, offset: int) -> str:
 class Restores:
     """The copies that this node is fetching, one per replica that has no store yet."""
 
-    def __init__(self, paths: NodePaths, secret: str, clock: Clock, rate_bytes: int) -> None:
-        self._paths, self._secret, self._clock = paths, secret, clock
+    def __init__(self, paths: NodePaths, identity: Identity, clock: Clock, rate_bytes: int) -> None:
+        self._paths, self._identity, self._clock = paths, identity, clock
         self._rate_bytes = rate_bytes
         self._fetches: dict[ReplicaId, Fetch] = {}
         self._asked_ms: dict[ReplicaId, int] = {}
@@ -330,7 +336,7 @@ class Restores:
             target=store_path(self._paths.state, replica_id),
             incoming=self._paths.incoming / str(replica_id),
             peers=found,
-            secret=self._secret,
+            identity=self._identity,
             rate_bytes=self._rate_bytes,
             is_down=self._down(),
         )

@@ -83,7 +83,7 @@ class Tailer:
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[keys.RESTORE_BYTES]
-        self._restores = Restores(node.paths, node.secret(), clock, rate_bytes)
+        self._restores = Restores(node.paths, node.identity(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)

@@ -36,12 +36,14 @@ from standpipe.adapters.files import published
 from standpipe.adapters.files.turn_page import TurnWriter, page_of
 from standpipe.adapters.http.connections import PortLimits
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
-from standpipe.adapters.http.peer_client import SECRET_HEADER, PeerClient
+from standpipe.adapters.http.internal import sealed
+from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.http.server import Listener, bind, serve
 from standpipe.adapters.http.tls import certificate_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.process import die_with_parent, raise_file_limit, write_pid
+from standpipe.adapters.sealed.handshake import PEER
 from standpipe.config.keys import (
     BODY_MAX,
     BREAKER_OPEN,
@@ -117,13 +119,14 @@ class Worker:
     number: int
 
     def __post_init__(self) -> None:
-        paths, secret = self.node.paths, self.node.secret()
+        paths = self.node.paths
         self.stop = asyncio.Event()
         timeout_ms = self.settings[FORWARD_TIMEOUT]
         self.replicas = Replicas(paths.state, paths.status)
         self.map = Map(paths.snapshot, self.replicas)
         self.metrics = Metrics(self.number, paths.run)
-        self.client = PeerClient({SECRET_HEADER: secret})
+        self.client = PeerClient(identity=self.node.identity(PEER))
+        self.control = PeerClient(identity=self.node.identity(), to=self.node.node_id)
         self.clock = Clock()
         self.in_hand = TextsInHand(
             _turn_page(page_of(paths.run, self.number)), WorkersReportReader(paths.workers)
@@ -145,7 +148,7 @@ class Worker:
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.producer = RowProducer(self.node.bootstrap_servers)
-        seal = ProgressSeal(secret, progress_topic(self.node.service_id))
+        seal = ProgressSeal(self.node.secret(), progress_topic(self.node.service_id))
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,
@@ -182,7 +185,6 @@ class Worker:
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
         body_max, limits = self.settings[BODY_MAX], PortLimits.of(self.settings)
-        secret = self.node.secret().encode()
         public = QueryEndpoint(
             self.slow_path, body_max, is_peer=False, answers=self.answers, pushes=self.pushes
         )
@@ -195,7 +197,7 @@ class Worker:
                 self._rest().application(),
                 self.pages,
             ),
-            fast_path=self._fast_path(secret=None),
+            fast_path=self._fast_path(is_peer=False),
             limits=limits,
             ended=self.metrics.connection_ended,
         )
@@ -203,8 +205,9 @@ class Worker:
             offer_http2(for_clients, ConnectionLimits(streams_max=streams_max))
         for_peers = Listener(
             socket=bind(*_host_port(self.node.peer)),
-            application=PeerApplication(peer, secret),
-            fast_path=self._fast_path(secret),
+            application=PeerApplication(peer),
+            fast_path=self._fast_path(is_peer=True),
+            seal=sealed(self.node.identity(PEER)),
             # `adapters.http.peer_client` closes a connection when its time is over
             abandoned=lambda: self.metrics.count("standpipe_pull_forwarded_in", "abandoned"),
             limits=limits,
@@ -220,7 +223,7 @@ class Worker:
         )
         return [for_peers, for_clients, over_tls]
 
-    def _fast_path(self, secret: bytes | None) -> LookupFastPath:
+    def _fast_path(self, *, is_peer: bool) -> LookupFastPath:
         return LookupFastPath(
             node_id=self.node.node_id,
             map=self.map,
@@ -228,8 +231,8 @@ class Worker:
             routes=self.route_cache,
             metrics=self.metrics,
             body_bytes_max=self.settings[BODY_MAX],
-            secret=secret,
-            pages=None if secret else self.pages,
+            is_peer=is_peer,
+            pages=None if is_peer else self.pages,
             in_hand=self.in_hand,
         )
 
@@ -247,7 +250,7 @@ class Worker:
         statements = Statements(
             map=self.map,
             replicas=self.replicas,
-            control=self.client,
+            control=self.control,
             internal_address=_dialled(self.node.internal),
             producer=self.producer,
             settings=self.settings,
@@ -317,6 +320,7 @@ class Worker:
         self.slow_path.stream_pulls.close()
         self.lanes.close()
         await self.forwarder.close()
+        self.control.close()
         await asyncio.to_thread(self.producer.close)
         self.replicas.close()
 

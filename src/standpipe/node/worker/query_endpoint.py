@@ -40,7 +40,7 @@ class _Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class QueryEndpoint:
-    """Pull queries of one listener. Its caller has checked path, method and secret."""
+    """Pull queries of one listener. Its caller has checked path, method and peer."""
 
     slow_path: SlowPath
     body_bytes_max: int

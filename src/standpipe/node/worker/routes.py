@@ -1,7 +1,7 @@
 """The routes of a worker's two listeners.
 
-The *public* listener serves clients. The *peer* listener takes reads from other nodes: the
-cluster's secret is checked before the body, a client's load cannot starve it, and it takes no
+The *public* listener serves clients. The *peer* listener takes reads from other nodes, which have
+proved that they know the cluster's secret: a client's load cannot starve it, and it takes no
 statements.
 
 Queries and inserts are answered before Starlette; most pull queries never come here at all
@@ -22,12 +22,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from standpipe.adapters.http.sealed_server import peer_of
 from standpipe.adapters.http.server import Application, Receive, Send, read_body
 from standpipe.errors import BadRequest, NotFound, Unauthorized
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.pull.fast_path import is_admitted
 from standpipe.node.worker.pull.forward import PROBE_PATH
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.query_endpoint import QueryEndpoint
@@ -79,15 +79,16 @@ class PeerApplication:
     """What other nodes reach: reads that are answered from this node's own stores, or refused."""
 
     queries: QueryEndpoint
-    secret: bytes
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if not is_admitted(scope["headers"], self.secret):
-            error = Unauthorized("the peer listener requires the cluster's secret")
+        try:
+            peer_of(scope)
+        except Unauthorized as error:
             await send_refusal(error, receive, send)
-        elif scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
+            return
+        if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
             await self.queries(scope, receive, send)
         elif scope["path"] == PROBE_PATH:
             await PlainTextResponse("ok")(scope, receive, send)

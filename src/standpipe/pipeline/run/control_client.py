@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
@@ -142,7 +143,7 @@ class Follower:
             self._failure = error
 
     async def _main(self) -> None:
-        self._client = HttpClient(self._secret, timeout_ms=CALL_MS_MAX)
+        self._client = HttpClient(Identity(self._secret), timeout_ms=CALL_MS_MAX)
         try:
             await self._work()
             await self._report()
@@ -175,10 +176,8 @@ class Follower:
             await asyncio.sleep(RETRY_S)
 
     async def _page(self, node: str) -> LogPage:
-        params = {"from": self._catalog.index + 1, "wait_ms": POLL_WAIT_MS}
-        reply = await self._client.get(
-            node, "/log", timeout_ms=CALL_MS_MAX + POLL_WAIT_MS, **params
-        )
+        target = f"/log?from={self._catalog.index + 1}&wait_ms={POLL_WAIT_MS}"
+        reply = await self._client.get(node, target, timeout_ms=CALL_MS_MAX + POLL_WAIT_MS)
         if not reply.ok:
             raise LogUnavailable(f"{node} answers {reply.status}: {reply.body[:200]!r}")
         return reply.msgpack(LogPage)

@@ -14,10 +14,12 @@ from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import HttpClient, InternalApp, json_reply
 from standpipe.adapters.raft import wire
 from standpipe.adapters.raft.wire import MAGIC, Greeting, QuorumWire
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.majority import ReplicaKey
 from standpipe.control.raft.messages import Error, Message
 from standpipe.local.cluster.ports import any_port
+from standpipe.model import NodeId
 
 SECRET = "swordfish"
 
@@ -66,10 +68,21 @@ async def serving(*nodes: Node) -> AsyncIterator[None]:
     for node in nodes:
         for other in nodes:
             node.book.setdefault(other.wire.me.node, [other.address])
-        app = InternalApp(SECRET, {("GET", "/ping"): pong}, body_bytes_max=100)
+        app = InternalApp({("GET", "/ping"): pong}, body_bytes_max=100)
         bound = internal.bind_alone(node.address)
         other = (MAGIC, node.wire.accept)
-        tasks.append(asyncio.create_task(internal.serve(bound, app, stop, 0.1, other)))
+        tasks.append(
+            asyncio.create_task(
+                internal.serve(
+                    bound,
+                    app,
+                    stop,
+                    0.1,
+                    identity=Identity(SECRET, NodeId(node.wire.me.node)),
+                    other=other,
+                )
+            )
+        )
     await asyncio.sleep(0)
     try:
         yield
@@ -103,7 +116,7 @@ def test_a_request_and_its_answer_beside_http() -> None:
                 await a.until(lambda n=number: len(a.heard_of) == n + 1)
             assert a.heard_of == [("b", answer("", ask(n))) for n in range(3)]
             assert b.heard_of == [("a", ask(n)) for n in range(3)]
-            client = HttpClient(SECRET)
+            client = HttpClient(Identity(SECRET))
             assert (await client.get(b.address, "/ping")).json() == "pong"
             await client.close()
 

@@ -54,6 +54,7 @@ class Nodes:
 
     async def get(self, address: str, path: str, **parameters: Any) -> Reply:
         self.asked.append((address, path))
+        assert parameters["to"] == address
         if path == KEPT:
             recent = self.kept[address]
             if recent is None:
@@ -66,8 +67,8 @@ class Nodes:
             raise PeerUnreachable("down")
         return json_reply(said(*read))
 
-    async def post_json(self, address: str, path: str, value: RebuildRequest) -> Reply:
-        assert path == REBUILD
+    async def post_json(self, address: str, path: str, value: RebuildRequest, *, to: str) -> Reply:
+        assert (path, to) == (REBUILD, address), "of the node that lives there"
         self.told.append((address, value))
         return json_reply({}, self.told_status)
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.unit.node.in_process import Control, body_of, configs_of, control, run
 
+from standpipe.adapters.http.internal import HttpClient
 from standpipe.control.metadata.commands import LogPage
 from standpipe.control.metadata.feature_levels import NEWEST
 from standpipe.errors import FeatureLevelRefused
@@ -109,7 +110,9 @@ def test_an_older_program_is_kept_out_by_name(tmp_path: Path) -> None:
             finally:
                 await newcomer.close()
             joins = {"node_id": "d", "public": "", "internal": "", "peer": "", "incarnation": ""}
-            refused = await node.post("/register", joins)
+            client = HttpClient(d.identity())
+            refused = await client.post_json(a.internal, "/register", joins)
+            await client.close()
             assert (refused.status, "d knows feature" in refused.body.decode()) == (400, True)
             assert list(node.copy.catalog.nodes) == ["a"]
         with pytest.raises(FeatureLevelRefused):  # nor is a data directory of level 2 opened

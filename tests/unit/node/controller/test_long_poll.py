@@ -9,6 +9,7 @@ import pytest
 from tests.unit.node.worker.pull.test_hedging import timeless
 
 from standpipe.adapters.http.internal import HttpClient, PeerSilent, Reply, json_reply
+from standpipe.model import NodeId, NodeInfo
 from standpipe.node.controller import long_poll
 from standpipe.node.controller.long_poll import (
     ACCEPTED,
@@ -92,6 +93,9 @@ def test_a_failure_is_an_answer() -> None:
     timeless(story())
 
 
+A = NodeInfo(node_id=NodeId("a"), public="", internal="a:1", peer="", incarnation="")
+
+
 class Client:
     """Answers with these statuses, the last one for ever."""
 
@@ -107,7 +111,7 @@ class Client:
 @pytest.mark.parametrize("statuses", [[200], [503], [202, 202, 200], [202, 404]])
 def test_it_asks_until_there_is_an_answer(statuses: list[int]) -> None:
     client = Client(*statuses)
-    reply = timeless(ask_patiently(cast("HttpClient", client), "a", "/x", partition=1))
+    reply = timeless(ask_patiently(cast("HttpClient", client), A, "/x", partition=1))
     assert reply.status == statuses[-1]
     assert len(client.asked) == len(statuses)
     assert all(one["patient"] == "true" and one["partition"] == 1 for one in client.asked)
@@ -116,4 +120,4 @@ def test_it_asks_until_there_is_an_answer(statuses: list[int]) -> None:
 def test_a_disk_that_hangs_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_poll, "WORK_S_MAX", -1.0)
     with pytest.raises(PeerSilent, match="has been working on it"):
-        timeless(ask_patiently(cast("HttpClient", Client(ACCEPTED)), "a", "/x"))
+        timeless(ask_patiently(cast("HttpClient", Client(ACCEPTED)), A, "/x"))

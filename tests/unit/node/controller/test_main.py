@@ -21,11 +21,11 @@ from tests.unit.node.in_process import (
 )
 
 from standpipe.adapters.http.internal import json_reply, msgpack_reply
-from standpipe.adapters.http.peer_client import SECRET_HEADER
+from standpipe.adapters.http.sealed_server import PEER_NODE
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.errors import DataDirectoryRefused
-from standpipe.model import BatchId, LeaseEpoch, QueryStatus
+from standpipe.model import BatchId, LeaseEpoch, NodeId, QueryStatus
 from standpipe.node import configuration
 from standpipe.node.controller import leader_proxy, main
 from standpipe.node.controller.main import ControllerBase
@@ -338,37 +338,38 @@ def test_a_peer_that_dials_a_node_that_is_still_opening_is_to_dial_again(tmp_pat
     run(story)
 
 
-SECRET_PAIR = (SECRET_HEADER.encode(), b"swordfish")
+OLD_SECRET = (b"standpipe-secret", b"swordfish")
+NODE, OPERATOR, NOBODY = NodeId("b"), NodeId(""), None
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "headers", "body", "answer"),
+    ("method", "path", "peer", "body", "answer"),
     [
-        ("GET", "/describe", [SECRET_PAIR], b"", 200),
-        ("GET", "/describe", [], b"", 401),
-        ("GET", "/describe", [(SECRET_PAIR[0], b"wrong")], b"", 401),
-        ("POST", "/query-status", [], None, 401),
-        ("GET", "/none", [SECRET_PAIR], b"", 404),
-        ("POST", "/describe", [SECRET_PAIR], b"", 404),
-        ("GET", "/log", [SECRET_PAIR], b"", 200),
-        ("GET", "/quorum", [SECRET_PAIR], b"", 200),
-        ("POST", "/execute", [SECRET_PAIR], b"{", 400),
-        ("POST", "/execute", [SECRET_PAIR], b'{"ksql": "SHOW STREAMS;"}', 400),
-        ("POST", "/execute", [SECRET_PAIR], b'{"ksql": "S", "request_id": ""}', 400),
-        ("POST", "/query-status", [SECRET_PAIR], b"\xc1", 400),
-        ("POST", "/execute", [SECRET_PAIR], b"x" * 2000, 413),
+        ("GET", "/describe", NODE, b"", 200),
+        ("GET", "/describe", OPERATOR, b"", 200),
+        ("GET", "/describe", NOBODY, b"", 401),
+        ("POST", "/query-status", NOBODY, None, 401),
+        ("GET", "/none", NODE, b"", 404),
+        ("POST", "/describe", NODE, b"", 404),
+        ("GET", "/log", NODE, b"", 200),
+        ("GET", "/quorum", OPERATOR, b"", 200),
+        ("POST", "/execute", NODE, b"{", 400),
+        ("POST", "/execute", NODE, b'{"ksql": "SHOW STREAMS;"}', 400),
+        ("POST", "/execute", NODE, b'{"ksql": "S", "request_id": ""}', 400),
+        ("POST", "/query-status", NODE, b"\xc1", 400),
+        ("POST", "/execute", NODE, b"x" * 2000, 413),
     ],
 )
 def test_who_is_let_in(
     tmp_path: Path,
     method: str,
     path: str,
-    headers: list[tuple[bytes, bytes]],
+    peer: NodeId | None,
     body: bytes | None,
     answer: int,
 ) -> None:
     async def receive() -> dict[str, object]:
-        assert body is not None, "the body was read before the secret"
+        assert body is not None, "the body was read for nobody"
         return {"type": "http.request", "body": body}
 
     sent: list[dict[str, Any]] = []
@@ -378,7 +379,8 @@ def test_who_is_let_in(
 
     async def story() -> None:
         async with control(*configs_of(tmp_path, "a")) as (node,):
-            scope = {"method": method, "path": path, "headers": headers, "query_string": b"from=1"}
+            scope = {"method": method, "path": path, "headers": [OLD_SECRET]}
+            scope |= {"query_string": b"from=1", "extensions": {PEER_NODE: peer}}
             await node.app(scope, receive, send)
 
     run(story)

@@ -169,13 +169,15 @@ class Leader:
         said = LagReport(
             ksqlHost="p", hostStoreLags=HostStoreLags(stateStoreLags={}), standpipe=extra
         )
-        asyncio.run(self.loop.lag(Call("/lag", {}, msgspec.json.encode(said))))
+        call = Call("/lag", {}, msgspec.json.encode(said), peer=node)
+        asyncio.run(self.loop.lag(call))
 
     def beat(self, node: NodeId, stuck_ms: int = 0) -> None:
         delta = self._reporter(node, stuck_ms).delta(self._acknowledged.get(node, 0))
         extra = BeatExtra(node_id=node, incarnation=f"of {node}", lags=delta)
         said = Beat(hostInfo="p", timestamp=0, standpipe=extra)
-        reply = asyncio.run(self.loop.heartbeat(Call("/heartbeat", {}, msgspec.json.encode(said))))
+        call = Call("/heartbeat", {}, msgspec.json.encode(said), peer=node)
+        reply = asyncio.run(self.loop.heartbeat(call))
         answer: dict[str, int] = msgspec.json.decode(reply.body)
         self._acknowledged[node] = answer.get("lag_version") or 0
 

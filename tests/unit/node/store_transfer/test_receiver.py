@@ -8,14 +8,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
+from tests.sealed_http import accepted
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply
+from standpipe.adapters.http.sealed_socket import SealedSocket
+from standpipe.adapters.sealed.handshake import Identity
 from standpipe.adapters.store.copy import DATA
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.opening import open_verified
@@ -59,8 +63,8 @@ def serving(paths: NodePaths) -> Iterator[NodeInfo]:
     bound = internal.bind_alone(address)  # it listens from here on
 
     async def serve() -> None:
-        app = InternalApp(SECRET, StoreCopies(paths).routes(), body_bytes_max=10_000)
-        await internal.serve(bound, app, stop, 0.1)
+        app = InternalApp(StoreCopies(paths).routes(), body_bytes_max=10_000)
+        await internal.serve(bound, app, stop, 0.1, identity=Identity(SECRET, NodeId("giver")))
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
@@ -81,7 +85,7 @@ def fetch_into(paths: NodePaths, *peers: NodeInfo) -> Fetch:
         target=store_path(paths.state, IDENTITY.replica_id),
         incoming=paths.incoming / "T-1-3",
         peers=peers,
-        secret=SECRET,
+        identity=Identity(SECRET, NodeId("taker")),
         rate_bytes=1 << 40,
     )
 
@@ -188,16 +192,22 @@ def test_nothing_is_copied_of_a_peer_without_a_store(tmp_path: Path) -> None:
 
 
 @contextmanager
-def silent() -> Iterator[tuple[NodeInfo, list[socket.socket]]]:
-    """A peer whose control was stopped: its kernel takes connections, and nobody answers."""
-    lines: list[socket.socket] = []
+def silent(*, proves: bool = False) -> Iterator[tuple[NodeInfo, list[SealedSocket]]]:
+    """A peer whose control was stopped: its kernel takes connections, and nobody answers.
+
+    `proves`: it was stopped after it had proved itself.
+    """
+    lines: list[SealedSocket] = []
+    me = Identity(SECRET, NodeId("silent"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = msgspec.structs.replace(gone(listener.getsockname()[1]), node_id=NodeId("silent"))
 
         def accept() -> None:
             with suppress(OSError):  # the listener is shut down
                 while True:
-                    lines.append(listener.accept()[0])
+                    raw = listener.accept()[0]
+                    line = accepted(raw, me) if proves else cast("SealedSocket", raw)
+                    lines.append(line)
 
         thread = threading.Thread(target=accept)
         thread.start()
@@ -248,7 +258,7 @@ def test_a_donor_that_falls_silent_midway(tmp_path: Path, monkeypatch: pytest.Mo
     """A part of the answer came, then nothing: as when a cable is cut."""
     monkeypatch.setattr(receiver, "QUIET_S_MAX", 0.0)
     giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
-    with serving(giver) as peer, silent() as (stopped, lines):
+    with serving(giver) as peer, silent(proves=True) as (stopped, lines):
         make_store(giver, 100).close()
         fetch = fetch_into(taker, stopped, peer)
         impatient_with("silent", fetch, monkeypatch)
@@ -352,4 +362,4 @@ def test_a_donor_that_is_down(
         peers = (PeerLiveness(node_id=NodeId("giver"), health=health),)
         told = Liveness(published_boot_ms=clock.boot_ms() - age_ms, peers=peers)
         published.write(paths.liveness, told)
-    assert Restores(paths, SECRET, clock, 1)._down()(NodeId("giver")) is is_down, why
+    assert Restores(paths, Identity(SECRET), clock, 1)._down()(NodeId("giver")) is is_down, why

@@ -22,7 +22,6 @@ Any other exception is a fault of this program. It is counted by kind
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http.peer_client import SECRET_HEADER
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Verdict
@@ -50,7 +48,7 @@ from standpipe.node.worker.request.answer import (
 )
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import Map, Replicas
-from standpipe.node.worker.request.head import PULL_PATHS, header
+from standpipe.node.worker.request.head import PULL_PATHS
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.page_guard import PageGuard
 
@@ -74,8 +72,8 @@ class LookupFastPath:
     routes: RouteCache
     metrics: Metrics
     body_bytes_max: int
-    #: of the peer listener; None: the public one, where no request may be a forward
-    secret: bytes | None = None
+    #: of the peer listener, where a request may be a forward
+    is_peer: bool = False
     #: of the public listener; None: the peer one, which no web page can reach
     pages: PageGuard | None = None
     in_hand: TextsInHand = field(default_factory=TextsInHand)
@@ -86,14 +84,14 @@ class LookupFastPath:
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
         try:
-            if path not in PULL_PATHS or not is_admitted(headers, self.secret):
+            if path not in PULL_PATHS:
                 return None
             if self.pages is not None and self.pages.refusal("POST", headers) is not None:
                 return None
             length = next(int(value) for name, value in headers if name == b"content-length")
             if length > self.body_bytes_max:
                 return None
-            return RequestFormat.read(path, headers, is_peer=self.secret is not None)
+            return RequestFormat.read(path, headers, is_peer=self.is_peer)
         except StandpipeError:
             return None
 
@@ -164,11 +162,3 @@ def _verdict_here(verdicts: Sequence[Verdict], *, is_forward: bool) -> Verdict |
     if is_forward:
         return next((each for each in verdicts if each.is_local and each.ok), None)
     return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
-
-
-def is_admitted(headers: Headers, secret: bytes | None) -> bool:
-    """Whether a request carries the cluster's secret, compared in constant time; None: none
-    needed."""
-    if secret is None:
-        return True
-    return hmac.compare_digest(header(headers, SECRET_HEADER).encode("latin-1"), secret)

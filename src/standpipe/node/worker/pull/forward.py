@@ -164,6 +164,7 @@ class Forwarder:
             response = await self.client.request(
                 peer.peer,
                 "/query",
+                to=peer.node_id,
                 body=read.body,
                 headers=read.headers(),
                 timeout_s=read.timeout_ms / 1000,
@@ -173,7 +174,7 @@ class Forwarder:
             self._succeeded(peer.peer)
             raise ForwardRefused(TOO_SLOW) from slow
         except PathFailed as failure:
-            self._failed(peer.peer)
+            self._failed(peer)
             raise ForwardRefused(
                 f"Path failed: {failure}.",
                 is_path_failure=True,
@@ -192,7 +193,7 @@ class Forwarder:
         not cost every read a hedge, and its time-outs come a second too late."""
         count = self._silences[peer.peer] = self._silences.get(peer.peer, 0) + 1
         if count >= SILENCES_MAX and peer.peer not in self._breakers:
-            self._failed(peer.peer)
+            self._failed(peer)
 
     async def close(self) -> None:
         """Cancel the probes and close all connections."""
@@ -200,13 +201,14 @@ class Forwarder:
             probe.cancel()
         self.client.close()
 
-    def _failed(self, address: str) -> None:
+    def _failed(self, peer: NodeInfo) -> None:
+        address = peer.peer
         breaker = self._breakers.setdefault(address, Breaker(self.open_ms))
         if not breaker.is_open:
             _log.warning("path failed: skipped until a probe succeeds", peer=address)
         breaker.failed(_now_ms())
         if address not in self._probes:
-            self._probes[address] = asyncio.create_task(self._probe(address))
+            self._probes[address] = asyncio.create_task(self._probe(peer))
 
     def _succeeded(self, address: str) -> None:
         self._silences.pop(address, None)
@@ -217,12 +219,16 @@ class Forwarder:
             if probe is not None and probe is not asyncio.current_task():
                 probe.cancel()
 
-    async def _probe(self, address: str) -> None:
+    async def _probe(self, peer: NodeInfo) -> None:
+        address = peer.peer
         while (breaker := self._breakers.get(address)) and breaker.probe_at_ms is not None:
             await asyncio.sleep(max(0.0, breaker.probe_at_ms - _now_ms()) / 1000)
             try:
                 await self.client.request(
-                    address, PROBE_PATH, timeout_s=self.probe_timeout_ms / 1000
+                    address,
+                    PROBE_PATH,
+                    to=peer.node_id,
+                    timeout_s=self.probe_timeout_ms / 1000,
                 )
             except PathFailed:
                 breaker.failed(_now_ms())

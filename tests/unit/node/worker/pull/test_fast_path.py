@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from tests.unit.node.workers import KEYS, SECRET, Worker, body_of, page, select
+from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.node.worker.pull import fast_path
@@ -136,21 +136,19 @@ def test_a_fault_of_the_layout_is_one_too(
 
 
 @pytest.mark.parametrize(
-    ("secret", "headers", "is_known", "why"),
+    ("is_peer", "headers", "is_known", "why"),
     [
-        (None, {}, True, "a client"),
-        (None, {"accept": "text/plain"}, False, "no layout that it accepts"),
-        (None, {"content-length": "100001"}, False, "too large"),
-        (SECRET, {}, False, "a peer without the secret"),
-        (SECRET, {"standpipe-secret": "x"}, False, "with another one"),
-        (SECRET, {"standpipe-secret": SECRET.decode()}, True, "with the secret"),
+        (False, {}, True, "a client"),
+        (False, {"accept": "text/plain"}, False, "no layout that it accepts"),
+        (False, {"content-length": "100001"}, False, "too large"),
+        (True, {}, True, "a peer, which has proved itself before its head is read"),
     ],
 )
 def test_which_heads_it_knows(
-    tmp_path: Path, secret: bytes | None, headers: dict[str, str], is_known: bool, why: str
+    tmp_path: Path, is_peer: bool, headers: dict[str, str], is_known: bool, why: str
 ) -> None:
     def story(worker: Worker) -> None:
-        fast_path: LookupFastPath = worker.fast_path(secret)
+        fast_path: LookupFastPath = worker.fast_path(is_peer=is_peer)
         given = {"content-length": "10", **headers}
         listed = [(name.encode(), value.encode()) for name, value in given.items()]
         assert (fast_path.classify(b"/query", listed) is not None) is is_known, why

@@ -1,0 +1,1 @@
+"""Connections whose two ends have proved that they know the cluster's secret. No socket here."""
