@@ -107,7 +107,7 @@ class SyncClient:
     """Blocking calls. For one thread at a time; close it at the end.
 
     `headers` are sent with every request. `tls`: which certificates to trust; None: the system's.
-    `identity`: see `open_connection`.
+    `identity`, `to`: see `open_connection`.
     """
 
     def __init__(
@@ -118,8 +118,9 @@ class SyncClient:
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         identity: Identity | None = None,
+        to: NodeId = UNNAMED,
     ) -> None:
-        self._identity = identity
+        self._identity, self._to = identity, to
         self._timeout_s = timeout_s
         self._connect_s_max = timeout_s if connect_s_max is None else connect_s_max
         self._headers = dict(headers or {})
@@ -202,6 +203,7 @@ class SyncClient:
             answer_s_max=answer_s_max,
             tls=self._tls,
             identity=self._identity,
+            to=self._to,
         )
         try:
             connection.connect()
