@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench.freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader  # noqa: E402
 from tests import report  # noqa: E402
+from tests.sealed_http import sealed_client  # noqa: E402
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
 from standpipe.local.cluster.process_group import ManagedProcess  # noqa: E402
 from standpipe.local.cluster.steps import Steps  # noqa: E402
 from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster  # noqa: E402
@@ -72,7 +72,7 @@ class Leases:
         self._cluster = cluster
         secret = cluster.directory.secret_file.read_text().strip()
         url = f"http://{cluster.plans[0].internal}"
-        self._http = httpx2.Client(base_url=url, headers={SECRET_HEADER: secret}, trust_env=False)
+        self._http = sealed_client(secret, base_url=url)
 
     def registered(self) -> int:
         return len(self._http.get("/describe").json()["pipelines"])

@@ -14,14 +14,16 @@ with the second: waiting for the quorum must cost a local read nothing.
 
     python bench/linearizable.py [--rounds 5] [--seconds 4]
 
-It writes bench/results/linearizable.json and needs wrk. Not here: failover (`make quorum-kills`).
+The load is a Python process of its own, which proves that it knows the secret, as a node does.
+It writes bench/results/linearizable.json. Not here: failover (`make quorum-kills`).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import multiprocessing
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -29,6 +31,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +39,7 @@ from typing import Any, Self
 
 import httpx2
 import msgspec
+import uvloop
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for what the tests start clusters with
@@ -44,7 +48,8 @@ from tests import report  # noqa: E402
 from tests.e2e.control_cluster import SECRET, ControlCluster, running, until  # noqa: E402
 from tests.e2e.test_control import STREAM  # noqa: E402
 
-from standpipe.adapters.http.peer_client import SECRET_HEADER  # noqa: E402
+from standpipe.adapters.http.internal import HttpClient  # noqa: E402
+from standpipe.adapters.sealed.handshake import PeerIdentity  # noqa: E402
 from standpipe.local.cluster.ports import any_port  # noqa: E402
 from standpipe.node import configuration  # noqa: E402
 
@@ -56,7 +61,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Reads:
-    """One run of wrk against the follower's control. us: of a core, for each read."""
+    """One run of the load against the follower's control. us: of a core, for each read."""
 
     per_s: float
     p50_ms: float
@@ -81,39 +86,45 @@ def processor_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def run_wrk(cluster: ControlCluster, follower: str, consistency: str, seconds: int) -> Reads:
+async def _load(address: str, target: str, seconds: int) -> tuple[list[float], int]:
+    """ms of each answer, and how many were refused. Each task keeps a connection of its own."""
+    client = HttpClient(PeerIdentity(SECRET), timeout_ms=30_000)
+    took_ms, refused, until_s = list[float](), 0, time.monotonic() + seconds
+
+    async def ask() -> None:
+        nonlocal refused
+        while time.monotonic() < until_s:
+            began = time.perf_counter()
+            reply = await client.get(address, target)
+            took_ms.append((time.perf_counter() - began) * 1000)
+            refused += not reply.ok
+
+    await asyncio.gather(*(ask() for _ in range(CONNECTIONS)))
+    await client.close()
+    return took_ms, refused
+
+
+def _run_load(address: str, target: str, seconds: int) -> tuple[list[float], int]:
+    return uvloop.run(_load(address, target, seconds))
+
+
+def run_load(cluster: ControlCluster, follower: str, consistency: str, seconds: int) -> Reads:
     watched = [cluster.processes[name].pid for name in (follower, cluster.leader())]
-    url = f"http://{cluster.configs[follower].internal}/catalog?consistency={consistency}"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency"]
+    address, target = cluster.configs[follower].internal, f"/catalog?consistency={consistency}"
     before = [processor_s(process) for process in watched]
-    output = subprocess.run(
-        [*command, "-H", f"{SECRET_HEADER}: {SECRET}", url],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        took_ms, refused = pool.submit(_run_load, address, target, seconds).result()
     spent = [processor_s(p) - then for p, then in zip(watched, before, strict=True)]
-    rate = re.search(r"Requests/sec: +([\d.]+)", output)
-    total = re.search(r"(\d+) requests in", output)
-    assert rate, output
-    assert total, output
-    bad = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
-    follower_us, leader_us = (round(one / int(total[1]) * 1e6, 1) for one in spent)
-    shares = {share: _latency_ms(output, share) for share in ("50%", "99%")}
+    follower_us, leader_us = (round(one / len(took_ms) * 1e6, 1) for one in spent)
+    p50, p99 = (round(report.quantile(took_ms, share), 3) for share in (0.5, 0.99))
     return Reads(
-        per_s=float(rate[1]),
-        p50_ms=shares["50%"],
-        p99_ms=shares["99%"],
-        refused=int(bad[1]) if bad else 0,
+        per_s=len(took_ms) / seconds,
+        p50_ms=p50,
+        p99_ms=p99,
+        refused=refused,
         follower_us=follower_us,
         leader_us=leader_us,
     )
-
-
-def _latency_ms(output: str, share: str) -> float:
-    found = re.search(rf"{share} +([\d.]+)(us|ms|s)\b", output)
-    assert found, output
-    return round(float(found[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[found[2]], 3)
 
 
 # ------------------------------------------------------------------------------- local reads
@@ -194,14 +205,14 @@ class LocalReads:
 
 
 def one_round(cluster: ControlCluster, at: str, follower: str, seconds: int) -> dict[str, Any]:
-    linearizable = run_wrk(cluster, follower, "linearizable", seconds)
+    linearizable = run_load(cluster, follower, "linearizable", seconds)
     found: dict[str, Any] = {"linearizable": asdict(linearizable)}
     with LocalReads(at) as reads:
         time.sleep(seconds)
     found["worker_alone"] = asdict(reads.figures())
     for consistency in ("local", "linearizable"):
         with LocalReads(at) as reads:
-            run_wrk(cluster, follower, consistency, seconds)
+            run_load(cluster, follower, consistency, seconds)
         found[f"worker_beside_{consistency}"] = asdict(reads.figures())
     return found
 
@@ -228,7 +239,7 @@ def measure(rounds: int, seconds: int) -> list[dict[str, Any]]:
             make_stream(cluster)
             follower = next(name for name in cluster.names if name != cluster.leader())
             with worker(cluster, follower) as at:
-                run_wrk(cluster, follower, "linearizable", 1)  # warm-up, not counted
+                run_load(cluster, follower, "linearizable", 1)  # warm-up, not counted
                 for _ in range(rounds):
                     found.append(one_round(cluster, at, follower, seconds))
                     reads = found[-1]["linearizable"]

@@ -21,7 +21,7 @@ from standpipe.adapters.sealed.handshake import (
     NONCE_BYTES,
     Acceptor,
     Dialler,
-    Identity,
+    PeerIdentity,
 )
 from standpipe.model import NodeId
 
@@ -31,15 +31,16 @@ class Sealed(httpx2.BaseTransport):
 
     def __init__(self, secret: str, node: str, listener: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._identity = Identity(secret, NodeId(node), listener)
-        self._clients = threading.local()
+        self._identity = PeerIdentity(secret, NodeId(node), listener)
+        self._local = threading.local()
+        self._made: list[SyncClient] = []
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        client = getattr(self._clients, "client", None)
+        client = getattr(self._local, "client", None)
         if client is None:
-            client = self._clients.client = SyncClient(
-                timeout_s=self._timeout_s, identity=self._identity
-            )
+            client = SyncClient(timeout_s=self._timeout_s, identity=self._identity)
+            self._local.client = client
+            self._made.append(client)
         headers = {name: value for name, value in request.headers.items() if name in _PASSED_ON}
         try:
             answer: Response = client.request(
@@ -55,6 +56,10 @@ class Sealed(httpx2.BaseTransport):
             raise httpx2.ReadError(str(error), request=request) from error
         kept = {name: value for name, value in answer.headers.items() if name != "content-length"}
         return httpx2.Response(answer.status, headers=kept, content=answer.body, request=request)
+
+    def close(self) -> None:
+        for client in self._made:
+            client.close()
 
 
 _PASSED_ON = {"content-type", "accept"}
@@ -86,7 +91,7 @@ def ask_sealed(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """One request over a connection of its own."""
-    identity = Identity(secret, NodeId(node), listener)
+    identity = PeerIdentity(secret, NodeId(node), listener)
     with SyncClient(timeout_s=30.0, identity=identity) as client:
         return client.request(method, address, target, body=body, headers=headers)
 
@@ -105,13 +110,13 @@ class Line(SealedSocket):
             return file.read1(count)
 
 
-def dialled(address: tuple[str, int], identity: Identity, to: str = "") -> Line:
+def dialled(address: tuple[str, int], identity: PeerIdentity, to: str = "") -> Line:
     """A connection whose acceptor has proved itself."""
     raw = socket.create_connection(address, 10)
     return Line.proved(raw, Dialler(identity, NodeId(to), os.urandom(NONCE_BYTES)))
 
 
-def accepted(raw: socket.socket, identity: Identity) -> SealedSocket:
+def accepted(raw: socket.socket, identity: PeerIdentity) -> SealedSocket:
     """The accepting end of a connection, once its dialler has proved itself."""
     acceptor, opening = Acceptor(identity, os.urandom(NONCE_BYTES)), b""
     while len(opening) < len(MAGIC):

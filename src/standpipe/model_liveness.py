@@ -57,6 +57,7 @@ class KnownLags(Record, frozen=True, kw_only=True):
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
     age_ms_max: int = 0  # how long each is valid; 0: beats confirm them continuously
+    refused_count: int = 0  # reports that could not be true, since control started
 
 
 class PeerLiveness(Record, frozen=True, kw_only=True):

@@ -21,13 +21,13 @@ from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply, json_reply
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
-from standpipe.adapters.sealed.handshake import MAGIC, PEER, Identity
+from standpipe.adapters.sealed.handshake import MAGIC, PEER, PeerIdentity
 from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId
 
 SECRET = "correct horse battery staple"
-SERVER = Identity(SECRET, NodeId("node-2"))
-ME = Identity(SECRET, NodeId("node-1"))
+SERVER = PeerIdentity(SECRET, NodeId("node-2"))
+ME = PeerIdentity(SECRET, NodeId("node-1"))
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Client(Protocol):
 class Awaiting:
     """`PeerClient`, with a loop of its own."""
 
-    def __init__(self, me: Identity, to: str = "") -> None:
+    def __init__(self, me: PeerIdentity, to: str = "") -> None:
         self._loop = asyncio.new_event_loop()
         self._client = PeerClient(identity=me, to=NodeId(to))
 
@@ -93,7 +93,7 @@ class Awaiting:
 class Blocking:
     """`SyncClient`."""
 
-    def __init__(self, me: Identity, to: str = "") -> None:
+    def __init__(self, me: PeerIdentity, to: str = "") -> None:
         self._client = SyncClient(timeout_s=30, identity=me, to=NodeId(to))
 
     def ask(self, address: str, target: str, body: bytes = b"") -> Response:
@@ -111,7 +111,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes clients and closes them."""
     made: list[Client] = []
 
-    def make_one(me: Identity = ME, to: str = "") -> Client:
+    def make_one(me: PeerIdentity = ME, to: str = "") -> Client:
         made.append(request.param(me, to))
         return made[-1]
 
@@ -133,19 +133,19 @@ def test_bodies_of_any_size_go_there_and_back(served: Served, make: Make, size: 
 
 
 def test_a_handler_is_told_who_asks(served: Served, make: Make) -> None:
-    for me in (ME, Identity(SECRET, NodeId("node-9")), Identity(SECRET)):
+    for me in (ME, PeerIdentity(SECRET, NodeId("node-9")), PeerIdentity(SECRET)):
         assert make(me, "node-2").ask(served.address, "/who").body == me.node.encode()
 
 
 @pytest.mark.parametrize(
     ("me", "to", "why"),
     [
-        (Identity("guessed", NodeId("node-1")), "", "does not know the secret"),
+        (PeerIdentity("guessed", NodeId("node-1")), "", "does not know the secret"),
         (ME, "node-3", "node-2 answers at the address of node-3"),
-        (Identity(SECRET, NodeId("node-1"), PEER), "node-2", "not its peer listener"),
+        (PeerIdentity(SECRET, NodeId("node-1"), PEER), "node-2", "not its peer listener"),
     ],
 )
-def test_who_is_not_let_in(served: Served, make: Make, me: Identity, to: str, why: str) -> None:
+def test_who_is_not_let_in(served: Served, make: Make, me: PeerIdentity, to: str, why: str) -> None:
     with pytest.raises(Unproved, match=why):
         make(me, to).ask(served.address, "/echo", b"do it")
     assert served.calls == []
@@ -262,9 +262,7 @@ def test_a_changed_request_is_not_carried_out(
     assert [call.path for call in served.calls] == ["/who"], why
 
 
-def test_a_request_sent_twice_is_carried_out_once_at_most(
-    served: Served, make: Make
-) -> None:
+def test_a_request_sent_twice_is_carried_out_once_at_most(served: Served, make: Make) -> None:
     with tapped(served) as tap:
         client = make()
         client.ask(tap.address, "/who")

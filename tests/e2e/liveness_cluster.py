@@ -96,6 +96,7 @@ class LivenessCluster:
     count: int = 3
     table_with: str = ""
     workers: int = 1
+    bootstrap_servers: str = ""  # empty: no Kafka
     keys: dict[str, object] = field(default_factory=dict[str, object])
     nodes: list[WholeNode] = field(default_factory=list[WholeNode])
     users: Source | None = None
@@ -148,7 +149,7 @@ class LivenessCluster:
             config = NodeConfig(
                 node_id=name,
                 data_dir=str(self.folder / name),
-                bootstrap_servers="",
+                bootstrap_servers=self.bootstrap_servers,
                 public=f"127.0.0.1:{any_port()}",
                 internal=internal[name],
                 peer=f"127.0.0.1:{any_port()}",

@@ -31,7 +31,7 @@ from tests.e2e.test_serve import (
 )
 from tests.sealed_http import Line, dialled
 
-from standpipe.adapters.sealed.handshake import PEER, Identity
+from standpipe.adapters.sealed.handshake import PEER, PeerIdentity
 from standpipe.model import NodeId, ReplicaState
 
 FORWARD_MS = 300
@@ -39,7 +39,7 @@ FORWARD_MS = 300
 
 def send_as_peer(node: Node, data: bytes) -> Line:
     """Bytes that a peer of the node sends."""
-    line = dialled(("127.0.0.1", node.port("peer")), Identity(SECRET, NodeId("n9"), PEER))
+    line = dialled(("127.0.0.1", node.port("peer")), PeerIdentity(SECRET, NodeId("n9"), PEER))
     line.sendall(data)
     return line
 

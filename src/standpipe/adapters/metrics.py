@@ -66,7 +66,7 @@ LATENCY_MEANING = "Time from a whole request to its answer."
 
 _REPLICA = ("table", "generation", "partition")
 #: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
-#: parent, the tailer or a pipeline and 0 again when that restarts; else a gauge.
+#: parent, control, the tailer or a pipeline and 0 again when that restarts; else a gauge.
 STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_snapshot_age_seconds": (
         (),
@@ -145,6 +145,10 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_peer_up": (
         ("peer",),
         "1: this node hears a peer's beats; 0: it considers it down.",
+    ),
+    "standpipe_lag_reports_refused_total": (
+        (),
+        "Peers' lag reports of single replicas beyond the end that Kafka tells this node.",
     ),
 }
 #: values of a metric's labels, in order, and the number

@@ -20,7 +20,7 @@ import structlog
 
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.files.private import private_directory, read_secret
-from standpipe.adapters.sealed.handshake import INTERNAL, Identity
+from standpipe.adapters.sealed.handshake import INTERNAL, PeerIdentity
 from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
@@ -73,10 +73,10 @@ class NodeConfig(Record, frozen=True, kw_only=True):
         """Values of all keys for this node. Raises ConfigError."""
         return registry.load(self.config)
 
-    def identity(self, listener: str = INTERNAL) -> Identity:
+    def identity(self, listener: str = INTERNAL) -> PeerIdentity:
         """Who this node is on connections to other nodes' listeners of that name, and at its own.
         Raises ConfigError."""
-        return Identity(self.secret(), self.node_id, listener)
+        return PeerIdentity(self.secret(), self.node_id, listener)
 
     def secret(self) -> str:
         """The cluster's secret. Raises ConfigError (`adapters.files.private.read_secret`)."""
@@ -91,7 +91,7 @@ class NodePaths:
 
     @property
     def meta(self) -> Path:
-        """Identity of the directory (`DataIdentity`)."""
+        """PeerIdentity of the directory (`DataIdentity`)."""
         return self.data / META_NAME
 
     @property
@@ -212,7 +212,7 @@ class DataIdentity(Record, frozen=True, kw_only=True):
 
 
 def claim(config: NodeConfig) -> DataIdentity:
-    """Identity of the node's data directory, made at the first start.
+    """PeerIdentity of the node's data directory, made at the first start.
 
     Raises DataDirectoryRefused if it belongs to another node or to a newer version, if its identity
     cannot be read, or if it holds a log without one.

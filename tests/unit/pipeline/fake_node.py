@@ -13,7 +13,7 @@ import msgspec
 from tests.sealed_http import accepted
 
 from standpipe.adapters.http.sealed_socket import SealedSocket
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
@@ -139,7 +139,7 @@ class FakeNode:
             protocol_version = "HTTP/1.1"
 
             def setup(self) -> None:
-                self.sealed = accepted(self.request, Identity(SECRET, NodeId("fake")))
+                self.sealed = accepted(self.request, PeerIdentity(SECRET, NodeId("fake")))
                 self.rfile = self.sealed.makefile("rb")
                 self.wfile = _Writer(self.sealed)
                 self.raw_requestline = b""

@@ -29,7 +29,7 @@ from standpipe.adapters.http.connections import CutReason, PortLimits
 from standpipe.adapters.http.peer_client import UNNAMED, ConnectFailed, PathFailed, PeerClient
 from standpipe.adapters.http.protocol_switch import OtherProtocol, Proving, Watched
 from standpipe.adapters.http.sealed_server import Seal, peer_of
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.errors import (
     BadRequest,
     NotFound,
@@ -215,7 +215,7 @@ async def refuse_unsealed(scope: Any, receive: Any, send: Any) -> None:
     await _send(error_reply(Unauthorized(f"{why}; {step}")), send)
 
 
-def sealed(identity: Identity) -> Seal:
+def sealed(identity: PeerIdentity) -> Seal:
     """Makes a listener one between nodes (`Listener.seal`)."""
     return Seal(identity, refuse_unsealed)
 
@@ -240,7 +240,7 @@ async def serve(
     stop: asyncio.Event,
     grace_s: float,
     *,
-    identity: Identity,
+    identity: PeerIdentity,
     other: tuple[bytes, Callable[[], Proving]] | None = None,
     limits: PortLimits | None = None,
     ended: Callable[[CutReason], None] | None = None,
@@ -271,7 +271,7 @@ class HttpClient:
     to be at the address; empty: any of the cluster.
     """
 
-    def __init__(self, identity: Identity, *, timeout_ms: int = 1000) -> None:
+    def __init__(self, identity: PeerIdentity, *, timeout_ms: int = 1000) -> None:
         self._client = PeerClient(identity=identity)
         self._timeout_ms = timeout_ms
 

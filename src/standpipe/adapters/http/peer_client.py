@@ -31,8 +31,8 @@ from standpipe.adapters.sealed.handshake import (
     UNNAMED,
     Dialler,
     HandshakeRefused,
-    Identity,
-    Session,
+    PeerIdentity,
+    SealedSession,
 )
 from standpipe.model import NodeId
 
@@ -149,7 +149,7 @@ class _SealedConnection(_Connection):
     def __init__(self, dialler: Dialler) -> None:
         super().__init__()
         self._dialler = dialler
-        self._session: Session | None = None
+        self._session: SealedSession | None = None
         #: sent with the first request: one packet less
         self._proof = b""
         self._proved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -178,7 +178,7 @@ class _SealedConnection(_Connection):
             return
         super().data_received(opened)
 
-    def _greeted(self, session: Session | None) -> None:
+    def _greeted(self, session: SealedSession | None) -> None:
         if session is not None:
             self._session, self._proof = session, self._dialler.proof
             if not self._proved.done():
@@ -197,7 +197,7 @@ class PeerClient:
     process proves to be, on listeners between nodes; None: plain HTTP, to a public listener."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    identity: Identity | None = None
+    identity: PeerIdentity | None = None
     #: the node that all requests are for, unless one names another; empty: any of the cluster
     to: NodeId = UNNAMED
     _idle: defaultdict[tuple[str, NodeId], list[_Connection]] = field(

@@ -25,7 +25,7 @@ import structlog
 
 from standpipe.adapters.http.connections import FRESH, ConnectionProgress
 from standpipe.adapters.http.door import Ticket
-from standpipe.adapters.sealed.handshake import NONCE_BYTES, Acceptor, Identity, Session
+from standpipe.adapters.sealed.handshake import NONCE_BYTES, Acceptor, PeerIdentity, SealedSession
 from standpipe.errors import Unauthorized
 from standpipe.model import NodeId
 
@@ -40,7 +40,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Seal:
     """What makes a listener one between nodes. `refusal`: answers what is not sealed."""
 
-    identity: Identity
+    identity: PeerIdentity
     refusal: Callable[[Any, Any, Any], Any]
 
 
@@ -60,7 +60,7 @@ class SealedProtocol(asyncio.Protocol):
 
     def __init__(
         self,
-        identity: Identity,
+        identity: PeerIdentity,
         http: Callable[[Ticket], asyncio.Protocol],
         connections: set[Any],
         ticket: Ticket,
@@ -69,7 +69,7 @@ class SealedProtocol(asyncio.Protocol):
         self._http = http
         self._connections = connections
         self._ticket = ticket
-        self._session: Session | None = None
+        self._session: SealedSession | None = None
         self._inner: asyncio.Protocol | None = None
 
     @property
@@ -146,7 +146,7 @@ def _waits_for_a_proof() -> ConnectionProgress:
 class SealedTransport(asyncio.Transport):
     """What HTTP's protocol writes to: seals, and passes the rest on."""
 
-    def __init__(self, raw: asyncio.Transport, session: Session) -> None:
+    def __init__(self, raw: asyncio.Transport, session: SealedSession) -> None:
         super().__init__()
         self._raw = raw
         self._seal = session.sealer.seal

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from standpipe.adapters.sealed.handshake import Dialler, Session
+from standpipe.adapters.sealed.handshake import Dialler, SealedSession
 
 _READ_BYTES: Final = 256 << 10
 
@@ -21,7 +21,7 @@ _READ_BYTES: Final = 256 << 10
 class SealedSocket:
     """A connected socket with its session."""
 
-    def __init__(self, raw: socket.socket, session: Session, proof: bytes) -> None:
+    def __init__(self, raw: socket.socket, session: SealedSession, proof: bytes) -> None:
         self._raw, self._session = raw, session
         self._proof = proof  # sent with the first request
         #: opened, and not read yet; the same for all files

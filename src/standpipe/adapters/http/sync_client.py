@@ -36,7 +36,7 @@ from standpipe.adapters.http.peer_client import (
     Unproved,
 )
 from standpipe.adapters.http.sealed_socket import SealedSocket
-from standpipe.adapters.sealed.handshake import NONCE_BYTES, Dialler, HandshakeRefused, Identity
+from standpipe.adapters.sealed.handshake import NONCE_BYTES, Dialler, HandshakeRefused, PeerIdentity
 from standpipe.model import NodeId
 
 
@@ -46,7 +46,7 @@ def open_connection(
     connect_s_max: float,
     answer_s_max: float | None,
     tls: ssl.SSLContext | None = None,
-    identity: Identity | None = None,
+    identity: PeerIdentity | None = None,
     to: NodeId = UNNAMED,
     awaits: Callable[[socket], None] = lambda _: None,
 ) -> HTTPConnection:
@@ -89,7 +89,7 @@ class _PlainConnection(HTTPConnection):
 
 
 def _prove(
-    identity: Identity, to: NodeId, awaits: Callable[[socket], None], raw: socket
+    identity: PeerIdentity, to: NodeId, awaits: Callable[[socket], None], raw: socket
 ) -> SealedSocket:
     dialler = Dialler(identity, to, os.urandom(NONCE_BYTES))
     return SealedSocket.proved(raw, dialler, awaits)
@@ -117,7 +117,7 @@ class SyncClient:
         connect_s_max: float | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        identity: Identity | None = None,
+        identity: PeerIdentity | None = None,
         to: NodeId = UNNAMED,
     ) -> None:
         self._identity, self._to = identity, to

@@ -60,7 +60,7 @@ class HandshakeRefused(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Identity:
+class PeerIdentity:
     """Who this process is on a sealed connection, and at which listener. `node` is empty for an
     operator and for a pipeline."""
 
@@ -92,7 +92,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True)
-class Session:
+class SealedSession:
     """Both directions of a connection whose ends are proved. `peer`: the other end's node id."""
 
     peer: NodeId
@@ -103,17 +103,17 @@ class Session:
 class Dialler:
     """The end that opens a connection: send `opening`, feed `received` until it has a session."""
 
-    def __init__(self, me: Identity, to: NodeId, nonce: bytes) -> None:
+    def __init__(self, me: PeerIdentity, to: NodeId, nonce: bytes) -> None:
         self._me, self._to = me, to
         self._hello = msgspec.msgpack.encode(Hello(me.node, to, me.listener, nonce))
-        self._frames = _Frames()
+        self._frames = _GreetingFrames()
         self._welcome = b""
         #: what to send first of all
         self.opening = MAGIC + _framed(self._hello)
         #: what to send before the first record, once there is a session
         self.proof = b""
 
-    def received(self, data: bytes) -> Session | None:
+    def received(self, data: bytes) -> SealedSession | None:
         """The session, once the acceptor has proved itself. Raises HandshakeRefused."""
         self._frames.feed(data)
         if not self._welcome:
@@ -126,7 +126,7 @@ class Dialler:
             return None
         return self._judged(proof)
 
-    def _judged(self, proof: bytes) -> Session:
+    def _judged(self, proof: bytes) -> SealedSession:
         welcome = _decoded(self._welcome, Welcome)
         transcript = self._hello + self._welcome
         if not hmac.compare_digest(proof, self._me.proof(b"acceptor", transcript)):
@@ -144,7 +144,7 @@ class Dialler:
         if self._frames.rest:
             raise HandshakeRefused("it sent records before it was asked")
         self.proof = _framed(self._me.proof(b"dialler", transcript))
-        return Session(
+        return SealedSession(
             welcome.node,
             Sealer(self._me.proof(b"key of dialler", transcript)),
             Opener(self._me.proof(b"key of acceptor", transcript)),
@@ -155,10 +155,10 @@ class Acceptor:
     """The end that is dialled; MAGIC has been read. Send `answer` as soon as it is not empty, feed
     `received` until it has a session; `rest` then holds the first bytes of records."""
 
-    def __init__(self, me: Identity, nonce: bytes) -> None:
+    def __init__(self, me: PeerIdentity, nonce: bytes) -> None:
         self._me = me
         self._mine = msgspec.msgpack.encode(Welcome(me.node, me.listener, nonce))
-        self._frames = _Frames()
+        self._frames = _GreetingFrames()
         self._hello: Hello | None = None
         self._transcript = b""
         #: what to send; the caller empties it
@@ -169,7 +169,7 @@ class Acceptor:
         """What followed the dialler's proof."""
         return self._frames.rest
 
-    def received(self, data: bytes) -> Session | None:
+    def received(self, data: bytes) -> SealedSession | None:
         """The session, once the dialler has proved itself too. Raises HandshakeRefused."""
         self._frames.feed(data)
         if self._hello is None:
@@ -185,7 +185,7 @@ class Acceptor:
             return None
         return self._judged(self._hello, proof)
 
-    def _judged(self, hello: Hello, proof: bytes) -> Session:
+    def _judged(self, hello: Hello, proof: bytes) -> SealedSession:
         if not hmac.compare_digest(proof, self._me.proof(b"dialler", self._transcript)):
             raise HandshakeRefused(
                 f"a process that calls itself {hello.node or 'an operator'} does not know the "
@@ -196,14 +196,14 @@ class Acceptor:
                 f"{hello.node or 'an operator'} looks for the {hello.listener} listener of "
                 f"{hello.to}, this is the {self._me.listener} listener of {self._me.node}"
             )
-        return Session(
+        return SealedSession(
             hello.node,
             Sealer(self._me.proof(b"key of acceptor", self._transcript)),
             Opener(self._me.proof(b"key of dialler", self._transcript)),
         )
 
 
-class _Frames:
+class _GreetingFrames:
     """u32 length, then that many bytes; only during the handshake."""
 
     def __init__(self) -> None:

@@ -11,7 +11,8 @@ report (`POST /lag`) is the same without a base.
 
 Three rules keep old reports out: a report counts only under its sender's incarnation in the log;
 within that incarnation, older sessions and versions are ignored; and lags are keyed by table id
-*and* generation.
+*and* generation. A report that Kafka contradicts is refused (`control.liveness.end_checks`), until
+the sender's next one replaces it.
 
 Words: docs/glossary.md. Lag = largest committed end that any node reported - position, >= 0.
 Unknown is None, never 0. Where reports are rare, a lag is only an upper bound: no read is refused
@@ -31,6 +32,7 @@ from zlib import crc32
 
 import msgspec
 
+from standpipe.control.liveness.end_checks import Credence, EndChecks, RefusedReport
 from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaState
 from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
 
@@ -160,6 +162,13 @@ class Reporter:
         return later[::-1]
 
 
+def _unread(lag: ReplicaLag) -> ReplicaLag:
+    """A replica that exists, by a report that is not believed: it has read nothing for certain."""
+    return msgspec.structs.replace(
+        lag, position=Offset(0), committed_end=NO_END, replica_lag_ms=None
+    )
+
+
 @dataclass
 class _Sender:
     """What one peer reported."""
@@ -174,10 +183,33 @@ class _Sender:
     lags: dict[ReplicaId, tuple[int, ReplicaLag]] = field(
         default_factory=dict[ReplicaId, tuple[int, ReplicaLag]]
     )
+    #: the same, of the newest report of each that is believed
+    believed: dict[ReplicaId, tuple[int, ReplicaLag]] = field(
+        default_factory=dict[ReplicaId, tuple[int, ReplicaLag]]
+    )
+    #: replica -> instant of its report that cannot be true
+    refused: dict[ReplicaId, int] = field(default_factory=dict[ReplicaId, int])
 
     def restart(self, session: int) -> None:
+        self.begin(session)
+        self.believed.clear()
+        self.refused.clear()
+
+    def begin(self, session: int) -> None:
+        """Everything comes again; what was believed counts until it is there."""
         self.session, self.version, self.digest, self.complete_ms = session, 0, 0, None
         self.lags.clear()
+
+    def worth(self, replica: ReplicaId, checks: EndChecks) -> Credence:
+        """Judge the newest report of a replica, and keep it if it is believed."""
+        at_ms, lag = self.lags[replica]
+        credence = checks.judge(lag, at_ms)
+        if credence is Credence.BELIEVED:
+            self.believed[replica] = self.lags[replica]
+            self.refused.pop(replica, None)
+        elif credence is Credence.REFUSED:
+            self.believed.pop(replica, None)
+        return credence
 
     def put(self, lag: ReplicaLag, at_ms: int) -> None:
         _, known = self.lags.get(lag.replica_id, (0, None))
@@ -212,10 +244,17 @@ class Belief:
 class Ledger:
     """What a node keeps of its peers' reports. Instants are of this node's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: EndChecks | None = None) -> None:
+        self._checks = checks or EndChecks()
         self._senders: dict[NodeId, _Sender] = {}
         #: counts changes of what `known` returns, apart from ages
         self.changes = 0
+        #: replicas whose newest reports wait for Kafka's end
+        self.unchecked: set[ReplicaId] = set()
+        #: reports of single replicas that were refused since the start
+        self.refused_count = 0
+        #: those that are new, for the log; the reader clears it
+        self.refusals: list[RefusedReport] = []
 
     def members(self, incarnations: Mapping[NodeId, str]) -> None:
         """Which nodes may report, and under which incarnation; other reports are forgotten."""
@@ -240,21 +279,34 @@ class Ledger:
             self.changes += 1
         if delta.base > sender.version or delta.through < sender.version:
             return sender.version  # a gap, or a newer one arrived first
-        self._apply(sender, delta, at_ms)
+        self._apply(node, delta, at_ms)
         return sender.version
 
+    def weigh(self, replicas: Iterable[ReplicaId] | None = None) -> None:
+        """Judge what was reported of these replicas again; None: of all. Kafka has answered, or is
+        given up."""
+        for node, sender in self._senders.items():
+            for replica in sender.lags.keys() if replicas is None else replicas:
+                if replica in sender.lags:
+                    self._weigh(node, sender, replica)
+        self.unchecked -= {one for one in self.unchecked if not self._is_unchecked(one)}
+        self.changes += 1
+
     def known(self) -> list[KnownLag]:
-        """Every lag that was reported, with the last instant at which it was true."""
+        """Every lag that was reported and is believed, with the last instant at which it was
+        true."""
         return [
             KnownLag(
                 node_id=node,
-                lag=lag,
-                at_boot_ms=max(at_ms, sender.complete_ms or 0),
-                reported_boot_ms=at_ms,
+                lag=told[1],
+                at_boot_ms=max(
+                    told[0], (told is sender.lags.get(replica) and sender.complete_ms) or 0
+                ),
+                reported_boot_ms=told[0],
             )
             for node, sender in self._senders.items()
-            for at_ms, lag in sender.lags.values()
-            if lag.state is not ReplicaState.ABSENT
+            for replica, told in sender.believed.items()
+            if told[1].state is not ReplicaState.ABSENT
         ]
 
     def whole(self, since_ms: int = 0) -> dict[NodeId, dict[ReplicaId, ReplicaLag]]:
@@ -263,7 +315,10 @@ class Ledger:
         `since_ms`: reports that were last complete before this instant are left out.
         """
         return {
-            node: {replica: lag for replica, (_, lag) in sender.lags.items()}
+            node: {
+                replica: sender.believed[replica][1] if replica in sender.believed else _unread(lag)
+                for replica, (_, lag) in sender.lags.items()
+            }
             for node, sender in self._senders.items()
             if sender.complete_ms is not None and sender.complete_ms >= since_ms
         }
@@ -277,17 +332,17 @@ class Ledger:
         return {
             node: frozenset(
                 replica
-                for replica, (at_ms, lag) in sender.lags.items()
+                for replica, (at_ms, lag) in sender.believed.items()
                 if lag.replica_lag_ms is not None and at_ms - lag.replica_lag_ms >= since_ms
             )
             for node, sender in self._senders.items()
         }
 
     def ends(self) -> dict[ReplicaId, Offset]:
-        """The furthest committed end in any report, however old: ends only grow."""
+        """The furthest committed end in any believed report, however old: ends only grow."""
         found: dict[ReplicaId, Offset] = {}
         for sender in self._senders.values():
-            for replica, (_, lag) in sender.lags.items():
+            for replica, (_, lag) in sender.believed.items():
                 found[replica] = max(lag.committed_end, found.get(replica, NO_END))
         return found
 
@@ -296,11 +351,33 @@ class Ledger:
         sender = self._senders.get(node)
         return sender.session if sender else 0
 
-    def _apply(self, sender: _Sender, delta: LagDelta, at_ms: int) -> None:
+    def _weigh(self, node: NodeId, sender: _Sender, replica: ReplicaId) -> None:
+        credence = sender.worth(replica, self._checks)
+        at_ms, lag = sender.lags[replica]
+        if credence is Credence.REFUSED and sender.refused.get(replica) != at_ms:
+            if replica not in sender.refused:
+                self.refusals.append(RefusedReport(node, lag, self._checks.end_of(replica)))
+            sender.refused[replica] = at_ms
+            self.refused_count += 1
+        if credence is Credence.DOUBTED or self._checks.is_unbounded(replica):
+            self.unchecked.add(replica)
+
+    def _is_unchecked(self, replica: ReplicaId) -> bool:
+        told = (s.lags[replica] for s in self._senders.values() if replica in s.lags)
+        return any(
+            self._checks.judge(lag, at_ms) is Credence.DOUBTED or self._checks.is_unbounded(replica)
+            for at_ms, lag in told
+        )
+
+    def _apply(self, node: NodeId, delta: LagDelta, at_ms: int) -> None:
+        sender = self._senders[node]
         if delta.base == 0:
-            sender.restart(delta.session)  # from the start: replicas that it omits are gone
+            sender.begin(delta.session)  # from the start: replicas that it omits are gone
         for lag in delta.changes:
             sender.put(lag, at_ms)
+            self._weigh(node, sender, lag.replica_id)
+        for gone in sender.believed.keys() - sender.lags.keys():
+            del sender.believed[gone]
         sender.version = delta.through
         self.changes += bool(delta.changes)
         if delta.digest is None:

@@ -16,7 +16,7 @@ import msgspec
 from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.http.peer_client import PathFailed, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.errors import ConfigError, SetupError
 from standpipe.local.cluster.directory import running_cluster
 
@@ -46,7 +46,7 @@ class InternalClient:
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of the answer. Raises QuorumRefused."""
         silent: list[str] = []
-        with SyncClient(identity=Identity(self.secret), timeout_s=ANSWER_S_MAX) as client:
+        with SyncClient(identity=PeerIdentity(self.secret), timeout_s=ANSWER_S_MAX) as client:
             for node in self.nodes:
                 try:
                     answer = client.request(method, node, path, body=body)

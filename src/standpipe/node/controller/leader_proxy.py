@@ -29,6 +29,7 @@ from standpipe.model import NodeId
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.leader import RETRY_S, Leading, PipelineStart
 from standpipe.node.controller.leader_reads import FORWARDED
+from standpipe.node.controller.member_checks import NodeRegistration
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
 WRITE_S_MAX: Final = 10.0  # for finding a leader that accepts the write
@@ -62,8 +63,10 @@ class Writer:
         """The leader's answer, once this node's catalog has what was written.
 
         Retries while leaders change, under one request id. Raises LogUnavailable if no leader
-        accepts it in time, BodyTooLarge, BadRequest.
+        accepts it in time, BodyTooLarge, BadRequest, and Unauthorized if a node registers another.
         """
+        if call.path == "/register":  # here, since it is sent on in the name of this node
+            call.must_come_from(call.json(NodeRegistration).node_id)
         if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
             start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
             call = replace(call, body=msgspec.json.encode(start))

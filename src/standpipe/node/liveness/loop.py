@@ -39,13 +39,14 @@ from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
 from standpipe.control.liveness.heartbeats import CheckVoid, HeartbeatSettings, Order
-from standpipe.control.liveness.lag import Belief, Ledger
+from standpipe.control.liveness.lag import Belief
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.model import Health, NodeId, NodeInfo
 from standpipe.model_liveness import LagDelta
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
+from standpipe.node.liveness.end_watch import ENDS_LOOK_MS, EndWatch
 from standpipe.node.liveness.lag_reports import LagReports
 from standpipe.node.liveness.local_state import LocalReplicas
 from standpipe.node.liveness.publish import LivenessPages
@@ -91,7 +92,8 @@ class LivenessLoop:
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient(identity=config.identity())
         self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
-        self._ledger = Ledger()
+        self._ends = EndWatch(config.bootstrap_servers, catalog, self._clock)
+        self._ledger = self._ends.ledger
         settle_ms = settings.reports_settle_ms(self._values)
         self._belief = Belief(self._reports_age_ms_max, settle_ms)
         session = next_number(config.paths.session, self._clock.wall_ms())
@@ -145,7 +147,7 @@ class LivenessLoop:
             works.append((interval[settings.BEAT_CHECK], self.check))
         if self.reports:
             works.append((interval[settings.LAG_SEND], self.send_reports))
-            works.append((NEWS_LOOK_MS, self.send_news))
+            works += [(NEWS_LOOK_MS, self.send_news), (ENDS_LOOK_MS, self._ends.look)]
         try:
             async with asyncio.TaskGroup() as group:
                 for every_ms, work in works:

@@ -46,6 +46,7 @@ class PeerState:
     #: lags confirmed before this instant are unknown
     lags_since_ms: int = 0
     fresh_since_ms: int = 0  # those confirmed before it are upper bounds
+    refused_count: int = 0  # `KnownLags.refused_count`
 
     def of(self, replica: ReplicaId) -> PeerReports:
         """What routing needs to know about one partition."""
@@ -119,6 +120,7 @@ class PeerStateReader:
             liveness={peer.node_id: peer for peer in believed},
             lags=_by_replica(lags) if is_new_lags else self.state.lags,
             lags_since_ms=now_ms - age_ms_max,
+            refused_count=lags.refused_count if lags else 0,
             # lags from reports are of a different instant at each node: always upper bounds
             fresh_since_ms=now_ms + 1 if by_reports_ms_max else now_ms - FRESH_MS,
         )

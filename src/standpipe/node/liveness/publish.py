@@ -49,7 +49,12 @@ class LivenessPages:
         if is_changed or now_ms - self._lags_published_ms >= PUBLISH_MS:
             self._published_changes, self._lags_published_ms = self._ledger.changes, now_ms
             known = tuple(self._ledger.known())
-            record = KnownLags(published_boot_ms=now_ms, known=known, age_ms_max=age_ms_max)
+            record = KnownLags(
+                published_boot_ms=now_ms,
+                known=known,
+                age_ms_max=age_ms_max,
+                refused_count=self._ledger.refused_count,
+            )
             published.write(self._paths.lags, record)
 
     def publish_verdicts(self) -> None:

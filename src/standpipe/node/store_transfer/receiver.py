@@ -36,7 +36,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.http.sync_client import open_connection
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.adapters.store.copy import DATA, checksum_of
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.writer import CLEAN
@@ -100,7 +100,7 @@ class Fetch:
     target: Path
     incoming: Path
     peers: Sequence[NodeInfo]
-    identity: Identity
+    identity: PeerIdentity
     rate_bytes: int
     #: whether a peer's beats have stopped; called in the fetch's thread
     is_down: Callable[[NodeId], bool] = lambda node: False
@@ -280,7 +280,9 @@ def _piece(offer: CopyOffer, offset: int) -> str:
 class Restores:
     """The copies that this node is fetching, one per replica that has no store yet."""
 
-    def __init__(self, paths: NodePaths, identity: Identity, clock: Clock, rate_bytes: int) -> None:
+    def __init__(
+        self, paths: NodePaths, identity: PeerIdentity, clock: Clock, rate_bytes: int
+    ) -> None:
         self._paths, self._identity, self._clock = paths, identity, clock
         self._rate_bytes = rate_bytes
         self._fetches: dict[ReplicaId, Fetch] = {}

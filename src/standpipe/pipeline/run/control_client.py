@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
@@ -143,7 +143,7 @@ class Follower:
             self._failure = error
 
     async def _main(self) -> None:
-        self._client = HttpClient(Identity(self._secret), timeout_ms=CALL_MS_MAX)
+        self._client = HttpClient(PeerIdentity(self._secret), timeout_ms=CALL_MS_MAX)
         try:
             await self._work()
             await self._report()

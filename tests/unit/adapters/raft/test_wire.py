@@ -14,7 +14,7 @@ from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import HttpClient, InternalApp, json_reply
 from standpipe.adapters.raft import wire
 from standpipe.adapters.raft.wire import MAGIC, Greeting, QuorumWire
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.raft import messages as msg
 from standpipe.control.raft.majority import ReplicaKey
 from standpipe.control.raft.messages import Error, Message
@@ -78,7 +78,7 @@ async def serving(*nodes: Node) -> AsyncIterator[None]:
                     app,
                     stop,
                     0.1,
-                    identity=Identity(SECRET, NodeId(node.wire.me.node)),
+                    identity=PeerIdentity(SECRET, NodeId(node.wire.me.node)),
                     other=other,
                 )
             )
@@ -116,7 +116,7 @@ def test_a_request_and_its_answer_beside_http() -> None:
                 await a.until(lambda n=number: len(a.heard_of) == n + 1)
             assert a.heard_of == [("b", answer("", ask(n))) for n in range(3)]
             assert b.heard_of == [("a", ask(n)) for n in range(3)]
-            client = HttpClient(Identity(SECRET))
+            client = HttpClient(PeerIdentity(SECRET))
             assert (await client.get(b.address, "/ping")).json() == "pong"
             await client.close()
 

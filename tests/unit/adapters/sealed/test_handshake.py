@@ -21,27 +21,27 @@ from standpipe.adapters.sealed.handshake import (
     Dialler,
     HandshakeRefused,
     Hello,
-    Identity,
-    Session,
+    PeerIdentity,
+    SealedSession,
     Welcome,
 )
 from standpipe.adapters.sealed.records import SealBroken
 from standpipe.model import NodeId
 
 SECRET = "correct horse battery staple"
-N1, N2, N3 = (Identity(SECRET, NodeId(f"node-{number}")) for number in (1, 2, 3))
-OPERATOR = Identity(SECRET)
+N1, N2, N3 = (PeerIdentity(SECRET, NodeId(f"node-{number}")) for number in (1, 2, 3))
+OPERATOR = PeerIdentity(SECRET)
 
 
 def nonce(letter: str) -> bytes:
     return letter.encode() * NONCE_BYTES
 
 
-def dialler(me: Identity = N1, to: str = "node-2", letter: str = "d") -> Dialler:
+def dialler(me: PeerIdentity = N1, to: str = "node-2", letter: str = "d") -> Dialler:
     return Dialler(me, NodeId(to), nonce(letter))
 
 
-def acceptor(me: Identity = N2, letter: str = "a") -> Acceptor:
+def acceptor(me: PeerIdentity = N2, letter: str = "a") -> Acceptor:
     return Acceptor(me, nonce(letter))
 
 
@@ -59,7 +59,7 @@ def is_refused(accepts: Acceptor, data: bytes) -> bool:
     return False
 
 
-def shaken(dials: Dialler, accepts: Acceptor) -> tuple[Session, Session]:
+def shaken(dials: Dialler, accepts: Acceptor) -> tuple[SealedSession, SealedSession]:
     """Both sessions of a whole handshake. Raises HandshakeRefused."""
     ours = dials.received(answer_of(accepts, dials.opening))
     assert ours is not None
@@ -95,7 +95,7 @@ def test_it_arrives_byte_by_byte_and_the_first_record_comes_along() -> None:
 
 def forged(letter: str = "s") -> bytes:
     """The best that it can say: everything right but the secret."""
-    stranger = Identity("guessed", NodeId("node-2"))
+    stranger = PeerIdentity("guessed", NodeId("node-2"))
     return answer_of(acceptor(stranger, letter), dialler().opening)
 
 
@@ -176,10 +176,10 @@ def test_it_is_not_let_in(proof: bytes | None, why: str) -> None:
     [
         (N1, "node-3", "it means another node"),
         (replace(N1, listener=PEER), "node-2", "it means another listener"),
-        (Identity("guessed", NodeId("node-1")), "node-2", "it has another secret"),
+        (PeerIdentity("guessed", NodeId("node-1")), "node-2", "it has another secret"),
     ],
 )
-def test_a_proof_counts_only_for_whom_it_was_made(me: Identity, to: str, why: str) -> None:
+def test_a_proof_counts_only_for_whom_it_was_made(me: PeerIdentity, to: str, why: str) -> None:
     """A dialler that skips its own checks, as a rogue one would."""
     accepts, dials = acceptor(), dialler(me, to)
     answer = answer_of(accepts, dials.opening)

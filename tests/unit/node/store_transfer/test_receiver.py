@@ -19,7 +19,7 @@ from standpipe.adapters.files import published
 from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply
 from standpipe.adapters.http.sealed_socket import SealedSocket
-from standpipe.adapters.sealed.handshake import Identity
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.adapters.store.copy import DATA
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.opening import open_verified
@@ -64,7 +64,7 @@ def serving(paths: NodePaths) -> Iterator[NodeInfo]:
 
     async def serve() -> None:
         app = InternalApp(StoreCopies(paths).routes(), body_bytes_max=10_000)
-        await internal.serve(bound, app, stop, 0.1, identity=Identity(SECRET, NodeId("giver")))
+        await internal.serve(bound, app, stop, 0.1, identity=PeerIdentity(SECRET, NodeId("giver")))
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
@@ -85,7 +85,7 @@ def fetch_into(paths: NodePaths, *peers: NodeInfo) -> Fetch:
         target=store_path(paths.state, IDENTITY.replica_id),
         incoming=paths.incoming / "T-1-3",
         peers=peers,
-        identity=Identity(SECRET, NodeId("taker")),
+        identity=PeerIdentity(SECRET, NodeId("taker")),
         rate_bytes=1 << 40,
     )
 
@@ -198,7 +198,7 @@ def silent(*, proves: bool = False) -> Iterator[tuple[NodeInfo, list[SealedSocke
     `proves`: it was stopped after it had proved itself.
     """
     lines: list[SealedSocket] = []
-    me = Identity(SECRET, NodeId("silent"))
+    me = PeerIdentity(SECRET, NodeId("silent"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = msgspec.structs.replace(gone(listener.getsockname()[1]), node_id=NodeId("silent"))
 
@@ -362,4 +362,4 @@ def test_a_donor_that_is_down(
         peers = (PeerLiveness(node_id=NodeId("giver"), health=health),)
         told = Liveness(published_boot_ms=clock.boot_ms() - age_ms, peers=peers)
         published.write(paths.liveness, told)
-    assert Restores(paths, Identity(SECRET), clock, 1)._down()(NodeId("giver")) is is_down, why
+    assert Restores(paths, PeerIdentity(SECRET), clock, 1)._down()(NodeId("giver")) is is_down, why

@@ -100,6 +100,7 @@ class States:
         yield "standpipe_peer_up", list(of_peers(view, state))
         if self.run is not None:
             yield "standpipe_progress_records_ignored_total", list(of_progress(self.run))
+        yield "standpipe_lag_reports_refused_total", [((), state.refused_count)]
 
     def _copies(self, view: ClusterView, boot_ms: int, unix_ms: int) -> list[Copy]:
         return [
