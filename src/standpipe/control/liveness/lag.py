@@ -207,6 +207,8 @@ class _Sender:
         if credence is Credence.BELIEVED:
             self.believed[replica] = self.lags[replica]
             self.refused.pop(replica, None)
+        elif credence is Credence.REFUSED and not lag.state.answers:
+            self.believed[replica] = at_ms, _unread(lag)  # that it does not answer may well be true
         elif credence is Credence.REFUSED:
             self.believed.pop(replica, None)
         return credence

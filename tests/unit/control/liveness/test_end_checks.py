@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from standpipe.control.liveness.end_checks import (
@@ -189,6 +190,19 @@ def test_when_kafka_is_given_up_reports_count_again() -> None:
     world.ledger.weigh()
     assert world.known() == {A: (5000, 5000)}
     assert world.ledger.unchecked == {HERE}, "and Kafka is asked until it answers"
+
+
+def test_a_replica_that_does_not_answer_stays_one() -> None:
+    """Its topic was made anew: its position is beyond the end, and so it says itself."""
+    world = World()
+    lost = msgspec.structs.replace(lag(500, 100), state=ReplicaState.DATA_LOSS)
+    world.reporters[B].observe([lost])
+    world.take(B, world.reporters[B].full(), 100)
+    world.kafka(120, asked_ms=200)
+    (known,) = world.ledger.known()
+    assert (known.lag.state, known.lag.position) == (ReplicaState.DATA_LOSS, 0)
+    assert known.lag.committed_end == NO_END
+    assert world.ledger.refused_count == 1
 
 
 def test_a_doubted_report_is_no_older_than_it_is() -> None:
