@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Final
 
+import confluent_kafka
 import confluent_kafka.admin
 from confluent_kafka import KafkaError, KafkaException
 
@@ -24,8 +25,8 @@ from standpipe.adapters.kafka.reader import (
 )
 from standpipe.errors import KafkaUnavailable
 
-#: Its type hints are partial; what leaves this module is typed.
-_kafka: Any = confluent_kafka.admin
+_kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
+_admin: Any = confluent_kafka.admin
 
 _UNKNOWN: Final = frozenset(
     {
@@ -64,7 +65,7 @@ class EndsReader:
 
     def _read(self, wanted: tuple[Partition, ...]) -> Ends:
         names = {_kafka.TopicPartition(one.topic, one.partition): one for one in wanted}
-        latest = {name: _kafka.OffsetSpec.latest() for name in names}
+        latest = {name: _admin.OffsetSpec.latest() for name in names}
         told, errors = Ends(), set[str]()
         outdated = set[str]()
         try:
@@ -90,7 +91,7 @@ class EndsReader:
 
     def _client(self) -> Any:
         if self._admin is None:
-            self._admin = _kafka.AdminClient(
+            self._admin = _admin.AdminClient(
                 {
                     **CLIENT_OPTIONS,
                     "bootstrap.servers": self._bootstrap_servers,

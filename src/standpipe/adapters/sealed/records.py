@@ -41,7 +41,8 @@ class Tags:
         """The tag of the next record."""
         self._number += 1
         digest = self._keyed.copy()
-        digest.update(_NUMBER.pack(self._number) + data)
+        digest.update(_NUMBER.pack(self._number))
+        digest.update(data)
         return digest.digest()[:TAG_BYTES]
 
 

@@ -355,6 +355,47 @@ def test_strangers_get_nothing(data: bytes) -> None:
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("answer_of", "why"),
+    [
+        (lambda _: b"", "it keeps silent"),
+        (lambda heard: heard, "it sends back all that it got"),
+        (lambda heard: heard[len(MAGIC) :] * 2, "our own challenge, as greeting and as proof"),
+        (lambda heard: heard[len(MAGIC) :] + b"\0\0\0\x20" + bytes(32), "and a proof of zeros"),
+        (lambda _: b"HTTP/1.1 200 OK\r\n\r\n", "it is a web server"),
+    ],
+)
+def test_a_stranger_on_an_old_address_gets_a_greeting_and_no_proof(
+    answer_of: Callable[[bytes], bytes], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "GREETING_S_MAX", 0.2)
+    heard: list[bytes] = []
+
+    async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            heard.append(await reader.read(65536))
+            writer.write(answer_of(heard[-1]))
+            while data := await reader.read(65536):
+                heard[-1] += data
+        writer.close()
+
+    async def story() -> None:
+        a = Node("a")
+        listener = await asyncio.start_server(stranger, "127.0.0.1", 0)
+        a.book["b"] = [f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"]
+        async with serving(a):
+            a.wire.send("b", ask(1))
+            await a.until(lambda: a.failures)
+            assert (a.failures, a.heard_of) == ([("b", 1)], []), why
+        listener.close()
+        (got,) = heard
+        assert got.startswith(MAGIC)
+        assert len(got) == len(MAGIC) + 4 + int.from_bytes(got[len(MAGIC) :][:4], "big"), why
+        assert SECRET.encode() not in got
+
+    run(story)
+
+
 def test_a_connection_that_comes_after_the_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "GREETING_S_MAX", 600)
 
