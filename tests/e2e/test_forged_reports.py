@@ -62,6 +62,14 @@ def answers_bounded(cluster: LivenessCluster, node: WholeNode) -> bool:
     return cluster.ask(node, KEY, **{BOUND: 0}).status == 200
 
 
+def lag_there(cluster: LivenessCluster, at: WholeNode, of: WholeNode) -> object:
+    """The end that one node knows of another's replica of the key; None: nothing."""
+    stores = cluster.cluster(at)[of.node_id]["hostStoreLags"]["stateStoreLags"]
+    number = str(cluster.partition(KEY))
+    told = (store["lagByPartition"].get(number) for store in stores.values())
+    return next((lag["endOffsetPosition"] for lag in told if lag), None)
+
+
 def forged(cluster: LivenessCluster, sender: WholeNode, position: int, end: int) -> dict[str, Any]:
     """A full report in the name of a member, of a session that is newer than its own."""
     users = cluster.users
@@ -103,6 +111,17 @@ def test_a_report_that_cannot_be_true_is_refused(
         log = (victim.config.paths.logs / "control.log").read_text()
         assert "lag report refused" in log
         assert f'"peer": "{active.node_id}"' in log
+        until("its own reports", lambda v=victim: lag_there(cluster, v, active) == END)
+
+
+def test_a_forged_session_does_not_shut_out_the_node(cluster: LivenessCluster) -> None:
+    """What it says is possible, so nothing is refused; but it is not said again."""
+    active, standby = cluster.holders(cluster.partition(KEY))
+    until("its own reports", lambda: lag_there(cluster, standby, active) == END)
+    report = forged(cluster, active, 1, 1)
+    assert cluster.post(standby, "/lag", report, active.node_id).status_code == 200
+    until("the forged one", lambda: lag_there(cluster, standby, active) != END)
+    until("its own reports again", lambda: lag_there(cluster, standby, active) == END)
 
 
 def test_nobody_reports_in_the_name_of_another(cluster: LivenessCluster) -> None:

@@ -10,7 +10,8 @@ So lost, duplicate or reordered beats and a restart at either end need no furthe
 report (`POST /lag`) is the same without a base.
 
 Three rules keep old reports out: a report counts only under its sender's incarnation in the log;
-within that incarnation, older sessions and versions are ignored; and lags are keyed by table id
+within that incarnation, older versions are ignored, and older sessions while the newest reports;
+and lags are keyed by table id
 *and* generation. A report that Kafka contradicts is refused (`control.liveness.end_checks`), until
 the sender's next one replaces it.
 
@@ -41,8 +42,8 @@ NO_END: Final = Offset(-1)
 DELTA_BYTES_MAX: Final = 900
 #: A lag that was true longer ago is stale: the ends known now include what was written since.
 FRESH_MS: Final = 1000
-#: A node that did not look for this long was not listening.
-PAUSED_MS: Final = 1000
+#: Reports of an older session count again once the newest has been silent for so long.
+SESSION_SILENT_MS: Final = 3000
 
 _encoder = msgspec.json.Encoder()
 
@@ -175,6 +176,8 @@ class _Sender:
 
     incarnation: str
     session: int = 0
+    #: when that session reported last; None: it did not, or what it reported was refused
+    told_ms: int | None = None
     version: int = 0
     digest: int = 0
     #: instant at which all that is kept was true
@@ -194,6 +197,10 @@ class _Sender:
         self.begin(session)
         self.believed.clear()
         self.refused.clear()
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether another session may take over, an older one too: a forged one must not last."""
+        return self.told_ms is None or now_ms - self.told_ms > SESSION_SILENT_MS
 
     def begin(self, session: int) -> None:
         """Everything comes again; what was believed counts until it is there."""
@@ -217,30 +224,6 @@ class _Sender:
         _, known = self.lags.get(lag.replica_id, (0, None))
         self.digest ^= _crc(lag) ^ (_crc(known) if known is not None else 0)
         self.lags[lag.replica_id] = (at_ms, lag)
-
-
-class Belief:
-    """From which instant on the assigning node trusts reports. Instants are of its clock, in ms.
-
-    Without beats, reports are rare and go only to the leader, so a report expires after
-    `age_ms_max`. With beats, these confirm reports or show that a node is down, so reports stay
-    valid. A node that was not listening for a while has missed newer reports: none expires until
-    the others have had `settle_ms` to report again.
-    """
-
-    def __init__(self, age_ms_max: int, settle_ms: int) -> None:
-        self._age_ms_max, self._settle_ms = age_ms_max, settle_ms
-        self._looked_ms: int | None = None
-        self._settled_ms = 0
-        self.since_ms = 0
-
-    def look(self, now_ms: int, *, by_reports: bool) -> None:
-        """To be called continuously while this node listens."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > PAUSED_MS:
-            self._settled_ms = now_ms + self._settle_ms
-        self._looked_ms = now_ms
-        if by_reports and now_ms >= self._settled_ms:
-            self.since_ms = now_ms - self._age_ms_max
 
 
 class Ledger:
@@ -274,11 +257,14 @@ class Ledger:
         an old session).
         """
         sender = self._senders.get(node)
-        if sender is None or sender.incarnation != incarnation or delta.session < sender.session:
+        if sender is None or sender.incarnation != incarnation:
             return None
-        if delta.session > sender.session:
+        if delta.session < sender.session and not sender.is_silent(at_ms):
+            return None
+        if delta.session != sender.session:
             sender.restart(delta.session)
             self.changes += 1
+        sender.told_ms = at_ms
         if delta.base > sender.version or delta.through < sender.version:
             return sender.version  # a gap, or a newer one arrived first
         self._apply(node, delta, at_ms)
@@ -357,6 +343,7 @@ class Ledger:
         credence = sender.worth(replica, self._checks)
         at_ms, lag = sender.lags[replica]
         if credence is Credence.REFUSED and sender.refused.get(replica) != at_ms:
+            sender.told_ms = None
             if replica not in sender.refused:
                 self.refusals.append(RefusedReport(node, lag, self._checks.end_of(replica)))
             sender.refused[replica] = at_ms

@@ -52,8 +52,8 @@ class EndWatch:
     def look(self) -> None:
         """Take an answer of Kafka, ask for what is open, and log what was refused."""
         if self._answer is not None and self._answer.done():
-            self._take(self._answer)
-            self._answer = None
+            answer, self._answer = self._answer, None
+            self._take(answer)
         self._say()
         if self._reader is None or not self.ledger.unchecked:
             return

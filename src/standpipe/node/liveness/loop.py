@@ -39,7 +39,7 @@ from standpipe.control.assignment.model import TablePartition
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import SPREAD, Rumour
 from standpipe.control.liveness.heartbeats import CheckVoid, HeartbeatSettings, Order
-from standpipe.control.liveness.lag import Belief
+from standpipe.control.liveness.report_age import Belief
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.feature_levels import GOSSIP
 from standpipe.model import Health, NodeId, NodeInfo

@@ -11,7 +11,7 @@ from standpipe.control.liveness.end_checks import (
     Credence,
     EndChecks,
 )
-from standpipe.control.liveness.lag import NO_END, Ledger, Reporter
+from standpipe.control.liveness.lag import NO_END, SESSION_SILENT_MS, Ledger, Reporter
 from standpipe.model import BatchId, NodeId, Offset, ReplicaId, ReplicaState
 from standpipe.model_liveness import LagDelta, ReplicaLag
 
@@ -190,6 +190,35 @@ def test_when_kafka_is_given_up_reports_count_again() -> None:
     world.ledger.weigh()
     assert world.known() == {A: (5000, 5000)}
     assert world.ledger.unchecked == {HERE}, "and Kafka is asked until it answers"
+
+
+@pytest.mark.parametrize(
+    ("forged", "after_ms", "is_heard", "why"),
+    [
+        (lag(100, 10**12), 1, True, "what the other said was refused: any session may go on"),
+        (lag(50, 50), 1, False, "it may be of a process that has ended"),
+        (lag(50, 50), SESSION_SILENT_MS, False, "the newest session may still report"),
+        (lag(50, 50), SESSION_SILENT_MS + 1, True, "it is silent, and this one is not"),
+    ],
+)
+def test_a_forged_session_does_not_shut_out_the_node(
+    forged: ReplicaLag, after_ms: int, is_heard: bool, why: str
+) -> None:
+    """Sessions only grow: one of 2**62 would otherwise be the last."""
+    world = World()
+    world.told(B, 100, 100, 0)
+    world.kafka(120, asked_ms=50)
+    rogue = Reporter(2**62)
+    rogue.observe([forged])
+    world.take(B, rogue.full(), 100)
+    world.kafka(120, asked_ms=101)
+    world.reporters[B].observe([lag(110, 110)])
+    at_ms = 100 + after_ms
+    had = world.ledger.take(B, "x", world.reporters[B].delta(1), at_ms)
+    assert had == (0 if is_heard else None), why
+    if is_heard:
+        world.told(B, 110, 110, at_ms)
+        assert world.known() == {B: (110, 110)}
 
 
 def test_a_replica_that_does_not_answer_stays_one() -> None:
