@@ -63,11 +63,11 @@ def answers_bounded(cluster: LivenessCluster, node: WholeNode) -> bool:
 
 
 def lag_there(cluster: LivenessCluster, at: WholeNode, of: WholeNode) -> object:
-    """The end that one node knows of another's replica of the key; None: nothing."""
+    """The position that one node knows of another's replica of the key; None: nothing."""
     stores = cluster.cluster(at)[of.node_id]["hostStoreLags"]["stateStoreLags"]
     number = str(cluster.partition(KEY))
     told = (store["lagByPartition"].get(number) for store in stores.values())
-    return next((lag["endOffsetPosition"] for lag in told if lag), None)
+    return next((lag["currentOffsetPosition"] for lag in told if lag), None)
 
 
 def forged(cluster: LivenessCluster, sender: WholeNode, position: int, end: int) -> dict[str, Any]:
