@@ -202,6 +202,12 @@ class _Sender:
         """Whether another session may take over, an older one too: a forged one must not last."""
         return self.told_ms is None or now_ms - self.told_ms > SESSION_SILENT_MS
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything came, and nothing of it waits for Kafka without a report before it."""
+        judged = self.believed.keys() | self.refused.keys()
+        return self.complete_ms is not None and self.lags.keys() <= judged
+
     def begin(self, session: int) -> None:
         """Everything comes again; what was believed counts until it is there."""
         self.session, self.version, self.digest, self.complete_ms = session, 0, 0, None
@@ -308,7 +314,7 @@ class Ledger:
                 for replica, (_, lag) in sender.lags.items()
             }
             for node, sender in self._senders.items()
-            if sender.complete_ms is not None and sender.complete_ms >= since_ms
+            if sender.is_whole and (sender.complete_ms or 0) >= since_ms
         }
 
     def current(self, since_ms: int) -> dict[NodeId, frozenset[ReplicaId]]:

@@ -170,6 +170,18 @@ def test_a_report_that_repeats_itself_is_said_once_and_counted_each_time() -> No
     assert len(world.ledger.refusals) == 1
 
 
+def test_a_first_report_that_is_doubted_is_not_whole_yet() -> None:
+    """A node that has just restarted must not look as if its copies had lost everything."""
+    world = World()
+    world.kafka(100, asked_ms=100)
+    world.told(A, 150, 150, 200)
+    assert world.ledger.whole() == {}
+    world.kafka(150, asked_ms=300)
+    assert world.ledger.whole()[A][HERE].position == 150
+    world.told(A, 190, 190, 400)
+    assert world.ledger.whole()[A][HERE].position == 150, "the one before it"
+
+
 def test_reports_from_before_kafka_answered_are_judged_then() -> None:
     world = World()
     world.told(B, 100, 10**12, 100)
