@@ -1,8 +1,8 @@
 """Somebody else has a node's old address: what it is told, and what it can do with it.
 
 Three controls; one is killed, and a listener of ours takes its internal port. The others keep
-dialling it, for the quorum and for beats, and so do an operator's command and a pipeline's client.
-No Kafka.
+dialling it for beats, and so do an operator's command and a blocking client. No Kafka. The same for
+the quorum's wire is in `tests/unit/adapters/raft/test_wire.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Stranger:
     def _hear(self, line: socket.socket) -> None:
         heard = b""
         with line, suppress(OSError):
-            line.settimeout(20)
+            line.settimeout(5)
             heard = line.recv(65536)
             line.sendall(self.answer(heard))
             while data := line.recv(65536):
@@ -133,7 +133,8 @@ def test_a_stranger_on_an_old_address_learns_nothing_of_use(
         until("many dials", lambda: len(stranger.dials) >= DIALS)
         dials = list(stranger.dials)
     kinds = {heard[:15] for heard in dials}
-    assert kinds == {handshake.MAGIC[:15], wire.MAGIC[:15]}, "beats, and the quorum"
+    assert handshake.MAGIC[:15] in kinds
+    assert kinds <= {handshake.MAGIC[:15], wire.MAGIC[:15]}, "the quorum may dial it too"
     for heard in dials:
         assert SECRET.encode() not in heard
         assert len(heard) < GREETING_BYTES_MAX, "a greeting, and no request"

@@ -59,6 +59,10 @@ class HandshakeRefused(ConnectionError):
     """The other end broke the protocol, or did not prove who it is. `str` says how."""
 
 
+class SecretDiffers(HandshakeRefused):
+    """The other end does not know the secret that this one knows."""
+
+
 @dataclass(frozen=True)
 class PeerIdentity:
     """Who this process is on a sealed connection, and at which listener. `node` is empty for an
@@ -130,7 +134,7 @@ class Dialler:
         welcome = _decoded(self._welcome, Welcome)
         transcript = self._hello + self._welcome
         if not hmac.compare_digest(proof, self._me.proof(b"acceptor", transcript)):
-            raise HandshakeRefused(
+            raise SecretDiffers(
                 f"the process that answers for {self._to or 'a node'} does not know the secret of "
                 "this cluster, or not the same one: nothing was sent to it"
             )
@@ -187,7 +191,7 @@ class Acceptor:
 
     def _judged(self, hello: Hello, proof: bytes) -> SealedSession:
         if not hmac.compare_digest(proof, self._me.proof(b"dialler", self._transcript)):
-            raise HandshakeRefused(
+            raise SecretDiffers(
                 f"a process that calls itself {hello.node or 'an operator'} does not know the "
                 "secret of this cluster"
             )

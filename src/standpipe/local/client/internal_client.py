@@ -16,7 +16,7 @@ import msgspec
 from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.http.peer_client import PathFailed, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
-from standpipe.adapters.sealed.handshake import PeerIdentity
+from standpipe.adapters.sealed.handshake import PeerIdentity, SecretDiffers
 from standpipe.errors import ConfigError, SetupError
 from standpipe.local.cluster.directory import running_cluster
 
@@ -53,7 +53,7 @@ class InternalClient:
                     while answer.status == ACCEPTED:  # still in progress (`long_poll.py`)
                         answer = client.request(method, node, path, body=body)
                 except Unproved as error:
-                    raise QuorumRefused(f"{node}: {error}", next_step=_STEPS[401]) from error
+                    raise _unproved(node, error) from error
                 except PathFailed as error:
                     silent.append(f"{node} ({error})")
                     continue
@@ -64,6 +64,13 @@ class InternalClient:
             f"no node answers on its internal address: {', '.join(silent)}",
             next_step="check that a node runs; name one with --node HOST:PORT (public port + 1)",
         )
+
+
+def _unproved(node: str, error: Unproved) -> QuorumRefused:
+    step = "name the internal address of a node of this release (public port + 1)"
+    if isinstance(error.__cause__, SecretDiffers):
+        step = _STEPS[401]
+    return QuorumRefused(f"{node}: {error}", next_step=step)
 
 
 def _refused(answer: Response) -> QuorumRefused:
