@@ -14,7 +14,7 @@ What a client can make a connection hold:
 |---|---|---|
 | request head, decompressed | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
 | HPACK table of the answers' headers | `HPACK_TABLE_BYTES_MAX` | the oldest entries go |
-| body of a request | `server.read_body`, as for HTTP/1.1 | 413 |
+| body of a request | `request_body.read_body`, as for HTTP/1.1 | 413 |
 | streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
 | body bytes that the application has not read | 64 KiB a stream, 1 MiB in all | flow control |

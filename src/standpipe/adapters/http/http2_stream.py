@@ -8,7 +8,7 @@ A client that disconnects does not cancel its request, as with HTTP/1.1 here: th
 `http.disconnect`, and what it still sends is dropped.
 
 Not here: frames, limits of the connection (`adapters.http.http2_server`), how large a body may be
-(`adapters.http.server.read_body`).
+(`adapters.http.request_body`).
 """
 
 from __future__ import annotations

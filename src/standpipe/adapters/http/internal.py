@@ -28,6 +28,7 @@ from standpipe.adapters.http import server
 from standpipe.adapters.http.connections import CutReason, PortLimits
 from standpipe.adapters.http.peer_client import UNNAMED, ConnectFailed, PathFailed, PeerClient
 from standpipe.adapters.http.protocol_switch import OtherProtocol, Proving, Watched
+from standpipe.adapters.http.request_body import discard_body, read_body
 from standpipe.adapters.http.sealed_server import Seal, peer_of
 from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.errors import (
@@ -184,7 +185,7 @@ class InternalApp:
             handler = self._routes.get((scope["method"], scope["path"]))
             if handler is None:
                 return await self._otherwise(Call(f"{scope['method']} {scope['path']}", {}, b""))
-            body = await server.read_body(scope["headers"], receive, self._body_bytes_max)
+            body = await read_body(scope["headers"], receive, self._body_bytes_max)
             params = dict(parse_qsl(scope["query_string"].decode("latin-1")))
             return await handler(Call(scope["path"], params, body, peer))
         except StandpipeError as error:
@@ -211,7 +212,7 @@ async def refuse_unsealed(scope: Any, receive: Any, send: Any) -> None:
     if any(name == _OLD_SECRET_HEADER for name, _ in scope["headers"]):
         why = f"{_OLD_SECRET_HEADER.decode()} is no longer accepted: an older release sent it"
         step = "start this release wherever the request came from, then change the secret"
-    await server.discard_body(receive, _REFUSED_BYTES_MAX)
+    await discard_body(receive, _REFUSED_BYTES_MAX)
     await _send(error_reply(Unauthorized(f"{why}; {step}")), send)
 
 

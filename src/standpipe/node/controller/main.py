@@ -44,7 +44,6 @@ from standpipe.adapters.http.internal import (
     InternalApp,
     Reply,
     json_reply,
-    msgpack_reply,
 )
 from standpipe.adapters.http.protocol_switch import Proving, RejectedPeer
 from standpipe.adapters.kafka.admin import TopicKeeper
@@ -60,10 +59,10 @@ from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.raft.majority import Incarnation, ReplicaKey
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import LogUnavailable, StandpipeError
-from standpipe.model import NodeId, QueryStatus
+from standpipe.model import NodeId
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
-from standpipe.node.controller import assignment_routes, bootstrap, quorum_routes
+from standpipe.node.controller import assignment_routes, bootstrap, log_routes, quorum_routes
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.digest_check import Verification
 from standpipe.node.controller.feature_probe import FeatureProbe
@@ -79,7 +78,6 @@ from standpipe.node.controller.voters import VoterName
 from standpipe.node.liveness.loop import LivenessLoop
 from standpipe.node.store_transfer.donor import StoreCopies
 
-WAIT_MS_MAX: Final = 30_000  # how long a GET /log may wait
 RETRY_S: Final = 0.2
 #: An assignment is one entry, 80 bytes a partition: 100,000 of them. Below FRAME_BYTES_MAX.
 ENTRY_BYTES_MAX: Final = 8 << 20
@@ -146,47 +144,6 @@ class InternalRoutes:
         if self.wire is not None:
             return await internal.no_route(call)
         raise LogUnavailable("this node has not opened its log yet: it waits for the other voters")
-
-
-def routes_of(copy: CatalogReplica) -> Routes:
-    """Routes that read the log (docs/INTERFACES.md)."""
-
-    async def page(call: Call) -> Reply:
-        query = call.query(LogQuery)
-        await copy.wait_for(query.start, min(query.wait_ms, WAIT_MS_MAX) / 1000)
-        return msgpack_reply(copy.page(query.start))
-
-    async def take_statuses(call: Call) -> Reply:
-        copy.take_statuses(call.msgpack(list[QueryStatus]))
-        return json_reply({"ok": True})
-
-    async def describe(_: Call) -> Reply:
-        return json_reply(
-            {
-                "node_id": copy.config.node_id,
-                "leader": copy.leader,
-                "cluster_id": copy.catalog.cluster_id,
-                "last_index": copy.catalog.index,
-                "feature_level": copy.catalog.feature_level,
-                "pipelines": list(copy.catalog.pipelines),
-                "leases": dict(copy.catalog.leases),
-                "assignment_epoch": copy.catalog.assignment.epoch,
-                "nodes": list(copy.catalog.nodes.values()),
-            }
-        )
-
-    return {
-        ("GET", "/log"): page,
-        ("GET", "/describe"): describe,
-        ("POST", "/query-status"): take_statuses,
-    }
-
-
-class LogQuery(msgspec.Struct, rename={"start": "from"}):
-    """Parameters of GET /log."""
-
-    start: int = 1
-    wait_ms: int = 0
 
 
 # ------------------------------------------------------------------------------ background tasks
@@ -315,7 +272,7 @@ async def live(
         base.quorum.start()
         for routes in (
             writer.routes(),
-            routes_of(base.copy),
+            log_routes.routes_of(base.copy),
             quorum_routes.routes_of(base.copy, base.quorum, leader_reads, probe),
             assignment_routes.routes_of(base.copy, base.quorum, placing, leader_reads),
             *(task.routes() for task in made),

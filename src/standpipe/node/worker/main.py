@@ -38,7 +38,7 @@ from standpipe.adapters.http.connections import PortLimits
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.internal import sealed
 from standpipe.adapters.http.peer_client import PeerClient
-from standpipe.adapters.http.server import Listener, bind, serve
+from standpipe.adapters.http.server import Listener, serve
 from standpipe.adapters.http.tls import certificate_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
@@ -67,6 +67,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
+from standpipe.node.worker.addresses import bind_address, dialled, watched
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
@@ -104,8 +105,6 @@ GRACE_S = 1.6
 #: How long a thread (a large text, statements) may hold the interpreter while the loop wants it;
 #: several take turns, and Python's 5 ms each would be felt by every lookup.
 SWITCH_S = 0.000_5
-#: A client that acknowledges nothing, or reads nothing of what waits for it, is cut off.
-SILENT_SECONDS_MAX = 60
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -190,7 +189,7 @@ class Worker:
         )
         peer = QueryEndpoint(self.slow_path, body_max, is_peer=True, answers=self.answers)
         for_clients = Listener(
-            socket=_watched(bind(*_host_port(self.node.public))),
+            socket=watched(bind_address(self.node.public)),
             application=PublicApplication(
                 public,
                 self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
@@ -204,7 +203,7 @@ class Worker:
         if streams_max := self.settings[HTTP2_STREAMS_MAX]:
             offer_http2(for_clients, ConnectionLimits(streams_max=streams_max))
         for_peers = Listener(
-            socket=bind(*_host_port(self.node.peer)),
+            socket=bind_address(self.node.peer),
             application=PeerApplication(peer),
             fast_path=self._fast_path(is_peer=True),
             seal=sealed(self.node.identity(PEER)),
@@ -217,7 +216,7 @@ class Worker:
             return [for_peers, for_clients]
         over_tls = replace(
             for_clients,
-            socket=_watched(bind(*_host_port(self.settings[TLS_LISTENER]))),
+            socket=watched(bind_address(self.settings[TLS_LISTENER])),
             certificate=certificate_of(self.settings),
             heads={},
         )
@@ -251,7 +250,7 @@ class Worker:
             map=self.map,
             replicas=self.replicas,
             control=self.control,
-            internal_address=_dialled(self.node.internal),
+            internal_address=dialled(self.node.internal),
             producer=self.producer,
             settings=self.settings,
             metrics=self.metrics,
@@ -344,17 +343,6 @@ class Worker:
         self.live.leave()
 
 
-def _watched(listening: socket.socket) -> socket.socket:
-    """Have the kernel find clients that vanished or that never read: an endless answer would keep
-    its consumer for them permanently. Connections inherit the options (Linux)."""
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS_MAX // 2)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS_MAX // 8)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENT_SECONDS_MAX)
-    return listening
-
-
 def _turn_page(path: Path) -> TurnWriter | None:
     """None on a full disk: the worker serves, and is not watched until its next start."""
     try:
@@ -362,17 +350,6 @@ def _turn_page(path: Path) -> TurnWriter | None:
     except OSError as error:
         _log.warning("no page of turns: this worker is not watched", error=str(error))
         return None
-
-
-def _host_port(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _dialled(address: str) -> str:
-    """An address that this host binds, as it is dialled from here."""
-    host, port = _host_port(address)
-    return f"127.0.0.1:{port}" if host in ("", "0.0.0.0", "::") else address  # noqa: S104
 
 
 def warm_up(node: NodeConfig) -> None:

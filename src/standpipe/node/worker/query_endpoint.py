@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from starlette.responses import PlainTextResponse
 
-from standpipe.adapters.http.server import WORKING, Headers, Receive, Send, read_body
+from standpipe.adapters.http.request_body import read_body
+from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward_headers import RequestFormat

@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from standpipe.adapters.http.server import Receive, Send, discard_body
+from standpipe.adapters.http.request_body import discard_body
+from standpipe.adapters.http.server import Receive, Send
 from standpipe.errors import BodyTooLarge, ServerError, StandpipeError
 from standpipe.node.worker.statements.execute import StatementFailed
 

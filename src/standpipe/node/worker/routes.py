@@ -22,8 +22,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.sealed_server import peer_of
-from standpipe.adapters.http.server import Application, Receive, Send, read_body
+from standpipe.adapters.http.server import Application, Receive, Send
 from standpipe.errors import BadRequest, NotFound, Unauthorized
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.info import StatusRoutes

@@ -24,14 +24,8 @@ from standpipe.adapters.http.connections import CutReason, PortLimits
 from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.internal import InternalApp, bind_alone
 from standpipe.adapters.http.internal import serve as serve_internal
-from standpipe.adapters.http.server import (
-    HEAD_BYTES_MAX,
-    Headers,
-    Listener,
-    bind,
-    read_body,
-    serve,
-)
+from standpipe.adapters.http.request_body import read_body
+from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, serve
 from standpipe.adapters.http.tls import Certificate
 from standpipe.adapters.raft.wire import MAGIC, QuorumWire
 from standpipe.control.raft.majority import Incarnation, ReplicaKey

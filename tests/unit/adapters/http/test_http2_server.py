@@ -32,7 +32,8 @@ from standpipe.adapters.http.http2_server import (
     ConnectionLimits,
     offer_http2,
 )
-from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, read_body, serve
+from standpipe.adapters.http.request_body import read_body
+from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, serve
 from standpipe.errors import StandpipeError
 
 BODY_MAX = 200_000

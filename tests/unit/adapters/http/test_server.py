@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from standpipe.adapters.http.pulse import DOUBT_S, STILL_S, Pulse
+from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import (
     HEAD_BYTES_MAX,
     REMEMBERED_HEADS_MAX,
     Headers,
     Listener,
     bind,
-    read_body,
     serve,
 )
 from standpipe.errors import BodyTooLarge, PortInUse, StandpipeError

@@ -34,7 +34,7 @@ Work = TypeVar("Work")
 
 
 @dataclass(eq=False)
-class Ticket(Generic[Work]):
+class QueuedScan(Generic[Work]):
     """One scan of one partition."""
 
     work: Work
@@ -49,44 +49,44 @@ class Ticket(Generic[Work]):
 
 
 class FairQueue(Generic[Work]):
-    """Waiting tickets: lanes in turn, addresses in turn within a lane, else by arrival."""
+    """Waiting scans: lanes in turn, addresses in turn within a lane, else by arrival."""
 
     def __init__(self) -> None:
-        self._lanes: OrderedDict[bool, OrderedDict[str, deque[Ticket[Work]]]] = OrderedDict()
+        self._lanes: OrderedDict[bool, OrderedDict[str, deque[QueuedScan[Work]]]] = OrderedDict()
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Ticket[Work]]:
+    def __iter__(self) -> Iterator[QueuedScan[Work]]:
         for lane in self._lanes.values():
             for line in lane.values():
                 yield from line
 
-    def push(self, ticket: Ticket[Work]) -> None:
+    def push(self, queued: QueuedScan[Work]) -> None:
         """Join the end of its line."""
-        lane = self._lanes.setdefault(ticket.is_peer, OrderedDict())
-        lane.setdefault(ticket.address, deque()).append(ticket)
+        lane = self._lanes.setdefault(queued.is_peer, OrderedDict())
+        lane.setdefault(queued.address, deque()).append(queued)
         self._count += 1
 
-    def pop(self) -> Ticket[Work]:
+    def pop(self) -> QueuedScan[Work]:
         """The next one; its lane and its address go behind the others. Raises StopIteration."""
         is_peer, lane = next(iter(self._lanes.items()))
         address, line = next(iter(lane.items()))
-        ticket = line.popleft()
+        queued = line.popleft()
         lane.move_to_end(address)
         self._lanes.move_to_end(is_peer)
         self._tidy(is_peer, address)
-        return ticket
+        return queued
 
-    def remove(self, ticket: Ticket[Work]) -> bool:
+    def remove(self, queued: QueuedScan[Work]) -> bool:
         """Leave the line; False: it is in none."""
-        lane = self._lanes.get(ticket.is_peer)
-        line = None if lane is None else lane.get(ticket.address)
-        if line is None or ticket not in line:
+        lane = self._lanes.get(queued.is_peer)
+        line = None if lane is None else lane.get(queued.address)
+        if line is None or queued not in line:
             return False
-        line.remove(ticket)
-        self._tidy(ticket.is_peer, ticket.address)
+        line.remove(queued)
+        self._tidy(queued.is_peer, queued.address)
         return True
 
     def _tidy(self, is_peer: bool, address: str) -> None:
@@ -107,51 +107,51 @@ class ScanOrder(Generic[Work]):
     fresh: FairQueue[Work] = field(default_factory=FairQueue[Work])
     waiting: FairQueue[Work] = field(default_factory=FairQueue[Work])
     #: those with a place; the first one has the next slice
-    placed: deque[Ticket[Work]] = field(default_factory=deque[Ticket[Work]])
+    placed: deque[QueuedScan[Work]] = field(default_factory=deque[QueuedScan[Work]])
     #: (lane, query) -> its scans
     _queries: Counter[tuple[bool, int]] = field(default_factory=Counter[tuple[bool, int]])
     #: whether the last slice was of a fresh one
     _was_fresh: bool = False
 
-    def arrive(self, ticket: Ticket[Work]) -> None:
+    def arrive(self, queued: QueuedScan[Work]) -> None:
         """A scan wants its first slice. Raises TooManyRequests."""
-        key = (ticket.is_peer, ticket.query)
+        key = (queued.is_peer, queued.query)
         if key not in self._queries:
-            count = sum(1 for is_peer, _ in self._queries if is_peer is ticket.is_peer)
+            count = sum(1 for is_peer, _ in self._queries if is_peer is queued.is_peer)
             if count >= self.queries_max:
                 raise TooManyRequests("too many scans wait at this worker: retry in a second")
         self._queries[key] += 1
-        self.fresh.push(ticket)
+        self.fresh.push(queued)
 
-    def next(self) -> Ticket[Work] | None:
+    def next(self) -> QueuedScan[Work] | None:
         """Whose slice is next; None: there is no scan. `sliced` or `leave` must follow."""
         while self.waiting and len(self.placed) < self.places:
-            ticket = self.waiting.pop()
-            ticket.has_place = True
-            self.placed.append(ticket)
+            queued = self.waiting.pop()
+            queued.has_place = True
+            self.placed.append(queued)
         self._was_fresh = bool(self.fresh) and not (self._was_fresh and self.placed)
         if self._was_fresh:
             return self.fresh.pop()
         if not self.placed:
             return None
-        copying = next((ticket for ticket in self.placed if ticket.is_copying), None)
+        copying = next((queued for queued in self.placed if queued.is_copying), None)
         if copying is not None:
             return copying
         self.placed.rotate(-1)
         return self.placed[-1]
 
-    def sliced(self, ticket: Ticket[Work]) -> None:
+    def sliced(self, queued: QueuedScan[Work]) -> None:
         """It made a slice and is not over."""
-        if not ticket.has_place:
-            self.waiting.push(ticket)
+        if not queued.has_place:
+            self.waiting.push(queued)
 
-    def leave(self, ticket: Ticket[Work]) -> None:
+    def leave(self, queued: QueuedScan[Work]) -> None:
         """It is over, or nobody wants it any longer."""
-        if ticket.has_place:
-            self.placed.remove(ticket)
-        elif not self.fresh.remove(ticket):
-            self.waiting.remove(ticket)
-        key = (ticket.is_peer, ticket.query)
+        if queued.has_place:
+            self.placed.remove(queued)
+        elif not self.fresh.remove(queued):
+            self.waiting.remove(queued)
+        key = (queued.is_peer, queued.query)
         self._queries[key] -= 1
         if not self._queries[key]:
             del self._queries[key]

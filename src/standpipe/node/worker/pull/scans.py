@@ -34,7 +34,7 @@ from standpipe.data.query.scan import Ranged, Scan
 from standpipe.errors import BadRequest
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
-from standpipe.node.worker.pull.scan_order import ScanOrder, Ticket
+from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
@@ -191,17 +191,17 @@ class Scans:
         work = _Work(scan)
         running = _Running(scan, work, asyncio.get_running_loop().create_future())
         asker = scan.requester
-        ticket = Ticket(running, id(asker), asker.is_peer, asker.address)
-        self._order.arrive(ticket)
+        queued = QueuedScan(running, id(asker), asker.is_peer, asker.address)
+        self._order.arrive(queued)
         try:
             if self._pump is None:  # no scan runs or waits: its first slice is now
                 self._pump = asyncio.create_task(self._slices())
-                self._slice(self._order.next() or ticket)
+                self._slice(self._order.next() or queued)
             await running.over
             return work.outcome()
         finally:
             running.abandon()
-            self._order.leave(ticket)
+            self._order.leave(queued)
             work.release()
 
     async def _slices(self) -> None:
@@ -211,26 +211,26 @@ class Scans:
             while True:
                 before = self._lookups()
                 await asyncio.sleep(0)
-                is_copying = any(ticket.is_copying for ticket in self._order.placed)
+                is_copying = any(queued.is_copying for queued in self._order.placed)
                 if self._lookups() != before and not is_copying:
                     await asyncio.sleep(REST_S)
                 now_s = time.monotonic()
                 if now_s - looked_s >= LOOK_S:
                     looked_s = now_s
                     self._look_after_the_waiting()
-                ticket = self._order.next()
-                if ticket is None:
+                queued = self._order.next()
+                if queued is None:
                     return
-                self._slice(ticket)
+                self._slice(queued)
         finally:
             self._pump = None
 
-    def _slice(self, ticket: Ticket[_Running]) -> None:
-        running = ticket.work
+    def _slice(self, queued: QueuedScan[_Running]) -> None:
+        running = queued.work
         if running.over.done():  # its reader was told, and leaves with its next turn
             return
         try:
-            if ticket.has_place:
+            if queued.has_place:
                 running.look()
             with self._in_hand.on_loop(running.scan.digest):
                 is_over = running.work.next_slice()
@@ -240,17 +240,17 @@ class Scans:
         if is_over:
             running.over.set_result(None)
             return
-        ticket.is_copying = ticket.has_place and running.work.is_copying
-        if not ticket.has_place:
+        queued.is_copying = queued.has_place and running.work.is_copying
+        if not queued.has_place:
             running.work.release()
-        self._order.sliced(ticket)
+        self._order.sliced(queued)
 
     def _look_after_the_waiting(self) -> None:
-        for ticket in (*self._order.fresh, *self._order.waiting):
+        for queued in (*self._order.fresh, *self._order.waiting):
             try:
-                ticket.work.look()
+                queued.work.look()
             except Exception as error:  # whatever it is, the other scans go on
-                ticket.work.fail(error)
+                queued.work.fail(error)
 
 
 @dataclass(frozen=True)

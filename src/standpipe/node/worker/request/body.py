@@ -4,7 +4,7 @@ Both spellings of ksqlDB's two query paths are accepted on both. A property that
 refused with the nearest name: a misspelt lag bound must not be ignored.
 
 Source: ksqlDB's REST API; the article in docs/sources.md for the spelling of properties. Not here:
-how large a body may be (`adapters.http.server.read_body`), paths, headers and layouts
+how large a body may be (`adapters.http.request_body`), paths, headers and layouts
 (`node.worker.request.head`), what the statements mean (`sql`).
 """
 

@@ -7,13 +7,13 @@ from collections import deque
 import pytest
 
 from standpipe.errors import TooManyRequests
-from standpipe.node.worker.pull.scan_order import FairQueue, ScanOrder, Ticket
+from standpipe.node.worker.pull.scan_order import FairQueue, QueuedScan, ScanOrder
 
 
-def ticket(name: str, *, query: int | None = None) -> Ticket[str]:
+def queued(name: str, *, query: int | None = None) -> QueuedScan[str]:
     """`name`: lane (c, p), address, and anything: "ca1"."""
     number = hash(name) if query is None else query
-    return Ticket(name, number, is_peer=name[0] == "p", address=name[1])
+    return QueuedScan(name, number, is_peer=name[0] == "p", address=name[1])
 
 
 @pytest.mark.parametrize(
@@ -30,26 +30,28 @@ def ticket(name: str, *, query: int | None = None) -> Ticket[str]:
 def test_who_waits_is_served_fairly(arrived: str, left: str, why: str) -> None:
     queue = FairQueue[str]()
     for name in arrived.split():
-        queue.push(ticket(name))
+        queue.push(queued(name))
     assert [queue.pop().work for _ in range(len(queue))] == left.split(), why
     assert len(queue) == 0
     assert list(queue) == []
 
 
 def test_one_that_leaves_its_line() -> None:
-    queue, tickets = FairQueue[str](), [ticket(name) for name in ("ca1", "ca2", "cb1")]
-    for each in tickets:
+    queue, scans = FairQueue[str](), [queued(name) for name in ("ca1", "ca2", "cb1")]
+    for each in scans:
         queue.push(each)
-    assert queue.remove(tickets[0])
-    assert not queue.remove(tickets[0]), "it has left"
-    assert not queue.remove(ticket("cz1")), "it never came"
+    assert queue.remove(scans[0])
+    assert not queue.remove(scans[0]), "it has left"
+    assert not queue.remove(queued("cz1")), "it never came"
     assert [queue.pop().work for _ in range(len(queue))] == ["ca2", "cb1"]
 
 
-def slices(order: ScanOrder[str], tickets: list[Ticket[str]], lengths: dict[str, int]) -> list[str]:
+def slices(
+    order: ScanOrder[str], scans: list[QueuedScan[str]], lengths: dict[str, int]
+) -> list[str]:
     """The slices in their order; `lengths`: how many each scan needs."""
     done: list[str] = []
-    for each in tickets:
+    for each in scans:
         order.arrive(each)
     while (following := order.next()) is not None:
         done.append(following.work)
@@ -76,7 +78,7 @@ def slices(order: ScanOrder[str], tickets: list[Ticket[str]], lengths: dict[str,
 )
 def test_the_order_of_slices(lengths: dict[str, int], wanted: str, why: str) -> None:
     order = ScanOrder[str]()
-    assert slices(order, [ticket(name) for name in lengths], lengths) == wanted.split(), why
+    assert slices(order, [queued(name) for name in lengths], lengths) == wanted.split(), why
     assert order.placed == deque()
     assert not order._queries
 
@@ -84,7 +86,7 @@ def test_the_order_of_slices(lengths: dict[str, int], wanted: str, why: str) -> 
 def test_only_places_many_go_on() -> None:
     order = ScanOrder[str](places=2)
     for name in ("ca1", "ca2", "ca3", "ca4"):
-        order.arrive(ticket(name))
+        order.arrive(queued(name))
     for _ in range(20):
         following = order.next()
         assert following is not None
@@ -95,25 +97,25 @@ def test_only_places_many_go_on() -> None:
 
 def test_a_lane_that_is_full_refuses_and_the_other_does_not() -> None:
     order = ScanOrder[str](queries_max=2)
-    first = ticket("ca1", query=1)
+    first = queued("ca1", query=1)
     order.arrive(first)
-    order.arrive(ticket("ca1", query=1))
-    order.arrive(ticket("cb1", query=2))
-    order.arrive(ticket("cb1", query=2))  # a query has many partitions, and counts once
+    order.arrive(queued("ca1", query=1))
+    order.arrive(queued("cb1", query=2))
+    order.arrive(queued("cb1", query=2))  # a query has many partitions, and counts once
     with pytest.raises(TooManyRequests, match="too many scans"):
-        order.arrive(ticket("cc1", query=3))
-    order.arrive(ticket("pn1", query=3))
+        order.arrive(queued("cc1", query=3))
+    order.arrive(queued("pn1", query=3))
     order.leave(first)
     with pytest.raises(TooManyRequests):
-        order.arrive(ticket("cc1", query=3))
+        order.arrive(queued("cc1", query=3))
     order.leave(next(each for each in order.fresh if each.query == 1))
-    order.arrive(ticket("cc1", query=3))
+    order.arrive(queued("cc1", query=3))
 
 
 def test_one_that_copies_goes_on_until_it_has_copied_all() -> None:
     """It holds a view of the store. Fresh ones still come between."""
-    order, tickets = ScanOrder[str](places=2), [ticket(f"ca{n}") for n in range(1, 5)]
-    for each in tickets[:2]:
+    order, scans = ScanOrder[str](places=2), [queued(f"ca{n}") for n in range(1, 5)]
+    for each in scans[:2]:
         order.arrive(each)
     done: list[str] = []
 
@@ -126,10 +128,10 @@ def test_one_that_copies_goes_on_until_it_has_copied_all() -> None:
 
     slices(4)
     assert done == ["ca1", "ca1", "ca2", "ca1"], "both have their places now"
-    tickets[1].is_copying = True
+    scans[1].is_copying = True
     slices(3)
-    order.arrive(tickets[2])
+    order.arrive(scans[2])
     slices(3)
-    tickets[1].is_copying = False
+    scans[1].is_copying = False
     slices(2)
     assert done[4:] == ["ca2", "ca2", "ca2", "ca3", "ca2", "ca2", "ca2", "ca1"]
