@@ -35,7 +35,7 @@ _NTH_PLACE: Final = (
 
 #: how many characters or bytes a result has: of all arguments together; and with a separator
 SIZE_OF_TEXTS: Final = "{total}"
-_SIZE_JOINED: Final = "{total} + {count} * coalesce(length({0}), 0)"
+_SIZE_JOINED: Final = "{total} + ({count} - 2) * coalesce(length({0}), 0)"
 #: counted exactly only if it might be too large
 _ADDED: Final = "greatest(0L, cast(length({2}) AS BIGINT) - length({1}))"
 _SIZE_REPLACED: Final = (
