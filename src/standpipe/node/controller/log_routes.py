@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from standpipe.adapters.http.internal import Call, Reply, Routes, json_reply, msgpack_reply
+from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply, msgpack_reply
 from standpipe.model import QueryStatus
 from standpipe.node.controller.catalog_replica import CatalogReplica
 
 WAIT_MS_MAX: Final = 30_000  # how long a GET /log may wait
 
 
-def routes_of(copy: CatalogReplica) -> Routes:
+def routes_of(copy: CatalogReplica) -> Mapping[tuple[str, str], Handler]:
     """Routes that read the log (docs/INTERFACES.md)."""
 
     async def page(call: Call) -> Reply:
