@@ -28,6 +28,7 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, serve
 from standpipe.adapters.http.tls import Certificate
 from standpipe.adapters.raft.wire import MAGIC, QuorumWire
+from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.raft.majority import Incarnation, ReplicaKey
 from standpipe.errors import StandpipeError
 from standpipe.model import NodeId
@@ -556,7 +557,7 @@ def test_without_a_descriptor_it_hangs_up_and_goes_on(loop: Loop) -> None:
 def test_a_peer_that_does_not_greet_is_cut(first: bytes) -> None:
     async def run() -> None:
         wire = QuorumWire(ReplicaKey(NodeId("a"), Incarnation("1")), "secret", lambda _: [])
-        app, stop = InternalApp("secret", {}, body_bytes_max=1000), asyncio.Event()
+        app, stop = InternalApp({}, body_bytes_max=1000), asyncio.Event()
         bound = bind_alone("127.0.0.1:0")
         ended: Counter[CutReason] = Counter()
         other = (MAGIC, wire.accept)
@@ -566,7 +567,8 @@ def test_a_peer_that_does_not_greet_is_cut(first: bytes) -> None:
                 app,
                 stop,
                 0.1,
-                other,
+                identity=PeerIdentity("secret", NodeId("a")),
+                other=other,
                 limits=QUICK,
                 ended=lambda reason: ended.update([reason]),
             )

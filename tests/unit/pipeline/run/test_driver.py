@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from standpipe.errors import ConfigError, SetupError
+from standpipe.errors import ConfigError
 from standpipe.pipeline.run import driver
 
 ARGUMENTS = ["--nodes", "a:1,b:2", "--bootstrap-servers", "k:9092", "--checkpoints", "ck"]
@@ -28,11 +28,6 @@ def test_an_unknown_key_is_named() -> None:
         driver._parse(
             [*ARGUMENTS, "--secret-file", "s", "--config", "standpipe.pipeline.shuffle.partition=3"]
         )
-
-
-def test_a_missing_secret_is_a_setup_error(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="secret"):
-        driver._read_secret(tmp_path / "absent")
 
 
 def test_a_thread_that_fails_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
