@@ -408,12 +408,12 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     log_end: Offset  # end of the Kafka partition, foreign records included; -1: unknown
     batch: BatchId  # batch that the rows show; NO_BATCH: between batches after compaction
     lease_epoch: LeaseEpoch
-    #: last instant on this node's boot clock at which Kafka answered and A = C; 0: never
-    confirmed_boot_ms: int
+    confirmed_boot_ms: int  # boot clock: last instant at which Kafka answered and A = C; 0: never
     source_instant_ms: int  # batch_started_ms of the batch that is shown; 0: unknown
     foreign_records: int  # seen and skipped since the store was created
     rows: int
     watermark_ms: int
+    known_boot_ms: int = 0  # boot clock: last instant at which Kafka had no more than C; 0: never
 
     @property
     def offset_lag(self) -> int | None:

@@ -124,6 +124,15 @@ LAG_LIMIT = key(
     low=0,
     doc="Upper limit of the lag that a request, a table or this node may allow.",
 )
+LAG_END_AGE = key(
+    "standpipe.query.pull.lag.age.ms.max",
+    int,
+    60_000,
+    unit="ms",
+    low=1000,
+    doc="A read with a bound on its lag is refused by a replica whose committed end Kafka has not "
+    "confirmed for so long: its lag is not known any longer. Reads without a bound go on.",
+)
 STANDBY_READS = key(
     "ksql.query.pull.enable.standby.reads",
     bool,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from standpipe.control.liveness.lag import NO_END, offset_lag
@@ -102,6 +102,8 @@ class Candidate:
     lag_records: int | None  # None: unknown, which is never 0
     #: lag against the end that was known at the instant of its position; None: the same
     lag_records_then: int | None = None
+    #: of the local replica, where Kafka confirmed the end too long ago: how long
+    end_too_old_ms: int | None = None
     health: Health = Health.ALIVE
     is_held_down: bool = False  # DOWN although it beats
     workers_ok: bool = True
@@ -211,6 +213,8 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     """
     if not bounds.is_bounded:
         return None
+    if candidate.end_too_old_ms is not None:
+        return f"Lag is not known: Kafka last answered here {candidate.end_too_old_ms} ms ago."
     if candidate.lag_records is None:
         return "Lag information is not present for host." if candidate.is_local else None
     is_refused = candidate.is_surely_beyond(bounds)
@@ -266,11 +270,13 @@ def route(
     bounds: Bounds = ANYTHING,
     policy: str = "active-first",
     rules: Iterable[Rule] = RULES,
+    end_too_old_ms: int | None = None,
 ) -> list[Verdict]:
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
-    `suspects`: nodes whose path failed recently. Usable replicas come first; if there are none,
-    `node.worker.pull.refusals` builds the error.
+    `suspects`: nodes whose path failed recently. `end_too_old_ms`: how long ago Kafka confirmed the
+    local replica's end, if that is too long for a bounded read. Usable replicas come first; if
+    there are none, `node.worker.pull.refusals` builds the error.
     """
     own_end = local_status.committed_end if local_status is not None else NO_END
     ranked: list[tuple[_Rank, Verdict]] = []
@@ -278,7 +284,9 @@ def route(
         role: Role = "ACTIVE" if place == 0 else "STANDBY"
         info, is_suspect = nodes.get(node_id), node_id in suspects
         if node_id == local:
-            candidate = _here(node_id, role, info, local_status, heard)
+            candidate = replace(
+                _here(node_id, role, info, local_status, heard), end_too_old_ms=end_too_old_ms
+            )
         else:
             candidate = _there(node_id, role, info, heard, own_end=own_end, is_suspect=is_suspect)
         refusal = next((why for rule in rules if (why := rule(candidate, bounds))), None)

@@ -164,7 +164,7 @@ class ApplyMachine:
             return [ReportDataLoss(reason)]
         return [*self._apply(), *self._flow()]
 
-    def status(self, *, confirmed_boot_ms: int, rows: int) -> ReplicaStatus:
+    def status(self, *, confirmed_boot_ms: int, rows: int, known_boot_ms: int = 0) -> ReplicaStatus:
         """The status page of this replica. Its committed end is unknown until all progress was
         read: before that it is stale, and the lag would seem to be zero."""
         return ReplicaStatus(
@@ -179,6 +179,7 @@ class ApplyMachine:
             foreign_records=self.meta.foreign_records,
             rows=rows,
             watermark_ms=self.meta.watermark_ms,
+            known_boot_ms=known_boot_ms,
         )
 
     # -------------------------------------------------------------------------- taking in

@@ -268,6 +268,15 @@ def replica_lag_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
     return max(0, now_boot_ms - status.confirmed_boot_ms)
 
 
+def end_age_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
+    """How long ago Kafka confirmed the committed end, whether the replica was there or not, >= 0;
+    None: never on this boot. A lag in records is worth no more than this."""
+    known_ms = max(status.known_boot_ms, status.confirmed_boot_ms)
+    if known_ms == 0 or known_ms > now_boot_ms + _AHEAD_MS_MAX:
+        return None
+    return max(0, now_boot_ms - known_ms)
+
+
 def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
     """now - the instant up to which all source events are in the answer; None: unknown.
 
@@ -299,7 +308,7 @@ def blank_status(state: ReplicaState) -> ReplicaStatus:
 # ------------------------------------------------------------------------------- status pages
 
 #: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
-_PAGE: Final = struct.Struct("<Iixxxx10q")
+_PAGE: Final = struct.Struct("<Iixxxx11q")
 _CRC: Final = struct.Struct("<I")
 _FIELDS: Final = (
     "position",
@@ -312,6 +321,7 @@ _FIELDS: Final = (
     "foreign_records",
     "rows",
     "watermark_ms",
+    "known_boot_ms",
 )
 STATUS_BYTES: Final = _PAGE.size
 

@@ -50,7 +50,7 @@ from standpipe.data.replica.positions import (
 )
 from standpipe.data.replica.stage import RowCodec
 from standpipe.data.replica.store_copy import Meter, RestoreView
-from standpipe.model import NO_BATCH, Offset, ReplicaState
+from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 from standpipe.node.configuration import NodePaths
 from standpipe.topics import TOMBSTONES_MS
 
@@ -107,6 +107,8 @@ class TailedReplica:
         #: boot ms at which its topic was last read to its end, even by an earlier process
         self._end_boot_ms = world.clock.boot_ms() - silent_ms
         self._confirmed_boot_ms = 0
+        #: boot ms at which Kafka last had no progress that was not read
+        self._known_boot_ms = 0
         #: boot ms of the last request that Kafka answered with this topic's id; 0: none
         self._topic_heard_ms = 0
         #: records are fetched: all progress was known once
@@ -171,6 +173,7 @@ class TailedReplica:
 
     def confirm(self, boot_ms: int) -> None:
         """Kafka was reached at `boot_ms`, and had no newer progress. May raise StoreFailure."""
+        self._known_boot_ms = max(self._known_boot_ms, boot_ms)
         if self.machine.is_caught_up:
             self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
             now_ms = self._world.clock.wall_ms()
@@ -180,13 +183,18 @@ class TailedReplica:
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
-        self._page.write(
-            self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        self._page.write(self._status())
+
+    def _status(self) -> ReplicaStatus:
+        return self.machine.status(
+            confirmed_boot_ms=self._confirmed_boot_ms,
+            rows=self._rows,
+            known_boot_ms=self._known_boot_ms,
         )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
         """While it is behind: how far its changelog is read, and when that ends. Else None."""
-        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        status = self._status()
         if status.state is ReplicaState.RUNNING or status.committed_end < 0:
             return None
         done, total = int(self.position), int(status.committed_end)
@@ -199,7 +207,7 @@ class TailedReplica:
 
     def describe(self) -> dict[str, object]:
         """A line of `run/tailer.json`."""
-        status = self.machine.status(confirmed_boot_ms=self._confirmed_boot_ms, rows=self._rows)
+        status = self._status()
         return {
             "table": self.holding.source.name,
             "partition": self.holding.partition,

@@ -239,7 +239,7 @@ def test_source_lag(source_instant_ms: int, confirmed_boot_ms: int, lag_ms: int 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=10, max_size=10))
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=11, max_size=11))
 def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
     names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
     page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]

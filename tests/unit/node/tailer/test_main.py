@@ -363,12 +363,14 @@ def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
     node.progress.confirmed = 900_000
     node.turn(2)
     assert node.status().confirmed_boot_ms == 0, "A < C: not confirmed"
+    assert node.status().known_boot_ms == 900_000, "but its end is known"
     node.deliver((0, "a", 1))
     node.turn(2)
     assert node.status().confirmed_boot_ms == 900_000
     node.progress.confirmed = None  # Kafka is away
     node.turn(5)
     assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
+    assert node.status().known_boot_ms == 900_000
 
 
 def test_a_restore_gives_its_memory_back_and_goes_on(

@@ -8,10 +8,12 @@ Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); what a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from standpipe.adapters.clock import Clock
+from standpipe.data.replica.positions import end_age_ms
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
@@ -20,6 +22,8 @@ from standpipe.node.worker_report import WorkersReportReader
 
 #: If control has not renewed the snapshot for this long, control is down, and the map ages.
 MAP_AGE_MS_MAX = 5000
+#: The tailer asks Kafka about once a second; a broker that restarts is back sooner.
+KAFKA_SILENT_MS_MAX = 15_000
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Standpipe {node}</title>
 <h1>Standpipe {version}</h1><p>Node {node} of cluster {cluster}.</p>
@@ -58,7 +62,8 @@ class StatusRoutes:
         return {"version": version("standpipe"), "clusterId": cluster_id}
 
     def health(self) -> dict[str, object]:
-        """Healthy: there is a map, control renews it, no replica of this node has failed, its
+        """Healthy: there is a map, control renews it, no replica of this node has failed, Kafka
+        answered its tailer a moment ago, its
         workers turn and none had to be ended a moment ago, it is not about to stop (so that a load
         balancer takes it out in time), and, if it leads, Kafka's topics are as statements want
         them.
@@ -71,14 +76,16 @@ class StatusRoutes:
             metastore: dict[str, object] = {"isHealthy": False, "message": error.message}
             return {"isHealthy": False, "details": {"metastore": metastore}}
         own = view.replicas_of(self.node_id)
-        failed = [str(each) for each in own if _is_failed(self.replicas.get(each).status())]
+        own_statuses = [self.replicas.get(each).status() for each in own]
+        pairs = zip(own, own_statuses, strict=True)
+        failed = [str(each) for each, status in pairs if _is_failed(status)]
         now_boot_ms = Clock().boot_ms()
         self.workers.refresh()
         complaint = self.workers.report.complaint(now_boot_ms)
         age_ms = now_boot_ms - view.snapshot.published_boot_ms
         details = {
             "metastore": {"isHealthy": True},
-            "kafka": {"isHealthy": not failed, **({"failedReplicas": failed} if failed else {})},
+            "kafka": _kafka(own_statuses, failed, now_boot_ms),
             "workers": {
                 "isHealthy": complaint is None,
                 **({"message": complaint} if complaint else {}),
@@ -101,6 +108,21 @@ class StatusRoutes:
         return _PAGE.format(
             version=version("standpipe"), node=self.node_id, cluster=snapshot.cluster_id
         )
+
+
+def _kafka(
+    statuses: Iterable[ReplicaStatus | None], failed: list[str], now_boot_ms: int
+) -> dict[str, object]:
+    """Whether the tailer reads what its replicas need. `answeredMsAgo`: since Kafka last confirmed
+    an end to this node; absent where it has no replica that knows one."""
+    known = [end_age_ms(status, now_boot_ms) for status in statuses if status is not None]
+    age_ms = min((age for age in known if age is not None), default=None)
+    is_silent = age_ms is not None and age_ms > KAFKA_SILENT_MS_MAX
+    return {
+        "isHealthy": not failed and not is_silent,
+        **({"failedReplicas": failed} if failed else {}),
+        **({"answeredMsAgo": age_ms} if age_ms is not None else {}),
+    }
 
 
 def _topics(faults: tuple[str, ...]) -> dict[str, object]:

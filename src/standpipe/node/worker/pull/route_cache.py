@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from standpipe.adapters.clock import Clock
 from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
+from standpipe.data.replica.positions import end_age_ms
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.pull.forward import Forwarder
@@ -35,6 +37,8 @@ class CachedRoute:
     verdicts: list[Verdict]
     #: the largest committed end that others reported
     reported_end: Offset
+    #: of bounded reads: boot ms at which the replica's end becomes too old; None: it is already
+    due_boot_ms: int | None = None
     #: freshness headers of this node's answer, valid for the millisecond and the end in `labelled`
     label: bytes = b""
     labelled: tuple[int, Offset] = (-1, NO_END)
@@ -48,6 +52,7 @@ class RouteCache:
     settings: registry.Config
     forwarder: Forwarder
     peers: PeerStateReader
+    clock: Clock = field(default_factory=Clock)
     #: the newest decision on each partition that was asked for
     _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
     #: (request's bound, table's bound) -> the effective bounds; the same object each time
@@ -57,6 +62,7 @@ class RouteCache:
 
     def __post_init__(self) -> None:
         self.policy = self.settings[keys.ROUTING_POLICY]
+        self.end_age_ms_max = self.settings[keys.LAG_END_AGE]
         self.limit = self.settings[keys.LAG_LIMIT]
         self.own = Bounds(
             lag_records_max=min(self.settings[keys.LAG_MAX], self.limit, LAG_UNBOUNDED),
@@ -91,16 +97,34 @@ class RouteCache:
             and known.bounds is bounds
             and known.state is self.peers.state
             and known.suspects == suspects
+            and (known.due_boot_ms is None or self.clock.boot_ms() < known.due_boot_ms)
         ):
             return known
         if len(self._known) >= OPEN_STORES_MAX:
             self._known.clear()
         state = self.peers.state
-        verdicts = self._routed(view, replica_id, status, bounds, suspects=suspects)
+        age_ms, due_boot_ms = self._end_age(status, bounds)
+        verdicts = self._routed(
+            view, replica_id, status, bounds, suspects=suspects, end_too_old_ms=age_ms
+        )
         end = self.reported_end(replica_id)
-        decided = CachedRoute(view, status, bounds, suspects, state, verdicts, end)
+        decided = CachedRoute(view, status, bounds, suspects, state, verdicts, end, due_boot_ms)
         self._known[replica_id] = decided
         return decided
+
+    def _end_age(
+        self, status: ReplicaStatus | None, bounds: Bounds
+    ) -> tuple[int | None, int | None]:
+        """(age in ms of an end that is too old for the bound, boot ms when it becomes so)."""
+        if status is None or not bounds.is_bounded:
+            return None, None
+        now_boot_ms = self.clock.boot_ms()
+        age_ms = end_age_ms(status, now_boot_ms)
+        if age_ms is None:  # then its committed end is unknown, too
+            return None, None
+        if age_ms >= self.end_age_ms_max:
+            return age_ms, None
+        return None, now_boot_ms + self.end_age_ms_max - age_ms
 
     def reported_end(self, replica_id: ReplicaId) -> Offset:
         """The furthest committed end of a partition that others reported; NO_END: none."""
@@ -120,6 +144,7 @@ class RouteCache:
         bounds: Bounds,
         *,
         suspects: frozenset[NodeId],
+        end_too_old_ms: int | None,
     ) -> list[Verdict]:
         placement = view.placements.get(replica_id)
         if placement is None:
@@ -133,6 +158,7 @@ class RouteCache:
             heard=self.peers.state.of(replica_id),
             bounds=bounds,
             policy=self.policy,
+            end_too_old_ms=end_too_old_ms,
         )
 
 

@@ -1,0 +1,82 @@
+"""A decided route holds until something that it came from changes, or an end is too old."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as changed
+from tests.unit.node.workers import USERS, Worker, page
+
+from standpipe.adapters.clock import Clock
+from standpipe.config import keys
+
+AGE_MS_MAX = keys.LAG_END_AGE.default
+BOOT_MS = 1_000_000
+
+
+class StoppedClock(Clock):
+    """Shows `now_ms` as the time since boot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = BOOT_MS
+
+    def boot_ms(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    made = Worker(tmp_path, "a", {})
+    made.publish(["a"], {number: ["a"] for number in range(USERS.partitions)})
+    made.routes.clock = StoppedClock()
+    return made
+
+
+def why(worker: Worker, now_ms: int, known_boot_ms: int, bound: int | None) -> str:
+    clock = worker.routes.clock
+    assert isinstance(clock, StoppedClock)
+    clock.now_ms = now_ms
+    status = changed(page(100, 100), confirmed_boot_ms=0, known_boot_ms=known_boot_ms)
+    bounds = worker.routes.bounds(bound, USERS)
+    view = worker.slow_path.map.view
+    (verdict,) = worker.routes.of(view, USERS.replica_id(0), status, bounds).verdicts
+    return verdict.why
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "bound", "expected", "reason"),
+    [
+        (0, 10, "Usable.", "Kafka has just confirmed the end"),
+        (AGE_MS_MAX - 1, 10, "Usable.", "not yet"),
+        (AGE_MS_MAX, 10, f"Kafka last answered here {AGE_MS_MAX} ms ago", "a lag of 0 is a guess"),
+        (AGE_MS_MAX, 0, "Kafka last answered here", "also where none is allowed"),
+        (10 * AGE_MS_MAX, None, "Usable.", "without a bound, any age is served"),
+    ],
+)
+def test_a_bound_needs_an_end_that_is_known(
+    worker: Worker, age_ms: int, bound: int | None, expected: str, reason: str
+) -> None:
+    assert expected in why(worker, BOOT_MS, BOOT_MS - age_ms, bound), reason
+
+
+def test_a_decided_route_ends_when_its_end_becomes_too_old(worker: Worker) -> None:
+    """Kafka is dead, so nothing else changes: neither page nor map."""
+    clock = worker.routes.clock
+    assert isinstance(clock, StoppedClock)
+    view, replica_id = worker.slow_path.map.view, USERS.replica_id(0)
+    status = changed(page(100, 100), confirmed_boot_ms=BOOT_MS, known_boot_ms=BOOT_MS)
+    bounds = worker.routes.bounds(10, USERS)
+
+    def route_at(now_ms: int):
+        clock.now_ms = now_ms
+        return worker.routes.of(view, replica_id, status, bounds)
+
+    first = route_at(BOOT_MS)
+    assert route_at(BOOT_MS + AGE_MS_MAX - 1) is first, "kept"
+    assert [each.ok for each in first.verdicts] == [True]
+    assert [each.ok for each in route_at(BOOT_MS + AGE_MS_MAX).verdicts] == [False]
+    unbounded = worker.routes.of(view, replica_id, status, replace(bounds, lag_records_max=2**63))
+    assert [each.ok for each in unbounded.verdicts] == [True]
