@@ -12,9 +12,10 @@ from typing import Final
 #: to allow for clock differences
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 
-#: Topics of other services on the same Kafka, as far as a name tells: progress topics and
-#: processing logs of Standpipe and ksqlDB, Confluent's own, a schema registry's.
-OTHERS_INTERNAL: Final = "*_progress,*ksql_processing_log,_confluent*,_schemas"
+#: Topics of other services on the same Kafka, as far as a name tells: progress topics (of service
+#: ids that end as `default_` does) and processing logs of Standpipe and ksqlDB, Confluent's own, a
+#: schema registry's.
+OTHERS_INTERNAL: Final = "*__progress,*ksql_processing_log,_confluent*,_schemas"
 #: the changelog of a CREATE SOURCE TABLE or of a table's later generation (`sql`, `control.ddl`)
 _CHANGELOG: Final = re.compile(r"(?:CTAS|CSAS|CST)_.*_\d+-changelog", re.DOTALL)
 

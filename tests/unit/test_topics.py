@@ -22,7 +22,7 @@ INTERNAL = {
     "shop__progress": "ours: batches are committed in it",
     "shop_ksql_processing_log": "ours: samples of bad records",
     "default__progress": "of another service with the usual id",
-    "billing_progress": "of another service, by its end",
+    "billing__progress": "of another service, by its end",
     "billing-ksql_processing_log": "of another service, or of ksqlDB",
     "__consumer_offsets": "Kafka's",
     "__transaction_state": "Kafka's",

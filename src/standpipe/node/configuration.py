@@ -91,7 +91,7 @@ class NodePaths:
 
     @property
     def meta(self) -> Path:
-        """PeerIdentity of the directory (`DataIdentity`)."""
+        """Identity of the directory (`DataIdentity`)."""
         return self.data / META_NAME
 
     @property
@@ -212,7 +212,7 @@ class DataIdentity(Record, frozen=True, kw_only=True):
 
 
 def claim(config: NodeConfig) -> DataIdentity:
-    """PeerIdentity of the node's data directory, made at the first start.
+    """Identity of the node's data directory, made at the first start.
 
     Raises DataDirectoryRefused if it belongs to another node or to a newer version, if its identity
     cannot be read, or if it holds a log without one.

@@ -83,13 +83,17 @@ class Ticket:
         """The connection has ended."""
         self._door.connections.leave(self)
 
+    def _has_unsent(self) -> bool:
+        """Then a polite end would wait for a client that reads nothing."""
+        return cast("asyncio.Transport", self.transport).get_write_buffer_size() > 0
+
     def cut(self, reason: CutReason) -> None:
         """End the connection."""
         self._door.tell(reason)
         if self.transport is None:
             if self.admission is not None:
                 self.admission.cancel()  # in its handshake
-        elif reason in _POLITE and not self.transport.is_closing():
+        elif reason in _POLITE and not self.transport.is_closing() and not self._has_unsent():
             self.transport.close()
         else:
             cast("asyncio.Transport", self.transport).abort()

@@ -381,10 +381,13 @@ class Http2Protocol(asyncio.Protocol):
         self.transport.close()
 
     def _progress(self) -> ConnectionProgress:
-        """Half a frame, or half a head, is waited for; silence between frames is `_check_idle`'s,
-        since a client may hold a connection open by pings."""
+        """Half a frame, or half a head, is waited for. A client may hold a connection open by
+        pings, but one without a stream is idle, and gives way when the listener is full."""
         is_fresh = not self._requests
-        stage = WaitingFor.HEAD if is_inside_a_frame(self._h2) else WaitingFor.BUSY
+        if is_inside_a_frame(self._h2):
+            stage = WaitingFor.HEAD
+        else:
+            stage = WaitingFor.BUSY if self._exchanges or is_fresh else WaitingFor.IDLE
         return ConnectionProgress(stage, self._frames, is_fresh=is_fresh)
 
     def _tend(self, now_ms: int) -> None:

@@ -45,7 +45,7 @@ JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
 #: Headers that go to the caller from a handler's reply, which may be another node's.
-_PASSED_ON: Final = frozenset({"content-type", "retry-after"})
+_PASSED_ON: Final = frozenset({"connection", "content-type", "retry-after"})
 #: Of the body of a request that is refused.
 _REFUSED_BYTES_MAX: Final = 64 << 10
 #: In which earlier releases sent the secret.
@@ -213,7 +213,8 @@ async def refuse_unsealed(scope: Any, receive: Any, send: Any) -> None:
         why = f"{_OLD_SECRET_HEADER.decode()} is no longer accepted: an older release sent it"
         step = "start this release wherever the request came from, then change the secret"
     await discard_body(receive, _REFUSED_BYTES_MAX)
-    await _send(error_reply(Unauthorized(f"{why}; {step}")), send)
+    refusal = error_reply(Unauthorized(f"{why}; {step}"))
+    await _send(replace(refusal, headers={**refusal.headers, "connection": "close"}), send)
 
 
 def sealed(identity: PeerIdentity) -> Seal:

@@ -233,6 +233,12 @@ class PeerClient:
         silence = silence_s or timeout_s
         patience = min(timeout_s, silence)
         silent_at = loop.time()
+        was_sent = False
+
+        def sending() -> None:
+            nonlocal was_sent
+            was_sent = True
+
         try:
             async with asyncio.timeout(patience) as timeout:
 
@@ -244,12 +250,17 @@ class PeerClient:
 
                 on_data = None if silence_s is None else heard
                 return await self._exchange(
-                    (address, to or self.to), message, on_data, is_repeatable=is_repeatable
+                    (address, to or self.to),
+                    message,
+                    on_data,
+                    sending=sending,
+                    is_repeatable=is_repeatable,
                 )
         except TimeoutError as error:
             if silent_at > loop.time():
                 raise StillWorking from error
-            raise PathFailed(f"no answer within {patience * 1000:.0f} ms") from error
+            failure = PathFailed if was_sent else ConnectFailed
+            raise failure(f"no answer within {patience * 1000:.0f} ms") from error
         except OSError as error:
             raise PathFailed(_reason(error)) from error
 
@@ -266,11 +277,13 @@ class PeerClient:
         message: bytes,
         on_data: Callable[[], None] | None,
         *,
+        sending: Callable[[], None],
         is_repeatable: bool,
     ) -> Response:
         while True:
             connection, is_kept = await self._connection(place)
             connection.on_data = on_data
+            sending()
             try:
                 response = await connection.ask(message)
             except OSError:

@@ -332,9 +332,10 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
     elif source is not None and (source.table_id, source.generation) == mine:
         if any(command.name in query.sources for query in catalog.queries.values()):
             raise CommandRejected(f"{command.name} is read by another query by now")
-        is_ours = source.topic in catalog.made_topics
+        topic = source.public_topic or source.topic  # the one that `_drop` deletes
+        is_ours = topic in catalog.made_topics
         others = [each for each in catalog.generations if each.name != command.name]
-        shares = any(source.topic in topics_of(each) for each in others)
+        shares = any(topic in topics_of(each) for each in others)
         drop = DropSource(name=command.name, delete_topic=is_ours and not shares)
         left = _drop(catalog, drop)
     else:

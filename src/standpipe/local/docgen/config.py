@@ -78,8 +78,14 @@ def _bounds(key: registry.ConfigKey[Any]) -> str:
     if key.low is None and key.high is None:
         return ""
     if key.high is None:
-        return f"; at least {key.low:g}"
-    return f"; from {key.low:g} to {key.high:g}" if key.low is not None else f"; ≤ {key.high:g}"
+        return f"; at least {_number(key.low)}"
+    if key.low is None:
+        return f"; ≤ {_number(key.high)}"
+    return f"; from {_number(key.low)} to {_number(key.high)}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.12g}"
 
 
 if __name__ == "__main__":

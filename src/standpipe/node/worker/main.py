@@ -166,7 +166,9 @@ class Worker:
                 self.node.bootstrap_servers, self.memory.check, self.in_hand, seal=seal
             ),
         )
+        #: of clients, and of peers: neither can take all that there is for answers
         self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)
+        self.peer_answers = AnswerBudget(self.settings[MEMORY_MAX] // 8)
         self.lanes = StatementLanes()
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
         self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
@@ -187,7 +189,7 @@ class Worker:
         public = QueryEndpoint(
             self.slow_path, body_max, is_peer=False, answers=self.answers, pushes=self.pushes
         )
-        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True, answers=self.answers)
+        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True, answers=self.peer_answers)
         for_clients = Listener(
             socket=watched(bind_address(self.node.public)),
             application=PublicApplication(

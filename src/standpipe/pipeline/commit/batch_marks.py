@@ -65,6 +65,8 @@ class BatchMarks:
         self._begun: set[str] = set()
         self._changed = threading.Condition()
         self._has_lost_jvm = False
+        #: whether the newest change of the docket is in its file
+        self._has_noted_all = False
         self._folder: Path | None = None
         self._path = Path()
         self._file = -1
@@ -103,6 +105,7 @@ class BatchMarks:
 
     def count_deaths(self) -> None:
         """Include the marks of drivers that have died since the last time."""
+        dead: dict[Path, Marks] = {}
         with self._docket() as change:
             dead = self._dead_drivers()
             found = self.docket
@@ -116,6 +119,7 @@ class BatchMarks:
                         is_of_jvm=left.has_lost_jvm,
                     )
             change(msgspec.structs.replace(found, drivers=tuple(path.name for path in dead)))
+        if self._has_noted_all:  # a docket that could not be written must be written from them
             for path in dead:
                 path.unlink(missing_ok=True)
 
@@ -136,6 +140,7 @@ class BatchMarks:
         """Reads the docket under its lock; the function that this yields replaces it."""
         with self._changed:
             folder = self._folder
+            self._has_noted_all = False
             if folder is None:
                 yield self._set
                 return
@@ -148,6 +153,7 @@ class BatchMarks:
                         draft = folder / f"{_DOCKET}.tmp"
                         draft.write_bytes(msgspec.json.encode(self.docket))
                         draft.replace(folder / _DOCKET)
+                    self._has_noted_all = True
             except OSError as error:
                 _logger.warning("deaths of drivers cannot be read or noted", why=str(error))
 

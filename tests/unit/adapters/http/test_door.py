@@ -17,7 +17,7 @@ import uvloop
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, StreamReset
+from h2.events import ConnectionTerminated, StreamEnded, StreamReset
 from tests.tls import FIRST
 
 from standpipe.adapters.http.connections import CutReason, PortLimits
@@ -509,6 +509,27 @@ def test_who_is_idle_for_longest_gives_way() -> None:
         for client in port.sockets[:5]:
             assert await read_all(client) == b""
         assert port.ended == {CutReason.ROOM: 5}
+
+    limits = PortLimits(connections_max=20, per_address_max=10, head_ms_max=500)
+    with_port(story, limits)
+
+
+def test_an_http2_connection_without_a_stream_gives_way() -> None:
+    """One request each, then pings now and then, locked everybody else out."""
+
+    async def story(port: Port) -> None:
+        for _ in range(10):
+            client = Http2Client(port)
+            client.open(1)
+            client.h2.end_stream(1)
+            client.push()
+            while not any(isinstance(event, StreamEnded) for event in await client.events()):
+                pass
+            client.h2.ping(b"still on")
+            client.push()
+        await asyncio.sleep(0.2)  # a sweep or more
+        assert await port.is_served()
+        assert port.ended == {CutReason.ROOM: 1}
 
     limits = PortLimits(connections_max=20, per_address_max=10, head_ms_max=500)
     with_port(story, limits)

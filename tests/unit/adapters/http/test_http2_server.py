@@ -135,7 +135,7 @@ class Client:
     def open(self, path: str, method: str = "POST", **more: str) -> int:
         """A request whose body is to come."""
         stream = self.h2.get_next_available_stream_id()
-        pseudo = {":method": method, ":scheme": "http", ":authority": "x", ":path": path}
+        pseudo = {":method": method, ":scheme": "http", ":authority": "localhost", ":path": path}
         self.h2.send_headers(stream, [*pseudo.items(), *more.items()])
         self.push()
         return stream
@@ -241,7 +241,7 @@ def test_a_body_comes_and_goes(size: int) -> None:
         body = bytes(i % 251 for i in range(size))
         assert await client.reply(client.ask("/echo", body)) == (200, body)
         version, method, headers = world.paths.seen[0]  # type: ignore[misc]
-        assert (version, method, headers[b"host"]) == ("2", "POST", b"x")
+        assert (version, method, headers[b"host"]) == ("2", "POST", b"localhost")
 
     with_world(story)
 

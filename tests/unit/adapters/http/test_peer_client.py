@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from standpipe.adapters.http.peer_client import PathFailed, PeerClient, StillWorking
+from standpipe.adapters.http.peer_client import (
+    ConnectFailed,
+    PathFailed,
+    PeerClient,
+    StillWorking,
+)
+from standpipe.adapters.sealed.handshake import PeerIdentity
 
 WORKING = b"HTTP/1.1 102 Processing\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -71,3 +77,18 @@ def test_no_answer(
     with pytest.raises(failure) as caught:
         asyncio.run(asked(said, **seconds))
     assert failure is StillWorking or "no answer within 300 ms" in str(caught.value), why
+
+
+def test_a_peer_that_never_proves_itself_was_sent_nothing() -> None:
+    """A costly read may then be tried elsewhere as if the connection had been refused."""
+
+    async def story() -> None:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        client = PeerClient(identity=PeerIdentity("a secret"))
+        with pytest.raises(ConnectFailed, match="no answer within 300 ms"):
+            await client.request(f"{host}:{port}", "/", timeout_s=SHORT_S)
+        client.close()
+        server.close()
+
+    asyncio.run(story())

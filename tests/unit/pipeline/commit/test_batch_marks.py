@@ -136,6 +136,16 @@ def test_files_that_cannot_be_read_hold_nothing_against_anyone(
     assert not (folder / "dead.marks").exists()
 
 
+def test_a_death_is_not_forgotten_where_it_could_not_be_noted(tmp_path: Path) -> None:
+    """On a full disk the marks were removed, and the docket was not written."""
+    killed(tmp_path, "one", "A")
+    in_the_way = tmp_path / FOLDER / SERVICE / "docket.json.tmp"
+    in_the_way.mkdir()
+    driver(tmp_path, "two").close()
+    in_the_way.rmdir()
+    assert driver(tmp_path, "three").docket.charges["A"].deaths == 1
+
+
 def test_without_a_folder_it_works_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

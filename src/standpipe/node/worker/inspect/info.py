@@ -63,10 +63,9 @@ class StatusRoutes:
 
     def health(self) -> dict[str, object]:
         """Healthy: there is a map, control renews it, no replica of this node has failed, Kafka
-        answered its tailer a moment ago, its
-        workers turn and none had to be ended a moment ago, it is not about to stop (so that a load
-        balancer takes it out in time), and, if it leads, Kafka's topics are as statements want
-        them.
+        answered its tailer a moment ago, its workers turn and none had to be ended, it is not about
+        to stop (so that a load balancer takes it out in time), and, if it leads, Kafka's topics are
+        as statements want them.
 
         Status 200 either way, as in ksqlDB.
         """

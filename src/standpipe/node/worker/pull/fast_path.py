@@ -13,7 +13,7 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
 
 - a text whose shape is new; several keys, a null key, a scan or a merged answer; another replica is
   first; no usable replica or no status of it; a lag beyond the bound of a forward;
-- any text while the node refuses one that stopped a worker;
+- a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
 Any other exception is a fault of this program. It is counted by kind
@@ -100,9 +100,9 @@ class LookupFastPath:
         started = time.perf_counter()
         forward = token.forward
         try:
-            if self.in_hand.is_refusing:
-                return None
             query = parse_lookup(body)
+            if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
+                return None
             view = self.map.view
             plan = view.plans.cached(query.text, query.properties)
             if plan is None or len(plan.keys) != 1 or plan.is_merged:

@@ -107,14 +107,21 @@ class ScanRequester:
         self._leaving: asyncio.Task[None] | None = None
         self._budget = budget or AnswerBudget()
         self._held_bytes = 0
+        self._is_released = False
 
     def hold(self, more_bytes: int) -> None:
-        """More of its answer was collected. Raises BadRequest and TooManyRequests."""
+        """More of its answer was collected. Raises BadRequest and TooManyRequests.
+
+        After `release` nothing is charged: the loser of a hedge may end after the answer is out.
+        """
+        if self._is_released:
+            return
         self._budget.take(self._held_bytes, more_bytes)
         self._held_bytes += more_bytes
 
     def release(self) -> None:
         """Its answer is out, or it gets none."""
+        self._is_released = True
         self.close()
         self._budget.give_back(self._held_bytes)
         self._held_bytes = 0

@@ -25,7 +25,7 @@ from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.commit.topic_identity import TopicKnown, TopicSeen, changes
 from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.query.scan import ROW_BYTES, laid_out
-from standpipe.errors import TooManyRequests
+from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.model import Snapshot
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
@@ -94,6 +94,7 @@ class StreamPulls:
         self._pending -= 1
 
     def _read(self, plan: PullPlan, snapshot: Snapshot, digest: bytes, handover: _Handover) -> None:
+        until_s = time.monotonic() + READ_S_MAX
         rows = _rows(plan, self._servers, self._seal, snapshot)
         try:
             while True:
@@ -101,7 +102,7 @@ class StreamPulls:
                     batch = _batch(rows)
                 if not batch:
                     return
-                handover.put(batch)
+                handover.put(batch, until_s)
         except _Abandoned:
             return
         finally:
@@ -117,9 +118,13 @@ class _Handover:
         self._room = Semaphore(BATCHES_MAX)
         self._is_abandoned = False
 
-    def put(self, batch: list[bytes]) -> None:
-        """In the thread: waits until there is room. Raises _Abandoned."""
-        self._room.acquire()
+    def put(self, batch: list[bytes], until_s: float) -> None:
+        """In the thread: waits until there is room. Raises _Abandoned, and BadRequest when the
+        client has not made room by then: others wait for the thread."""
+        if not self._room.acquire(timeout=max(0.0, until_s - time.monotonic())):
+            raise BadRequest(
+                f"the rows were not taken within {READ_S_MAX:.0f} s: add a LIMIT, or read faster"
+            )
         if self._is_abandoned:
             raise _Abandoned
         self._loop.call_soon_threadsafe(self._queue.put_nowait, batch)

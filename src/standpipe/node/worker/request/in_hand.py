@@ -6,8 +6,8 @@
 What is in hand stands on the worker's page of turns (`adapters/files/turn_page.py`). If the worker
 stops turning, the parent reads there what it was doing, kills it, and publishes the text as refused
 (`node.worker_report`). All workers of the node then refuse it for a while, before any work is done
-for it. The fast path writes nothing there: it only runs shapes that were executed before, and asks
-`is_refusing` first.
+for it. The fast path writes nothing there: it only runs shapes that were executed before. While any
+text `is_refusing`, it asks whether its own is.
 
 Not here: when a worker counts as wedged (`node.supervisor.turn_watch`).
 """
@@ -60,15 +60,20 @@ class TextsInHand:
     def admitted(self, text: str) -> bytes:
         """The digest by which the text is in hand. Raises TextRefused."""
         digest = digest_of(text)
-        until_ms = self._refused.get(digest)
-        if until_ms is not None:
-            left_s = (until_ms - self._clock.boot_ms()) / 1000
-            if left_s > 0:
-                raise TextRefused(
-                    "a worker of this node stopped while it executed this text, so the node "
-                    f"refuses it for another {left_s:.0f} s: simplify it"
-                )
+        if (left_s := self._left_s(digest)) > 0:
+            raise TextRefused(
+                "a worker of this node stopped while it executed this text, so the node "
+                f"refuses it for another {left_s:.0f} s: simplify it"
+            )
         return digest
+
+    def refused_for_s(self, text: str) -> float:
+        """For how long the text is still refused; 0: it is not."""
+        return self._left_s(digest_of(text))
+
+    def _left_s(self, digest: bytes) -> float:
+        until_ms = self._refused.get(digest)
+        return 0.0 if until_ms is None else max(0.0, (until_ms - self._clock.boot_ms()) / 1000)
 
     def on_loop(self, digest: bytes) -> AbstractContextManager[None]:
         """Around work on the loop, in which nothing is awaited."""

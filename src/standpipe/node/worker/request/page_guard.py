@@ -16,8 +16,8 @@ checks of a request's head keep pages out, each for another way in:
 
 A head is checked when it is parsed: for the fast path, once for all requests with the same head.
 
-Not here: the routes (`node.worker.routes`); the listeners between nodes, which a header with a
-secret guards (no page knows it).
+Not here: the routes (`node.worker.routes`); the listeners between nodes, where no page can prove
+that it knows the secret.
 
 Source: Fetch standard (CORS-safelisted request-header), RFC 6454 (Origin), RFC 9110 7.4 (421).
 """

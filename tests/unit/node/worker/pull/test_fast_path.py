@@ -11,6 +11,7 @@ from types import FrameType
 import pytest
 from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
+from standpipe.adapters.files.turn_page import digest_of
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.node.worker.pull import fast_path
 from standpipe.node.worker.pull.fast_path import LookupFastPath
@@ -97,6 +98,9 @@ def test_a_refused_text_is_left_to_the_slow_path(tmp_path: Path) -> None:
         fast_path = worker.fast_path()
         assert fast_path.answer(LINES, body_of(ONE))
         fast_path.in_hand.is_refusing = True
+        assert fast_path.answer(LINES, body_of(ONE)), "another text is refused"
+        until_ms = fast_path.in_hand._clock.boot_ms() + 60_000
+        fast_path.in_hand._refused = {digest_of(ONE): until_ms}
         assert fast_path.answer(LINES, body_of(ONE)) is None
         assert faults(worker) == {}
 

@@ -384,3 +384,14 @@ def test_a_limit_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _ = asyncio.run(Scans().rows(request))
     assert rows == rows_of(1)[:2]
     assert store._reads == 2
+
+
+def test_what_ends_after_the_answer_is_out_is_charged_to_nobody() -> None:
+    """The loser of a hedge is not cancelled: what it holds would never be given back."""
+    budget = AnswerBudget(bytes_max=100)
+    requester = ScanRequester(budget=budget)
+    requester.hold(60)
+    requester.release()
+    requester.hold(80)
+    assert budget.held_bytes == 0
+    budget.take(0, 100)

@@ -15,7 +15,7 @@ from standpipe.adapters.files.turn_page import digest_of
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.query.record_rows import TopicRecord
-from standpipe.errors import TooManyRequests
+from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.model import Column
 from standpipe.node.worker.pull import stream_pull
 from standpipe.node.worker.pull.stream_pull import (
@@ -113,6 +113,26 @@ def test_a_reader_waits_for_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
         await batches.aclose()  # its client has left
         while pulls._pending:  # noqa: ASYNC110 no event tells it
             await asyncio.sleep(0.001)
+        pulls.close()
+
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_nothing_does_not_hold_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four of them stopped all pull queries on streams of a worker."""
+    pulls = reading(monkeypatch, lambda: endless_rows([]))
+    monkeypatch.setattr(stream_pull, "READ_S_MAX", 0.1)
+
+    async def story() -> None:
+        batches = pulls.batches(PLAN, SNAPSHOT, DIGEST)
+        await anext(batches)
+        while pulls._pending:  # noqa: ASYNC110 no event tells it
+            await asyncio.sleep(0.001)
+        with pytest.raises(BadRequest, match="not taken within"):
+            async for _ in batches:
+                pass
         pulls.close()
 
     asyncio.run(story())
