@@ -19,6 +19,7 @@ from standpipe.config.registry import (
     Config,
     ConfigKey,
 )
+from standpipe.control.ddl.responses import warning
 from standpipe.control.liveness.lag import NO_END
 from standpipe.model import (
     Column,
@@ -33,6 +34,7 @@ from standpipe.model import (
 )
 from standpipe.node.worker.request.answer import describe
 from standpipe.sql.functions import registry
+from standpipe.sql.plans import DefinePlan
 from standpipe.sql.types.types import SqlType, parse_type
 
 Entity = dict[str, object]
@@ -371,3 +373,11 @@ def _local(scene: Scene, key: ReplicaId, node_id: NodeId) -> dict[str, object]:
 def entity(kind: str, text: str, **content: object) -> Entity:
     """An item of the answer of POST /ksql."""
     return {"@type": kind, "statementText": text, **content, "warnings": list[object]()}
+
+
+def undefined(plan: DefinePlan, text: str, known: Mapping[str, str]) -> list[Entity]:
+    """UNDEFINE of a variable that is not there; uses were substituted when the text was parsed."""
+    if plan.value is not None or plan.name.upper() in known:
+        return []
+    message = f"Cannot undefine variable '{plan.name}' which was never defined"
+    return list(warning(text, message).entities)
