@@ -14,6 +14,7 @@ BENCH ?=
 PYTEST_ARGS ?=
 #: make chaos CHAOS="--faults SIGKILL,partial --rate 200"
 CHAOS ?=
+ABUSE ?=
 #: seeds of `make sim`: the first, and how many
 FIRST ?= 0
 SEEDS ?= 200
@@ -113,6 +114,7 @@ OWN_TARGETS := tests/e2e/test_conformance_sample.py
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last (beside the cluster of all that came before) if it were not told not to
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
+	tests/e2e/test_poison.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_stragglers.py tests/e2e/test_replacement.py tests/e2e/test_committed_reads.py \
 	tests/sim tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
@@ -122,7 +124,8 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/tes
 NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quorum*.py \
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
-	tests/e2e/test_demo_data.py)
+	tests/e2e/test_demo_data.py tests/e2e/test_ports.py tests/e2e/test_stranger.py \
+	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py)
 
 #: tests with `examples(…)`: they try more of them here than in `make check`
 PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples' tests)
@@ -143,7 +146,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills conformance-sample chaos fuzz docs pictures upgrade
+        store-kills driver-kills conformance-sample chaos fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -173,6 +176,9 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)
+
+abuse: setup ## 500 costly requests from four clients; do lookups notice? ABUSE="--kinds scans"
+	$(PYTHON_IN) -m tests.abuse $(ABUSE)
 
 fuzz: $(DONE)/standpipe ## random statements, none of which may crash or reach Spark: make fuzz COUNT=100000
 	$(PYTHON_IN) -m tests.sql.fuzz --first $(FIRST) --count $(or $(COUNT),100000) $(SIM)
