@@ -18,7 +18,7 @@ from typing import IO
 import msgspec
 
 from standpipe.adapters.files import published
-from standpipe.adapters.files.private import private_directory, write_secret
+from standpipe.adapters.files.private import keep_private, private_directory, write_secret
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.model import NodeId, Record
 
@@ -94,10 +94,12 @@ class ClusterDirectory:
         return self.root / node_id
 
     def take(self) -> None:
-        """Create the folders and the secret; hold the lock until the process ends.
+        """Create the folders and the secret; hold the lock until the process ends, whose files are
+        private from now on.
 
         Raises DataDirectoryRefused when another supervisor holds it.
         """
+        keep_private()
         for folder in (self.root, self.kafka, self.checkpoints, self.logs, self.run):
             private_directory(folder)
         lock = (self.run / "lock").open("a+")
