@@ -219,13 +219,6 @@ PICTURES: dict[str, Picture] = {
             Bar("wrong rows", r["wrong_rows"], False),
         ],
     ),
-    "abuse": Picture(
-        "p99 of lookups, ms",
-        lambda r: [
-            Bar("alone", r["idle"]["p99_ms"], False),
-            Bar("beside costly requests", r["loaded"]["p99_ms"], True, 3 * r["idle"]["p99_ms"]),
-        ],
-    ),
     "fuzz": Picture(
         "statements",
         lambda r: [

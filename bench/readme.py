@@ -143,13 +143,6 @@ ROWS = (
     Row("chaos", "wrong of {checked_reads:,} reads", "{wrong}", "", "0"),
     Row("driver_kills", "tables after {kills} driver kills", "all equal", "", "all"),
     Row("store_kills", "wrong rows, {kills:,} writer kills", "{wrong_rows}", "", "0"),
-    Row(
-        "abuse",
-        "lookups beside {requests} costly requests, p99",
-        "{p99_ratio} × alone",
-        "",
-        "≤ 3 ×",
-    ),
     Row("fuzz", "crashes, {statements:,} statements", "{failed}", "", "0"),
     Row("conformance", "ksqlDB's table cases", "{tables[passed]:,} of {tables[cases]:,}", "", "–"),
 )
