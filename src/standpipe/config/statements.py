@@ -99,7 +99,7 @@ PLACEMENT_TIMEOUT = key(
     8000,
     unit="ms",
     low=1,
-    high=9000,
+    high=60_000,
     doc="How long a statement waits until the replicas of its table are placed. Then it is taken "
     "back and fails. Its client waits no longer than 20 s for all of it.",
 )
