@@ -24,7 +24,7 @@ REFUSED_FOR = key(
     unit="ms",
     low=0,
     doc="For this long a node refuses a text that one of its workers was executing when it was "
-    "killed for want of a turn.",
+    "killed because its event loop made no turn.",
 )
 MEMORY_MAX = key(
     "standpipe.worker.memory.bytes.max",

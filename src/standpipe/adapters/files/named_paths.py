@@ -3,7 +3,7 @@
     folder_below(checkpoints, f"{query_id}-{generation}")
 
 Statements are refused such names (`sql.declarations.names`). A catalog of an older release may hold
-one, and a name must never lead outside its root, whoever let it in.
+one, and a name must never lead outside its root, even if an earlier check missed it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files and directories that only their owner may read: data, secrets, logs, run directories.
 
-A process of a node calls `keep_private` first, so that all it makes later is private, whoever
-writes it (LMDB, librdkafka, a JVM). `private_directory` also mends what an earlier version made.
+A process of a node calls `keep_private` first, so that all that it and its libraries (LMDB,
+librdkafka, a JVM) write later is private. `private_directory` also closes an existing directory.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from standpipe.adapters.http.connections import (
 
 #: Connections that one turn of the loop accepts: requests of others wait meanwhile.
 ACCEPTED_AT_ONCE: Final = 64
-#: After an accept that failed for want of memory or descriptors.
+#: After an accept that failed because memory or descriptors had run out.
 PAUSE_S: Final = 0.1
 #: How often refused and cut connections are logged at most.
 LOG_EVERY_MS: Final = 10_000

@@ -68,7 +68,7 @@ class SealedSocket:
         return True
 
     def settimeout(self, seconds: float | None) -> None:
-        """How long each call may wait; None: for ever."""
+        """How long each call may wait; None: without limit."""
         self._raw.settimeout(seconds)
 
     def fileno(self) -> int:

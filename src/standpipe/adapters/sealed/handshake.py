@@ -13,7 +13,7 @@ ids and the listener. Therefore
 - a recording is worthless, because each end chooses a nonce for each connection;
 - our own challenge, sent back to us, proves nothing: the roles differ, and so do the keys of the
   two directions;
-- whoever passes the bytes on to the node that was meant is no more than a wire.
+- a process that only passes the bytes on to the right node learns and changes nothing.
 
 The dialler's node id holds for the connection: what arrives on it speaks for no other node. It is
 empty for an operator's command and for a pipeline, which are no nodes. `to` is empty where the

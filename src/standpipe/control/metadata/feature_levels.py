@@ -48,7 +48,7 @@ NEWEST: Final = 6
 LEASES: Final = 3
 #: below, every node expects beats from every other
 GOSSIP: Final = 5
-#: below, topics are deleted by name, whoever made them
+#: below, topics are deleted by name, even if another program made them
 TOPIC_IDS: Final = 6
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)

@@ -80,7 +80,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "DROP … DELETE TOPIC",
             "differs",
             "deletes only a topic that this cluster made; one that was there before, or that"
-            " another program made anew, is left alone",
+            " another program has recreated, is left alone",
         ),
     ),
     ast_statements.CreateType: (SupportRow("CREATE TYPE [IF NOT EXISTS]", "yes"),),

@@ -1,7 +1,7 @@
 """The grammar's parse tables: built in two seconds of processor time, or restored in 0.3.
 
 A node keeps them in a file of its data directory. They are JSON and not what lark saves, a pickle:
-whoever could write to that file would run code in every process that reads it.
+a user who can write to that file could run code in every process that reads it.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class _Running:
     def abandon(self) -> None:
         """Nobody waits for it any longer."""
         if not self.over.cancel() and not self.over.cancelled():
-            self.over.exception()  # retrieved, whoever has seen it
+            self.over.exception()  # retrieved, so that asyncio does not log it
 
 
 class _Work(Generic[Begun]):
