@@ -82,13 +82,20 @@ def test_no_answer(
 def test_a_peer_that_never_proves_itself_was_sent_nothing() -> None:
     """A costly read may then be tried elsewhere as if the connection had been refused."""
 
-    async def story() -> None:
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        client = PeerClient(identity=PeerIdentity("a secret"))
-        with pytest.raises(ConnectFailed, match="no answer within 300 ms"):
-            await client.request(f"{host}:{port}", "/", timeout_s=SHORT_S)
-        client.close()
-        server.close()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.read()  # until the client goes
+        writer.close()
+        over.set()
 
+    async def story() -> None:
+        client = PeerClient(identity=PeerIdentity("a secret"))
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            with pytest.raises(ConnectFailed, match="no answer within 300 ms"):
+                await client.request(f"{host}:{port}", "/", timeout_s=SHORT_S)
+            client.close()
+            await over.wait()
+
+    over = asyncio.Event()
     asyncio.run(story())
