@@ -303,9 +303,11 @@ def fold(world: World, name: str) -> tuple[dict[Any, dict[str, Any] | None], int
             raw, start_ms = records.split_windowed_key(raw)
         assert records.partition_of(raw, PARTITIONS) == message.partition(), raw
         key = raw.decode() if start_ms is None else (raw.decode(), start_ms)
+        if message.value() is None:  # without a rowtime where a repair wrote it
+            rows[key] = None
+            continue
         rowtime_ms = records.parse_rowtime_header(header(message, "sp-rowtime"))
-        value = None if message.value() is None else json.loads(message.value())
-        rows[key] = None if value is None else {**value, "ROWTIME": rowtime_ms}
+        rows[key] = {**json.loads(message.value()), "ROWTIME": rowtime_ms}
     return rows, foreign
 
 
