@@ -39,7 +39,7 @@ help: ## this list
 # ------------------------------------------------------------------------------ set-up
 
 .PHONY: setup python-setup
-setup: $(DONE)/jars ## .venv with locked packages, Java if there is none, and the JVM jars
+setup: $(DONE)/class-archives ## .venv with locked packages, Java if there is none, and the JVM jars
 	@echo "Set up. Next: make demo"
 
 python-setup: $(DONE)/standpipe
@@ -69,6 +69,12 @@ $(DONE)/java: requirements-java.lock $(DONE)/standpipe
 $(DONE)/jars: src/standpipe/local/cluster/ivy.xml $(DONE)/java
 	@$(STEP) "JVM jars for Kafka and for Spark's Kafka source, by Ivy (60 MB: about 30 s)" \
 		$(PYTHON_IN) -c 'from standpipe.local.cluster.jvm import jars; jars("spark"); jars("broker")'
+	@touch $@
+
+$(DONE)/class-archives: $(DONE)/jars
+	@$(STEP) "Java's class archives: Spark and Kafka start in half the time (about 40 s)" \
+		$(PYTHON_IN) -m standpipe.local.cluster.class_archive \
+		|| echo "Going on without class archives: Spark and Kafka start slower"
 	@touch $@
 
 # ------------------------------------------------------------------------------ checks

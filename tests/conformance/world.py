@@ -123,8 +123,9 @@ class World:
         spark = session.open_session(
             self.config,
             master="local[2]",
-            jars=[Path(path) for path in str(found["jars"]).split(",")],
+            jars=[Path(path) for path in found["jars"]],
             java_home=Path(found["java_home"]),
+            java_options=found["java_options"],
         )
         spark.sparkContext.setLogLevel("OFF")
         return spark

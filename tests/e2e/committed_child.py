@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from standpipe.config import registry
-from standpipe.local.cluster.jvm import find_java, jars
+from standpipe.local.cluster.jvm import archive_options, find_java, jars
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads
@@ -29,8 +29,13 @@ BATCH_OFFSETS = 7
 def main() -> None:
     servers, checkpoint, topic, query_id = sys.argv[1:]
     config = registry.load({"standpipe.pipeline.commit.batch.offsets.max": str(BATCH_OFFSETS)})
+    java = find_java()
     spark = session.open_session(
-        config, master="local[1]", jars=jars("spark"), java_home=find_java().home
+        config,
+        master="local[1]",
+        jars=jars("spark"),
+        java_home=java.home,
+        java_options=archive_options("spark", java),
     )
     log = ProgressLog(servers, "default_")
     reads = KafkaReads(bootstrap_servers=servers, config=config)

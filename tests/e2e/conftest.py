@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.e2e.cluster import TestCluster, start
 
+from standpipe.local.cluster import jvm
+
 HERE = Path(__file__).parent
 #: A JVM that lives for seconds is quicker without its second compiler, which takes processor from
 #: the first batches and pays off after minutes. Not for the demo, which is what a user sees.
@@ -37,8 +39,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
 def spark() -> Iterator[SparkSession]:
     """A session of this process, set as the driver's where expressions depend on it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # it has pyarrow
+    options = jvm.archive_options("spark", jvm.find_java())
     session = (
         SparkSession.builder.master("local[1]")
+        .config("spark.driver.extraJavaOptions", " ".join(options))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.ansi.enabled", "false")

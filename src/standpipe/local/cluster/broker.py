@@ -19,6 +19,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -77,6 +78,7 @@ class Broker:
     `port` None: 9092, or the next free one, with a message; a number: that one or PortInUse.
     `host`: the address of this machine to listen on and to advertise. Anyone who can reach it may
     write, so use an address other than loopback only for tests in an isolated network.
+    `java_options` None: use the class archive, if there is one.
     """
 
     def __init__(
@@ -88,11 +90,15 @@ class Broker:
         start_s_max: float = START_S_MAX,
         say: jvm.Say = jvm.say_on_stderr,
         session_ms: int = 3000,
+        java_options: Sequence[str] | None = None,
+        stop_s_max: float = STOP_S_MAX,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.host = host
         self._start_s_max = start_s_max
         self._session_ms = session_ms
+        self._java_options = java_options
+        self._stop_s_max = stop_s_max
         self._port_asked = port
         self._say = say
         self._port = 0
@@ -138,7 +144,7 @@ class Broker:
         JavaMissing or JarsMissing.
         """
         class_path = _class_path(self._say)
-        java = jvm.find_java().executable
+        java = jvm.find_java()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         try:
@@ -157,13 +163,13 @@ class Broker:
 
     def _end_child(self) -> None:
         if self._child is not None:
-            self._child.end(STOP_S_MAX)
+            self._child.end(self._stop_s_max)
             self._child = None
             (self.data_dir / "broker.pid").unlink(missing_ok=True)
 
     # ---------------------------------------------------------------------- steps of `start`
 
-    def _try_port(self, java: Path, class_path: str) -> bool:
+    def _try_port(self, java: jvm.Java, class_path: str) -> bool:
         """False: another process took the port between the check and the broker's bind."""
         self._port = self._choose_port()
         properties = self._write_properties()
@@ -233,12 +239,13 @@ class Broker:
         )
         return path
 
-    def _format(self, java: Path, class_path: str, properties: Path) -> None:
+    def _format(self, java: jvm.Java, class_path: str, properties: Path) -> None:
         """Format the directory, as Kafka requires. Once per data directory, about 1 s."""
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # with `=`, because one id in 64 begins with a dash
         tool = ("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={cluster_id}")
-        command = [str(java), "-cp", class_path, *tool, "-c", str(properties)]
+        options = jvm.archive_options("broker", java)
+        command = [str(java.executable), *options, "-cp", class_path, *tool, "-c", str(properties)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             raise BrokerDied(
@@ -246,11 +253,15 @@ class Broker:
                 next_step="remove the data directory if it holds nothing of value",
             )
 
-    def _spawn(self, java: Path, class_path: str, properties: Path) -> None:
+    def _spawn(self, java: jvm.Java, class_path: str, properties: Path) -> None:
+        options = self._java_options
+        if options is None:
+            options = jvm.archive_options("broker", java)
         self._child = DependentChild(
             [
-                str(java),
+                str(java.executable),
                 *_JVM_OPTIONS,
+                *options,
                 f"-Dlog4j2.configurationFile={LOG_CONFIG}",
                 f"-Dstandpipe.broker.log={self.data_dir / 'broker.log'}",
                 *("-cp", class_path, "kafka.Kafka", str(properties)),

@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -69,7 +70,7 @@ _log = structlog.get_logger("pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """The options of a pipeline. `local/cluster/jvm.py` finds `jars` and `java_home`."""
+    """The options of a pipeline. `local/cluster/jvm.py` finds the last three."""
 
     nodes: tuple[str, ...]  # internal addresses
     bootstrap_servers: str
@@ -79,6 +80,7 @@ class PipelineOptions:
     config: registry.Config = field(default_factory=registry.Config)
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
+    java_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def _run(
         master=options.master,
         jars=options.jars,
         java_home=options.java_home,
+        java_options=options.java_options,
         scratch=scratch,
     )
     try:
@@ -314,18 +317,19 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
         secret_file=told.secret_file,
         master=told.master,
         config=registry.load(registry.environment_layer(os.environ), given),
-        jars=tuple(Path(path) for path in str(found["jars"]).split(",")),
+        jars=tuple(map(Path, found["jars"])),
         java_home=Path(found["java_home"]),
+        java_options=tuple(found["java_options"]),
     )
 
 
-def _find_jvm() -> Mapping[str, str]:
+def _find_jvm() -> Mapping[str, Any]:
     """Run `local/cluster/jvm.py` as a process: `local` is a layer above, so we cannot import it."""
     command = [sys.executable, "-m", "standpipe.local.cluster.jvm"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if ran.returncode != 0:
         raise SystemExit(ran.returncode)  # it has printed why on stderr
-    found: Mapping[str, str] = json.loads(ran.stdout)
+    found: Mapping[str, Any] = json.loads(ran.stdout)
     return found
 
 

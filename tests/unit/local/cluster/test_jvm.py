@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from standpipe.errors import JavaMissing
-from standpipe.local.cluster import jvm
+from standpipe.local.cluster import class_archive, jvm
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,35 @@ def test_a_failed_fetch_leaves_nothing_and_says_why(
     with pytest.raises(jvm.JarsMissing, match="unresolved"):
         jvm.jars("spark", tmp_path / "cache", lambda _: None)
     assert [p.name for p in (tmp_path / "cache" / "jars").iterdir()] == ["lock"]
+
+
+# ------------------------------------------------------------------------------ class archives
+
+
+def test_java_is_told_of_an_archive_that_is_there(tmp_path: Path) -> None:
+    java = jvm.Java(fake_java(tmp_path / "jdk", "17.0.1"), 17)
+    assert jvm.archive_options("spark", java, tmp_path) == []
+    archives = jvm.class_archives(java, tmp_path)
+    archives.mkdir(parents=True)
+    (archives / "spark.jsa").touch()
+    first, *_ = jvm.archive_options("spark", java, tmp_path)
+    assert first == f"-XX:SharedArchiveFile={archives}/spark.jsa"
+    assert jvm.archive_options("broker", java, tmp_path) == [], "each has its own"
+
+
+def test_another_build_of_java_has_other_archives(tmp_path: Path) -> None:
+    java = jvm.Java(fake_java(tmp_path / "jdk", "17.0.1"), 17)
+    (java.home / "release").write_text('JAVA_VERSION="17.0.1"')
+    before = jvm.class_archives(java, tmp_path)
+    (java.home / "release").write_text('JAVA_VERSION="17.0.2"')
+    assert jvm.class_archives(java, tmp_path) != before
+
+
+def test_archives_go_with_their_pyspark(tmp_path: Path) -> None:
+    pyspark = {"ours": jvm.pyspark_jars(), "earlier": jvm.pyspark_jars(), "gone": tmp_path / "no"}
+    pyspark["another"] = tmp_path
+    for name, folder in pyspark.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pyspark").write_text(str(folder))
+    class_archive.remove_unused(tmp_path / "ours")
+    assert {path.name for path in tmp_path.iterdir()} == {"ours", "another"}

@@ -11,7 +11,8 @@ ARGUMENTS = ["--nodes", "a:1,b:2", "--bootstrap-servers", "k:9092", "--checkpoin
 
 @pytest.fixture(autouse=True)
 def jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_find_jvm", lambda: {"java_home": "/j", "jars": "a.jar,b.jar"})
+    found = {"java_home": "/j", "java_options": ["-Xshare:auto"], "jars": ["a.jar", "b.jar"]}
+    monkeypatch.setattr(driver, "_find_jvm", lambda: found)
 
 
 def test_command_line() -> None:
@@ -21,6 +22,7 @@ def test_command_line() -> None:
     assert options.master == "local[*]"
     assert options.config.values == {"standpipe.pipeline.shuffle.partitions": 3}
     assert options.jars == (Path("a.jar"), Path("b.jar"))
+    assert options.java_options == ("-Xshare:auto",)
 
 
 def test_an_unknown_key_is_named() -> None:
