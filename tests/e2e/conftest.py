@@ -43,6 +43,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.driver.extraJavaOptions", " ".join(options))
+        .config("spark.jars", ",".join(map(str, jvm.jars("spark"))))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.ansi.enabled", "false")

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
@@ -155,15 +154,17 @@ class CommitBatch:
             rows.unpersist()
 
     def _write(self, rows: DataFrame, commit: Commit) -> TooLarge:
-        headers = f.array(
-            _header(HEADER_COMMIT, f.lit(bytearray(commit_header(commit)))),
-            _header(HEADER_ROWTIME, f.col("rowtime")),
+        # one expression each: every call of PySpark's functions is several calls into the JVM
+        headers = (
+            f"array(struct('{HEADER_COMMIT}' AS key, X'{commit_header(commit).hex()}' AS value), "
+            f"struct('{HEADER_ROWTIME}' AS key, rowtime AS value)) AS headers"
         )
-        columns = [name for name in rows.columns if name != "rowtime"]
-        topics = [f.lit(topic) for topic in (self.table.topic, self.published_topic) if topic]
-        to_topics = f.explode(f.array(*topics)) if len(topics) > 1 else topics[0]
+        partition = ["partition"] if self.table.window else []
+        topics = [topic for topic in (self.table.topic, self.published_topic) if topic]
+        names = ", ".join(f"'{topic}'" for topic in topics)  # of a topic: [a-zA-Z0-9._-]
+        to_topics = f"explode(array({names})) AS topic" if len(topics) > 1 else f"{names} AS topic"
         return write_fitting(
-            rows.select(*columns, headers.alias("headers"), to_topics.alias("topic")),
+            rows.selectExpr("key", "value", *partition, headers, to_topics),
             bootstrap_servers=self.bootstrap_servers,
             limits=self.limits,
             is_table=self.table.kind == "TABLE",
@@ -183,7 +184,3 @@ def _jvm_pid() -> int:
 def _update_state_only(rows: DataFrame) -> None:
     """Compute the rows only to update the state, which the next batch begins with."""
     rows.write.format("noop").mode("overwrite").save()
-
-
-def _header(name: str, value: Any) -> Any:
-    return f.struct(f.lit(name).alias("key"), value.alias("value"))

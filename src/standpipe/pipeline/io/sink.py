@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source
-from standpipe.pipeline.io import partition_udf, type_mapping
+from standpipe.pipeline.io import java_functions, type_mapping
 from standpipe.sql.types.types import parse_type
 
 _KEEP_NULLS = {"ignoreNullFields": "false"}
@@ -46,7 +46,7 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
         _long_bytes("__ROWTIME").alias("rowtime"),
     ]
     if table.window:
-        columns.append(partition_udf.partition_column(key, table.partitions).alias("partition"))
+        columns.append(java_functions.partition_column(key, table.partitions).alias("partition"))
     return rows.select(*columns)
 
 
@@ -93,7 +93,7 @@ def _key(columns: Sequence[Column], table: Source, *, has_own_key: bool) -> Spar
 
 def _kafka_bytes(column: Column) -> SparkColumn:
     if parse_type(column.type).base == "DOUBLE":
-        return partition_udf.double_bytes(_col(column.name))
+        return java_functions.double_bytes(_col(column.name))
     return _on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
 
 

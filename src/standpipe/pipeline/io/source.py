@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
-from standpipe.pipeline.io import loose_json, partition_udf, type_mapping
+from standpipe.pipeline.io import java_functions, loose_json, type_mapping
 from standpipe.pipeline.io.committed_source import Upstream, committed_stream
 from standpipe.pipeline.io.kafka_options import KafkaReads, one_task_per_core
 from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
@@ -283,7 +283,7 @@ def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
     elif base == "BYTES":
         value, width = raw, None
     elif base == "DOUBLE":
-        value, width = partition_udf.bytes_double(raw), 8
+        value, width = java_functions.bytes_double(raw), 8
     elif base in ("BIGINT", "TIMESTAMP"):
         value, width = f.conv(f.hex(raw), 16, -10).cast("bigint"), 8
     elif base in ("INTEGER", "DATE", "TIME"):

@@ -127,7 +127,8 @@ class QueryRun:
     def count_late(self) -> int:
         """Records behind the watermark so far. Spark drops them; we count them, and log in the
         processing log which batches had them."""
-        recent = list(cast(Any, self.streaming_query)._jsq.recentProgress())
+        # an array in the JVM: only those of its elements that are looked at come over
+        recent = cast(Any, self.streaming_query)._jsq.recentProgress()
         self.janitor.swept.log.tell(self.late.take(recent))
         return self.late.count
 

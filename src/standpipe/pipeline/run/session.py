@@ -58,6 +58,10 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: no limit; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
+    # at the default of 100, three queries compile the same code again in each batch
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # each call of PySpark would look up where in our code it stands, for error messages
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # the UI is not used, and it opens a port
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
