@@ -98,6 +98,7 @@ def dangling(path: Path) -> Iterator[str]:
     yield from (f"{where}: {one}" for one in sorted(lost) if (where, one) not in ALLOWED)
 
 
+@cache
 def _is_path(named: str, folder: Path) -> bool:
     named = named.rstrip(".")
     bases = [ROOT, PACKAGE, *(each for each in (folder, *folder.parents) if each != ROOT.parent)]
@@ -106,6 +107,7 @@ def _is_path(named: str, folder: Path) -> bool:
     return any((base / named).exists() for base in bases if base.is_relative_to(ROOT))
 
 
+@cache
 def _is_module(named: str) -> bool:
     """A module of the package, a name that one defines, or a configuration key."""
     if any(key.startswith(named) for key in registry.KEYS):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from standpipe.local.docgen.errors import tree_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "standpipe"
 PURE = ("sql", "control", "data")
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def modules() -> list[Path]:
-    """Every module of the package."""
-    return sorted(PACKAGE.rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
@@ -38,14 +34,21 @@ def pure_modules() -> list[Path]:
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def modules() -> tuple[Path, ...]:
+    """Every module of the package."""
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module; a walk takes as long as the parser does."""
+    return tuple(ast.walk(tree_of(path)))
 
 
 def imported_roots(path: Path) -> set[str]:
     """First names of everything that is imported, anywhere in the module."""
     found: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -53,12 +56,15 @@ def imported_roots(path: Path) -> set[str]:
     return found
 
 
-def functions() -> Iterator[tuple[str, FunctionNode]]:
+@cache
+def functions() -> tuple[tuple[str, FunctionNode], ...]:
     """Every function and method as (`module:line name`, node)."""
-    for path in modules():
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, FunctionNode):
-                yield f"{name_of(path)}:{node.lineno} {node.name}", node
+    return tuple(
+        (f"{name_of(path)}:{node.lineno} {node.name}", node)
+        for path in modules()
+        for node in nodes_of(path)
+        if isinstance(node, FunctionNode)
+    )
 
 
 def length_of(node: FunctionNode) -> int:

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.tidy.source import ROOT
+from tests.tidy.source import ROOT, nodes_of
 
 from standpipe.config import registry
 from standpipe.local.docgen import config as config_doc
@@ -96,7 +96,7 @@ def test_every_reason_that_a_query_fails_for_is_documented() -> None:
     raised = {
         node.args[0].value
         for path in (ROOT / "src/standpipe/pipeline").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("QueryFailed", "NotYet")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from tests.tidy.source import PACKAGE, FunctionNode, modules, name_of, tree_of
+from tests.tidy.source import PACKAGE, FunctionNode, modules, name_of, nodes_of, tree_of
 
 ENTRIES_MAX = 22
 DOCSTRING_SHARE_MIN = 0.95
@@ -39,7 +40,7 @@ def test_a_folder_can_be_seen_at_once() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     where: dict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 where[node.name].append(name_of(path))
     twice = {name: at for name, at in where.items() if len(at) > 1}
@@ -71,13 +72,14 @@ def test_public_names_are_explained() -> None:
     assert len(bare) <= count * (1 - DOCSTRING_SHARE_MIN), bare
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Module → modules of the package that it imports, type-only and late imports included."""
     known = {dotted(path): path for path in modules()}
     found: dict[str, set[str]] = {}
     for name, path in known.items():
         named: set[str] = set()
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -59,10 +59,16 @@ def entries() -> tuple[ErrorEntry, ...]:
     return tuple(sorted(listed, key=lambda entry: (entry.code, entry.name)))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A module as `ast` reads it: once per process, as the tidy tests look at each often."""
+    return ast.parse(path.read_text())
+
+
 def _classes() -> Iterator[tuple[str, ast.ClassDef, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE.parent).with_suffix("").as_posix()
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef):
                 yield module, node, node.name
 
