@@ -234,8 +234,8 @@ class Gossip:
 
     # -------------------------------------------------------------- inside
 
-    def _are_members(self, *nodes: NodeId) -> bool:
-        return all(node in self._places for node in nodes)
+    def _are_members(self, watcher: NodeId, subject: NodeId) -> bool:
+        return watcher in self._places and subject in self._places
 
     def _say(self, subject: NodeId, health: Health, version: int) -> None:
         note = self._note if subject == self.me else WELL
