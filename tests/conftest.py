@@ -1,8 +1,13 @@
-"""Of all tests: private files, as a node has them, and ports that no test beside this one takes."""
+"""Of all tests: private files, as a node has them, and ports that no test beside this one takes.
+
+The grammar's tables are kept from one run to the next.
+"""
 
 from __future__ import annotations
 
 import os
+
+from tests import grammar_tables
 
 from standpipe.adapters.files.private import keep_private
 from standpipe.local.cluster import ports
@@ -12,6 +17,7 @@ PORTS_FIRST, PORTS_EACH = 16_000, 4_000
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 keep_private()
+grammar_tables.keep()
 if _WORKER:  # a port of a process that was killed must be free when it starts again
     _first = PORTS_FIRST + PORTS_EACH * (int(_WORKER.removeprefix("gw")) % 4)
     ports.ANY = range(_first, _first + PORTS_EACH - ports.NODE_STEP)

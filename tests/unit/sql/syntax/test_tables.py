@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from lark import Lark
+from tests import grammar_tables
 
 from standpipe.sql.syntax import parser, tables
 from standpipe.sql.syntax.parser import _callbacks
@@ -18,15 +20,27 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def saved() -> bytes:
-    return tables.dump(tables.build(_callbacks()))
+def built() -> Lark:
+    """Built once for all of these tests, and not what `tests/grammar_tables.py` keeps."""
+    return grammar_tables.build_anew(_callbacks())
+
+
+@pytest.fixture(scope="module")
+def saved(built: Lark) -> bytes:
+    return tables.dump(built)
+
+
+@pytest.fixture(scope="module")
+def restored(saved: bytes) -> Lark | None:
+    return tables.restore(saved, _callbacks())
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_restored_tables_give_the_same_statements(saved: bytes, text: str) -> None:
-    restored = tables.restore(saved, _callbacks())
+def test_restored_tables_give_the_same_statements(
+    built: Lark, restored: Lark | None, text: str
+) -> None:
     assert restored is not None
-    assert restored.parse(text) == parser._lark().parse(text)
+    assert restored.parse(text) == built.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +58,10 @@ def test_other_files_are_not_used(saved: bytes, change: object, why: str) -> Non
     assert tables.restore(change(saved), _callbacks()) is None, why  # type: ignore[operator]
 
 
-def test_warm_up_returns_what_the_next_one_can_use() -> None:
+def test_warm_up_returns_what_the_next_one_can_use(
+    built: Lark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "build", lambda callbacks: built)
     made = parser.warm_up(b"damaged")
     assert tables.restore(made, _callbacks()) is not None
     assert parser.warm_up(made) is made
