@@ -133,8 +133,8 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 	tests/e2e/test_demo_data.py tests/e2e/test_ports.py tests/e2e/test_stranger.py \
 	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py)
 
-#: tests with `examples(…)`: they try more of them here than in `make check`
-PROPERTIES := $(shell grep -rl --include='test_*.py' 'max_examples=examples' tests)
+#: tests of properties: `make check` tries the `examples(…)` of each, and this these times as many
+PROPERTIES := $(shell grep -rl --include='test_*.py' '@given' tests)
 
 #: Spark's JVMs live for seconds here: what the second compiler and a parallel collector gain, they
 #: first cost on two cores. A third of the processor time of a test of the pipeline.
@@ -143,7 +143,7 @@ test: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
 test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (35 minutes)
-	EXAMPLES_TIMES=6 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
+	EXAMPLES_TIMES=12 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \

@@ -1,13 +1,15 @@
 """Of all tests: private files, as a node has them, and ports that no test beside this one takes.
 
-The grammar's tables are kept from one run to the next.
+Properties are tried on few examples, and the grammar's tables are kept from one run to the next.
 """
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import settings
 from tests import grammar_tables
+from tests.examples import examples
 
 from standpipe.adapters.files.private import keep_private
 from standpipe.local.cluster import ports
@@ -18,6 +20,9 @@ _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 keep_private()
 grammar_tables.keep()
+#: of a property that names no other count: `make test` tries many more
+settings.register_profile("standpipe", max_examples=examples(40))
+settings.load_profile("standpipe")
 if _WORKER:  # a port of a process that was killed must be free when it starts again
     _first = PORTS_FIRST + PORTS_EACH * (int(_WORKER.removeprefix("gw")) % 4)
     ports.ANY = range(_first, _first + PORTS_EACH - ports.NODE_STEP)

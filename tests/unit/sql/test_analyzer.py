@@ -66,7 +66,7 @@ OPENINGS = (
 CLOSINGS = (";", "FROM FLIGHTS GROUP BY TAIL;", "GROUP BY TAIL;", ");", "")
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from(OPENINGS),
     st.lists(st.sampled_from(WORDS), max_size=9),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.adapters.http.pulse import DOUBT_S, STILL_S, Pulse
 from standpipe.adapters.http.request_body import read_body
@@ -170,7 +171,7 @@ def test_memory_of_heads_is_bounded() -> None:
     with_server(story)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32))
 def test_order_holds_for_any_mix_in_any_pieces(seed: int) -> None:
     """Quick, slow and ordinary messages, pipelined over one connection, cut anywhere."""
@@ -197,7 +198,7 @@ def test_order_holds_for_any_mix_in_any_pieces(seed: int) -> None:
     with_server(story)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.binary(max_size=80), max_size=6))
 def test_any_bytes_end_in_an_answer_or_a_closed_connection(pieces: list[bytes]) -> None:
     async def story(connect: Connect, listener: Listener) -> None:

@@ -10,6 +10,7 @@ import lmdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.adapters.store import window_index
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
@@ -135,7 +136,7 @@ _changes = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(batches=_changes, cuts=st.sets(st.integers(0, 8)))
 def test_replicas_agree_however_they_group_batches(
     batches: Sequence[tuple[list[tuple[str, int, bool]], int]], cuts: set[int]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.assignor import clusters
+from tests.examples import examples
 
 from standpipe.control.assignment.model import (
     HeldCopies,
@@ -63,7 +64,7 @@ def distinct(nodes: list[PlanNode], row: tuple[NodeId, ...]) -> int:
 
 
 @given(st.data(), st.integers(0, 3), st.integers(1, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_spread_agrees_with_brute_force(data: st.DataObject, standbys: int, count: int) -> None:
     nodes = data.draw(node_lists())
     previous = data.draw(previous_placements(nodes, count))
@@ -88,7 +89,7 @@ def stable_counts(nodes: list[PlanNode], total: int) -> list[tuple[int, ...]]:
 
 
 @given(st.data(), st.integers(1, 6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 def test_actives_are_balanced_with_the_fewest_moves(data: st.DataObject, count: int) -> None:
     """Against every balanced division. One table: evenness within it may cost further moves."""
     nodes = data.draw(node_lists(size_max=4))
@@ -106,7 +107,7 @@ def test_actives_are_balanced_with_the_fewest_moves(data: st.DataObject, count: 
 
 
 @given(st.data(), st.integers(0, 2), st.integers(1, 6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_input_order_makes_no_difference(data: st.DataObject, standbys: int, count: int) -> None:
     nodes = data.draw(node_lists())
     previous = data.draw(previous_placements(nodes, count))
@@ -119,7 +120,7 @@ def test_input_order_makes_no_difference(data: st.DataObject, standbys: int, cou
 
 
 @given(st.data(), st.integers(0, 2), st.integers(1, 6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_plan_is_its_own_plan(data: st.DataObject, standbys: int, count: int) -> None:
     nodes = data.draw(node_lists())
     previous = data.draw(previous_placements(nodes, count))
@@ -131,7 +132,7 @@ LAGS = st.sampled_from([0, 50, 100, 101, 5_000, BadReport.UNKNOWN, BadReport.NOT
 
 
 @given(st.data(), st.integers(0, 2), st.integers(1, 5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_one_step_serves_from_the_readiest(data: st.DataObject, standbys: int, count: int) -> None:
     """Ready copies lead wherever there is one; the throttle holds; no node holds a copy twice."""
     nodes = data.draw(node_lists())
@@ -165,7 +166,7 @@ def test_clusters_that_did_not_converge(seed: int, why: str) -> None:
 
 
 @given(st.integers(10**6, 10**7))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(20), deadline=None, derandomize=True)
 def test_random_clusters_converge(seed: int) -> None:
     """One cluster through random events; `make assignor-clusters` runs 20,000 others."""
     world = clusters.run(seed)

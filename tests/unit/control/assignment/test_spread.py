@@ -6,6 +6,7 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.control.assignment.spread import UNKNOWN, Spread
 
@@ -33,7 +34,7 @@ def test_a_forced_limit_leaves_copies_out() -> None:
 
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6), st.integers(1, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_best_agrees_with_trying_every_set(corners: list[tuple[int, ...]], more: int) -> None:
     spread = spread_of(corners)
     rest = range(1, len(corners))

@@ -147,7 +147,7 @@ def test_raw_keys_become_store_keys(
     assert convert(given_key) == (store_keys.store_key(values, types, *[9] * windowed), b"")
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(75))
 @given(
     type_=st.sampled_from(["STRING", "BIGINT", "DOUBLE"]),
     bounds=st.integers(0, 2),

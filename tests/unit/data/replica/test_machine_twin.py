@@ -168,7 +168,7 @@ def assert_whole(driver: Driver) -> None:
     assert driver.machine.is_caught_up
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 12))
 def test_rows_are_the_fold_of_the_committed_batches(seed: int, steps: int) -> None:
     world = build(seed, steps, with_foreign=True)
@@ -180,7 +180,7 @@ def test_rows_are_the_fold_of_the_committed_batches(seed: int, steps: int) -> No
     assert_whole(driver)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 12))
 def test_a_compacted_topic_gives_the_same_rows(seed: int, steps: int) -> None:
     """Progress is known first, as the tailer does it; labels that are given must still be true."""

@@ -117,7 +117,7 @@ SHAPES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(120), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(SHAPES, st.lists(st.tuples(LITERALS, LITERALS, LITERALS), min_size=2, max_size=4))
 def test_the_cache_agrees_with_the_parser(
     sources: dict[str, Source], shape: str, literals: list[tuple[str, str, str]]

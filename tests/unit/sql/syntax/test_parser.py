@@ -110,7 +110,7 @@ def test_nesting_is_bounded(inside: str, is_fine: bool, why: str) -> None:
         parse(text)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.text(alphabet=string.printable + "é\x00\u2028", max_size=200))
 @example("SELECT * FROM T WHERE a = '\\';--")
 def test_no_text_crashes(text: str) -> None:
@@ -118,7 +118,7 @@ def test_no_text_crashes(text: str) -> None:
         parse(text)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30))
 def test_no_sequence_of_words_crashes(words: list[str]) -> None:
     with suppress(StatementError):
