@@ -18,6 +18,9 @@ from standpipe.model import Offset
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
 ALL = (b"", b"\xff", 1000)
+#: writers fork from one process that has imported this file, and that never opens a store
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload([__name__])
 
 
 def write(path: str, orders: Connection) -> None:
@@ -34,9 +37,8 @@ def write(path: str, orders: Connection) -> None:
 
 class Writer:
     def __init__(self, path: Path) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._orders, theirs = context.Pipe()
-        self._process = context.Process(target=write, args=(str(path), theirs), daemon=True)
+        self._orders, theirs = processes.Pipe()
+        self._process = processes.Process(target=write, args=(str(path), theirs), daemon=True)
         self._process.start()
 
     def apply(self, position: int, size: int = 0) -> None:

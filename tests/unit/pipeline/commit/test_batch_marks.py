@@ -1,8 +1,7 @@
 """Marks on disk: what a driver that is killed leaves behind, and who counts it."""
 
+import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,19 +20,22 @@ def driver(checkpoints: Path, name: str) -> BatchMarks:
 
 
 def killed(checkpoints: Path, name: str, *queries: str) -> None:
-    """A process that marks queries as in a batch, and is killed."""
-    code = (
-        "import os, signal, sys; from pathlib import Path;"
-        "from standpipe.pipeline.commit.batch_marks import BatchMarks;"
-        f"marks = BatchMarks(); marks.start(Path(sys.argv[1]), {SERVICE!r}, sys.argv[2]);"
-        "marks.try_begin('with-a-longer-name', 1); marks.end('with-a-longer-name');"
-        "[marks._turns.begin(each, 1) for each in sys.argv[3:]]; marks.lost_jvm();"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(checkpoints), name, *queries], check=False
-    )
-    assert ran.returncode == -signal.SIGKILL
+    """A process that marks queries as in a batch, and is killed; forked, as a start takes longer
+    than all that it does."""
+    child = os.fork()
+    if child == 0:
+        try:
+            marks = driver(checkpoints, name)
+            marks.try_begin("with-a-longer-name", 1)
+            marks.end("with-a-longer-name")
+            for each in queries:
+                marks._turns.begin(each, 1)
+            marks.lost_jvm()
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
 def verdicts(marks: BatchMarks, *queries: str) -> list[Blame]:
