@@ -4,9 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from typer import testing
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from standpipe.local.cli.main import app
+
+#: what typer makes of all commands, which takes longer than to run one
+COMMAND = get_command(app)
 
 COMMANDS = (
     "up demo node pipeline broker sql status quorum config purge version".split()  # noqa: SIM905
@@ -18,6 +23,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
     """A runner in an empty directory, with no setting from outside."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("STANDPIPE_DEBUG", raising=False)
+    monkeypatch.setattr(testing, "_get_command", lambda _: COMMAND)
     return CliRunner()
 
 
