@@ -15,7 +15,7 @@ from lark import Lark
 from standpipe.sql.syntax import tables
 
 #: what builds them, whatever is kept
-build_anew = tables.build
+build_again = tables.build
 FOLDER = Path(__file__).parents[1] / ".pytest_cache" / "grammar"
 
 
@@ -31,7 +31,7 @@ def _kept_or_built(transformer: object) -> Lark:
     saved = kept.read_bytes() if kept.is_file() else b""
     if parser := tables.restore(saved, transformer):
         return parser
-    parser = build_anew(transformer)
+    parser = build_again(transformer)
     FOLDER.mkdir(parents=True, exist_ok=True)
     part = kept.with_suffix(f".{os.getpid()}")
     part.write_bytes(tables.dump(parser))

@@ -36,7 +36,7 @@ from standpipe.pipeline.commit import failpoint
 EVENTS = 30_000
 PORTION = 5_000
 #: three replicas, of which two can outvote one
-CONFIG = {"num.standby.replicas": "2", keys.DIGEST_INTERVAL.name: "2000"}
+CONFIG = {"num.standby.replicas": "2", keys.DIGEST_INTERVAL.name: "20000"}
 
 
 @pytest.fixture

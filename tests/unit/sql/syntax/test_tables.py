@@ -22,7 +22,7 @@ TEXTS = (
 @pytest.fixture(scope="module")
 def built() -> Lark:
     """Built once for all of these tests, and not what `tests/grammar_tables.py` keeps."""
-    return grammar_tables.build_anew(_callbacks())
+    return grammar_tables.build_again(_callbacks())
 
 
 @pytest.fixture(scope="module")
