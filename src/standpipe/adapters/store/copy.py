@@ -18,12 +18,11 @@ import lmdb
 import msgspec
 
 from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.store.environment import DATA_FILE, READERS_MAX
 from standpipe.adapters.store.reader import StoreReader
-from standpipe.adapters.store.writer import READERS_MAX
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.model import Record
 
-DATA: Final = "data.mdb"  # LMDB's own name
 _BLOCK: Final = 1 << 20
 _NICE: Final = 10  # readers come first
 
@@ -42,7 +41,7 @@ def copy_store(source: Path, target: Path) -> Copied:
     Raises OSError, lmdb.Error, and NotReady where `source` holds no batch yet.
     """
     target.mkdir(parents=True, mode=0o700)
-    file = target / DATA
+    file = target / DATA_FILE
     environment = lmdb.open(
         str(source), map_size=0, max_dbs=2, max_readers=READERS_MAX, create=False, readonly=True
     )

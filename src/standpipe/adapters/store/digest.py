@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from standpipe.adapters.process import die_with_parent
+from standpipe.adapters.store.environment import DAMAGE
 from standpipe.adapters.store.reader import StoreReader
-from standpipe.adapters.store.writer import DAMAGE
 from standpipe.data.encoding.stored_rows import sound_digest
 from standpipe.data.replica.digest_verdict import StoreDigest
 

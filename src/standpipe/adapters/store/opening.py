@@ -14,8 +14,9 @@ from typing import Final, cast
 import lmdb
 from lmdb import verify
 
+from standpipe.adapters.store.environment import DATA_FILE
 from standpipe.adapters.store.folders import retire
-from standpipe.adapters.store.writer import DATA_FILE, StoreFailure, StoreWriter, check_owner
+from standpipe.adapters.store.writer import StoreFailure, StoreWriter, check_owner
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, NotReady

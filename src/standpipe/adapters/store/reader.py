@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, cast
 
 import lmdb
 
-from standpipe.adapters.store.writer import (
+from standpipe.adapters.store.environment import (
     DATA_FILE,
     META_KEY,
     decode_meta,

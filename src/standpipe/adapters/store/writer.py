@@ -23,9 +23,9 @@ The reasons: DESIGN.md beside this file. The rules, and where they are enforced:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Final, cast
 
 import lmdb
 import msgspec
@@ -33,6 +33,14 @@ import structlog
 
 from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.process import give_back_freed_memory
+from standpipe.adapters.store.environment import (
+    CLEAN,
+    DAMAGE,
+    META_KEY,
+    decode_meta,
+    open_environment,
+    rows_by_lookup,
+)
 from standpipe.adapters.store.window_index import WindowIndex
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.encoding import native
@@ -42,7 +50,7 @@ from standpipe.data.encoding.stored_rows import (
     rows_digest,
     sound_digest,
 )
-from standpipe.data.replica.positions import STORE_FORMAT, StoreIdentity, StoreMeta
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import DataDirectoryRefused
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -52,66 +60,13 @@ MAP_BYTES_START: Final = 256 * 1024 * 1024
 MANY_PUTS: Final = 1000
 #: with at least this many changes, a transaction leaves memory worth giving back: up to 4 KiB each
 MEMORY_CHANGES: Final = 10_000
-READERS_MAX: Final = 512  # slots in the lock file: one for each thread that reads
 
-META_KEY: Final = b"meta"
-CLEAN: Final = "clean"
-DATA_FILE: Final = "data.mdb"
-
-#: LMDB's errors for a file that is not as it wrote it. NotFoundError: a put met a bad free-list
-#: page; BadTxnError: the call before failed, and a delete said "not there"
-DAMAGE: Final = (
-    lmdb.CorruptedError,
-    lmdb.NotFoundError,
-    lmdb.BadTxnError,
-    lmdb.PageNotFoundError,
-    lmdb.InvalidError,
-    lmdb.VersionMismatchError,
-    lmdb.IncompatibleError,
-    lmdb.CursorFullError,
-    lmdb.PageFullError,
-)
-
-_meta_decoder = msgspec.msgpack.Decoder(StoreMeta)
 _meta_encoder = msgspec.msgpack.Encoder()
-
-
-def open_environment(path: Path, *, map_bytes: int, writes: bool) -> lmdb.Environment:
-    """Open LMDB with the options of every store. Raises lmdb.Error."""
-    return lmdb.open(
-        str(path),
-        map_size=map_bytes,
-        max_dbs=3,
-        max_readers=READERS_MAX,
-        create=writes,
-        readonly=not writes,
-        sync=False,
-        writemap=False,
-        readahead=writes,  # lookups are random: reading ahead would only push out other pages
-        mode=0o600,
-    )
 
 
 def _as_they_are(cursor: lmdb.Cursor, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Rows of those keys that exist. One call for all: a transaction may have 100,000."""
     return cast("list[tuple[bytes, bytes]]", cursor.getmulti(keys)) if keys else []
-
-
-class ReadsRows(Protocol):
-    """A transaction whose database is that of the rows."""
-
-    def get(self, key: bytes, /) -> Any: ...
-    def cursor(self) -> Any: ...
-
-
-def rows_by_lookup(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
-    """All rows, each looked up from the root: a damaged page of keys can break lookups while a scan
-    of the rows notices nothing. Raises lmdb.CorruptedError."""
-    for key in cast("Iterator[bytes]", transaction.cursor().iternext(values=False)):
-        row = cast("bytes | None", transaction.get(key))
-        if row is None:
-            raise lmdb.CorruptedError("a row that is there cannot be found by its key")
-        yield key, row
 
 
 class _NotAllNew(Exception):
@@ -354,23 +309,6 @@ class StoreWriter:
                 raise
             return str(failure)
         return ""
-
-
-def decode_meta(data: bytes, path: Path) -> StoreMeta:
-    """The meta of the store at `path`. Raises DataDirectoryRefused for another format."""
-    try:
-        meta = _meta_decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise DataDirectoryRefused(
-            f"{path} has an unreadable meta: {error}",
-            next_step="move that directory away; the store is rebuilt from Kafka",
-        ) from error
-    if meta.identity.format != STORE_FORMAT:
-        raise DataDirectoryRefused(
-            f"{path} has format {meta.identity.format}, this is {STORE_FORMAT}",
-            next_step="use the version that wrote it, or move it away",
-        )
-    return meta
 
 
 def check_owner(path: Path) -> None:

@@ -30,7 +30,8 @@ import structlog
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Handler, Reply, json_reply
-from standpipe.adapters.store.copy import DATA, Copied
+from standpipe.adapters.store.copy import Copied
+from standpipe.adapters.store.environment import DATA_FILE
 from standpipe.adapters.store.folders import store_path
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer
@@ -163,13 +164,13 @@ class StoreCopies:
             position=meta.position,
             batch=meta.batch,
         )
-        self._kept[copy_id] = _Kept(offer, replica_id, target / DATA, now_ms, now_ms)
+        self._kept[copy_id] = _Kept(offer, replica_id, target / DATA_FILE, now_ms, now_ms)
         _log.info("store copied for a peer", store=str(source), size_bytes=offer.size_bytes)
         return self._kept[copy_id]
 
     def _check_room(self, source: Path) -> None:
         try:
-            size = (source / DATA).stat().st_size
+            size = (source / DATA_FILE).stat().st_size
         except FileNotFoundError as error:
             raise NotReady("the replica has no store here") from error
         if shutil.disk_usage(self._folder).free < ROOM * size:

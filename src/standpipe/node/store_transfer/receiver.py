@@ -37,9 +37,9 @@ from standpipe.adapters.files import published
 from standpipe.adapters.files.fsync import sync
 from standpipe.adapters.http.sync_client import open_connection
 from standpipe.adapters.sealed.handshake import PeerIdentity
-from standpipe.adapters.store.copy import DATA, checksum_of
+from standpipe.adapters.store.copy import checksum_of
+from standpipe.adapters.store.environment import CLEAN, DATA_FILE
 from standpipe.adapters.store.folders import store_path
-from standpipe.adapters.store.writer import CLEAN
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.data.replica.store_copy import CopyOffer, Meter, RestoreView, donors, may_wait
@@ -173,7 +173,7 @@ class Fetch:
             self._fill(line, offer)
         finally:
             line.close()
-        file = self.incoming / DATA
+        file = self.incoming / DATA_FILE
         if checksum_of(file) != offer.checksum:
             shutil.rmtree(self.incoming)
             raise _Damaged(is_resumed=began > 0)
@@ -182,14 +182,14 @@ class Fetch:
     def _offer(self, line: HTTPConnection, peer: NodeInfo) -> CopyOffer:
         note = self._note()
         if note is not None and note.donor == peer.internal:
-            self.done_bytes = (self.incoming / DATA).stat().st_size
+            self.done_bytes = (self.incoming / DATA_FILE).stat().st_size
             if self._ask(line, _piece(note.offer, self.done_bytes)) is not None:
                 return note.offer
         shutil.rmtree(self.incoming, ignore_errors=True)
         self.incoming.mkdir(parents=True, mode=0o700)
         self.done_bytes = 0
         offer = self._made(line)
-        (self.incoming / DATA).touch()
+        (self.incoming / DATA_FILE).touch()
         (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
         return offer
 
@@ -211,10 +211,10 @@ class Fetch:
             donor, offer = msgspec.json.decode(data, type=tuple[str, CopyOffer])
         except (OSError, msgspec.MsgspecError):
             return None
-        return _Note(donor, offer) if (self.incoming / DATA).exists() else None
+        return _Note(donor, offer) if (self.incoming / DATA_FILE).exists() else None
 
     def _fill(self, line: HTTPConnection, offer: CopyOffer) -> None:
-        with (self.incoming / DATA).open("ab") as file:
+        with (self.incoming / DATA_FILE).open("ab") as file:
             began_s, began = time.monotonic(), self.done_bytes
             while self.done_bytes < offer.size_bytes:
                 piece = self._ask(line, _piece(offer, self.done_bytes))
@@ -293,7 +293,7 @@ class Restores:
     def ready(self, holding: Holding, snapshot: Snapshot) -> bool:
         """Whether the store may be opened now; False: ask again, a copy is on its way."""
         replica_id = holding.replica_id
-        if (store_path(self._paths.state, replica_id) / DATA).exists():
+        if (store_path(self._paths.state, replica_id) / DATA_FILE).exists():
             return True
         fetch = self._fetches.get(replica_id)
         if fetch is not None:

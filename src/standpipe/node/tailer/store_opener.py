@@ -16,9 +16,10 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.store import folders
+from standpipe.adapters.store.environment import DATA_FILE
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.opening import open_verified
-from standpipe.adapters.store.writer import DATA_FILE, StoreWriter
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.commit.expiry import Expiry
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity, must_rebuild

@@ -20,7 +20,7 @@ from standpipe.adapters.http import internal
 from standpipe.adapters.http.internal import Call, InternalApp, Reply
 from standpipe.adapters.http.sealed_socket import SealedSocket
 from standpipe.adapters.sealed.handshake import PeerIdentity
-from standpipe.adapters.store.copy import DATA
+from standpipe.adapters.store.environment import DATA_FILE
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import StoreWriter
@@ -131,7 +131,7 @@ def test_an_interrupted_copy_goes_on_behind_its_last_byte(
         make_store(giver, 5_000).close()
         first = fetch_into(taker, peer)
         break_off_after(first, pieces=3)
-        half = (taker.incoming / "T-1-3" / DATA).stat().st_size
+        half = (taker.incoming / "T-1-3" / DATA_FILE).stat().st_size
         assert 0 < half < first.total_bytes
         second = fetch_into(taker, peer)
         asked = noting_offsets(second)
@@ -335,7 +335,7 @@ def test_a_damaged_part_is_begun_anew_at_the_same_donor(
     with serving(giver) as peer:
         make_store(giver, 5_000).close()
         break_off_after(fetch_into(taker, peer), pieces=3)
-        part = taker.incoming / "T-1-3" / DATA
+        part = taker.incoming / "T-1-3" / DATA_FILE
         part.write_bytes(bytes(part.stat().st_size))
         second = fetch_into(taker, peer)
         asked = noting_offsets(second)

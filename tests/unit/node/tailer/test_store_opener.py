@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.node.tailer.test_main import IDENTITY, TABLE, FakeClock
 
+from standpipe.adapters.store.environment import CLEAN, DATA_FILE
 from standpipe.adapters.store.folders import store_path
-from standpipe.adapters.store.writer import CLEAN, DATA_FILE, StoreWriter
+from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
