@@ -17,6 +17,9 @@ from tests.e2e.cluster import free_port_range
 from standpipe.local.demo.report import FIELDS
 
 EVENTS = 20_000
+#: half of the demo's reads and a third of its events, so that two slow cores keep up: a saturated
+#: machine loses reads by their deadline. What a usual machine does is shown in bench/
+READS_EACH_S, EVENTS_EACH_S, SECONDS = 100, 300, 20
 REPORT_BYTES_MIN = 10_000
 
 
@@ -46,7 +49,9 @@ def left_behind(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("demo")
-    command = demo_command(folder, "--events", str(EVENTS), "--seconds", "20")
+    more = ["--events", str(EVENTS), "--seconds", str(SECONDS)]
+    more += ["--reads-per-second", str(READS_EACH_S), "--events-per-second", str(EVENTS_EACH_S)]
+    command = demo_command(folder, *more)
     done = subprocess.run(
         command,
         capture_output=True,
@@ -76,7 +81,7 @@ def test_the_report(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     assert report["events_in"] == report["events_in_tables"] == EVENTS
     assert (report["reads_failed"], report["reads_wrong"]) == (0, 0)
     assert len(report["tables"]) >= 3
-    assert report["reads_ok"] > 20 * 150
+    assert report["reads_ok"] > SECONDS * READS_EACH_S * 3 / 4
     assert report["rows_compared"] > 9_000
     assert report["killed_node"].startswith("node-")
     assert report["first_good_read_after_kill_ms"] > 0
