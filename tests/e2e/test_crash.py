@@ -149,6 +149,7 @@ def check_that_a_bound_is_kept_from_the_first_answer_on(
     wanted = {row[0]: list(row) for row in cluster.pull(table, bound).rows}
     changed = [key for key, row in wanted.items() if before.get(key) != row]
     assert len(changed) > 100, "some of them in a partition that it is the active of"
+    del changed[300:]
     cluster.local.restart_node(node)
     served_itself = 0
     with NodesClient([dict(cluster.addresses)[node]]) as client:
