@@ -131,6 +131,14 @@ def _beats(result: Result) -> list[Bar]:
     ]
 
 
+def _start(result: Result) -> list[Bar]:
+    return [
+        Bar(f"{what}, {which} archive", result[what]["wall_s"][which], which == "with")
+        for what in ("spark", "broker")
+        for which in ("with", "without")
+    ]
+
+
 def _assignor(result: Result) -> list[Bar]:
     return [
         Bar(
@@ -174,6 +182,7 @@ PICTURES: dict[str, Picture] = {
             for b in _named(r["turns"], "kafka_streams", "kafka_streams_tuned", "bare_loop")
         ],
     ),
+    "start": Picture("s to the first result", _start),
     "node": Picture("ms after the start of a node", _node),
     "failover": Picture("ms after the fault", _failover, is_log=True),
     "availability_hour": Picture(

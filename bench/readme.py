@@ -91,6 +91,13 @@ ROWS = (
         "≥ 300,000/s",
     ),
     Row(
+        "start",
+        "Spark, Kafka from a class archive",
+        "{spark[wall_s][share]:g}, {broker[wall_s][share]:g} × without",
+        "",
+        "≤ {goal_share:g} ×",
+    ),
+    Row(
         "node", "restart to first answer", "{killed_first_answer_ms_median:,} ms", "", "≤ 2,000 ms"
     ),
     Row(

@@ -88,7 +88,7 @@ class Reader:
     def run(self) -> None:
         keys = itertools.cycle([f"key-{at}" for at in range(KEYS) if at != 7])
         with NodesClient([self.address], timeout_s=10.0) as client:
-            while not self.stopped.wait(0.01):
+            while not self.stopped.wait(0.05):  # the pipeline wants the processor, too
                 key = next(keys)
                 try:
                     answer = client.pull(f"SELECT * FROM VISITS WHERE K = '{key}';")
