@@ -45,6 +45,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.extraJavaOptions", " ".join(options))
         .config("spark.jars", ",".join(map(str, jvm.jars("spark"))))
         .config("spark.ui.enabled", "false")
+        .config("spark.sql.maxPlanStringLength", "4096")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.caseSensitive", "true")

@@ -24,12 +24,12 @@ FOUND = {
     25: "a zombie that shares our checkpoint chooses what our batches cover",
     218: "a foreign tombstone behind the last batch took a row along and left the log's end",
     125: "an idle table's stores grew old, so no copy of them was taken, and the topic was blind",
-    874: "an idle query never said that it is clean by now, and a replica waited for ever",
+    874: "an idle query never said that it is clean by now, and a replica waited permanently",
     1119: "a foreign tombstone took a row along and left the topic, before anybody looked",
     480: "a new store was judged by tombstones from before it had taken anything",
     1003: "a partition was away for longer than tombstones, and a restart in between hid it",
-    1632: "whoever took long to read all progress began anew for ever",
-    338: "a replica stood still while its topic was made anew, and took copies for rows",
+    1632: "a replica that read all progress slowly started again and again",
+    338: "a replica stood still while its topic was recreated, and took copies for rows",
     56: "after the last copies were lost, a row may be missing: nobody may answer without it",
 }
 
@@ -59,6 +59,10 @@ def test_a_seed_replays_byte_for_byte() -> None:
     assert len(prints) == 1
 
 
+#: plant -> the first seed that catches it, where those below it take minutes
+FIRST = {data_planted.accept_another_attempt: 12, data_recreated_planted.trust_the_name: 18}
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -73,5 +77,6 @@ def test_a_seed_replays_byte_for_byte() -> None:
     ids=lambda plant: plant.__name__,
 )
 def test_the_net_catches(plant) -> None:
-    seed, by = runner.catch(plant, run_seed, range(60))  # 300 in `make sim-data-planted`
+    first = FIRST.get(plant, 0)
+    seed, by = runner.catch(plant, run_seed, range(first, 60))  # 300 in `make sim-data-planted`
     assert seed is not None, by

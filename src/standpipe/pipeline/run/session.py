@@ -64,6 +64,9 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.streaming.pollingDelay": "50ms",
     # at the default of 100, three queries compile the same code again in each batch
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # each execution describes its plan for the UI, constants of megabytes included
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "4096",
     # each call of PySpark would look up where in our code it stands, for error messages
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # the UI is not used, and it opens a port
