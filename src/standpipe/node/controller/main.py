@@ -226,10 +226,22 @@ async def run(
             )
             living.cancel()
             saving.cancel()
-    except* StandpipeError as failed:
-        raise failed.exceptions[0] from None
+    except BaseExceptionGroup as failed:
+        raise named(failed) from None
     finally:
         await client.close()
+
+
+def named(failed: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The StandpipeError of a group of tasks, which its process reports; the group if there are
+    others. With `except*`, Python 3.11.2 (Debian 12) wraps what is raised in another group."""
+    ours, others = failed.split(StandpipeError)
+    if ours is None or others is not None:
+        return failed
+    first: BaseException = ours
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 async def live(
@@ -291,8 +303,8 @@ async def live(
             ]
             for task in background:
                 group.create_task(task)
-    except* StandpipeError as failed:
-        raise failed.exceptions[0] from None
+    except BaseExceptionGroup as failed:
+        raise named(failed) from None
     finally:
         await base.quorum.stop(HAND_OVER_S)
 

@@ -391,3 +391,23 @@ def test_who_is_let_in(
 
 def test_pages_are_msgpack() -> None:
     assert msgpack_reply([1]).headers == {"content-type": "application/msgpack"}
+
+
+NAMED, OTHER = DataDirectoryRefused("in use", next_step="stop it"), ValueError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_named", "why"),
+    [
+        ([NAMED], True, "what its process reports"),
+        ([NAMED, DataDirectoryRefused("too", next_step="wait")], True, "the first"),
+        ([ExceptionGroup("inner", [NAMED])], True, "of a group in the group, too"),
+        ([NAMED, OTHER], False, "a bug is not hidden by it"),
+        ([OTHER], False, "nothing has a name"),
+    ],
+)
+def test_a_group_of_tasks_fails_as_the_task_that_failed(
+    failures: list[Exception], is_named: bool, why: str
+) -> None:
+    group = ExceptionGroup("tasks", failures)
+    assert main.named(group) is (NAMED if is_named else group), why
