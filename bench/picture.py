@@ -133,7 +133,7 @@ def _beats(result: Result) -> list[Bar]:
 
 def _start(result: Result) -> list[Bar]:
     return [
-        Bar(f"{what}, {which} archive", result[what]["wall_s"][which], which == "with")
+        Bar(f"{what}, {which} archive", result[what]["processor_s"][which], which == "with")
         for what in ("spark", "broker")
         for which in ("with", "without")
     ]
@@ -182,7 +182,7 @@ PICTURES: dict[str, Picture] = {
             for b in _named(r["turns"], "kafka_streams", "kafka_streams_tuned", "bare_loop")
         ],
     ),
-    "start": Picture("s to the first result", _start),
+    "start": Picture("s of processor time to the first result", _start),
     "node": Picture("ms after the start of a node", _node),
     "failover": Picture("ms after the fault", _failover, is_log=True),
     "availability_hour": Picture(

@@ -92,10 +92,10 @@ ROWS = (
     ),
     Row(
         "start",
-        "Spark, Kafka from a class archive",
-        "{spark[wall_s][share]:g}, {broker[wall_s][share]:g} × without",
+        "Spark, Kafka by class archive, core",
+        "{spark[processor_s][share]:g}, {broker[processor_s][share]:g} × without",
         "",
-        "≤ {goal_share:g} ×",
+        "",
     ),
     Row(
         "node", "restart to first answer", "{killed_first_answer_ms_median:,} ms", "", "≤ 2,000 ms"

@@ -33,7 +33,6 @@ from standpipe.local.cluster.broker import Broker  # noqa: E402
 from standpipe.pipeline.run import session  # noqa: E402
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-GOAL_SHARE = 0.6
 
 Figures = dict[str, float]
 
@@ -125,7 +124,6 @@ def main() -> None:
         "question": (__doc__ or "").splitlines()[0],
         **report.circumstances(),
         "rounds_count": given.rounds,
-        "goal_share": GOAL_SHARE,
         **{what: measure(what, given.rounds) for what in STARTS},
     }
     report.write_summary(given.output, result)
