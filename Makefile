@@ -72,7 +72,7 @@ $(DONE)/jars: src/standpipe/local/cluster/ivy.xml $(DONE)/java
 	@touch $@
 
 $(DONE)/class-archives: $(DONE)/jars
-	@$(STEP) "Java's class archives: Spark and Kafka start in half the time (about 40 s)" \
+	@$(STEP) "Java's class archives: Spark and Kafka start sooner (up to 2 minutes)" \
 		$(PYTHON_IN) -m standpipe.local.cluster.class_archive \
 		|| echo "Going on without class archives: Spark and Kafka start slower"
 	@touch $@

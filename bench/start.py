@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any, cast
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import psutil  # noqa: E402
 from pyspark import SparkContext  # noqa: E402
 from tests import report  # noqa: E402
 
@@ -32,15 +32,13 @@ from standpipe.local.cluster import jvm, ports  # noqa: E402
 from standpipe.local.cluster.broker import Broker  # noqa: E402
 from standpipe.pipeline.run import session  # noqa: E402
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 Figures = dict[str, float]
 
 
 def processor_s(pid: int) -> float:
     """User and system time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    spent = psutil.Process(pid).cpu_times()
+    return spent.user + spent.system
 
 
 def start_broker(java_options: list[str]) -> Figures:

@@ -15,7 +15,7 @@ from standpipe.local.cluster import jvm
 
 HERE = Path(__file__).parent
 #: A JVM that lives for seconds is quicker without its second compiler, which takes processor from
-#: the first batches and pays off after minutes. Not for the demo, which is what a user sees.
+#: the first batches and pays off after minutes.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 

@@ -35,7 +35,7 @@ from standpipe.pipeline.commit import failpoint
 
 EVENTS = 18_000
 PORTION = 3_000
-#: three replicas, of which two can outvote one
+#: three replicas, of which two can outvote one. Digests seldom enough that two slow cores keep up
 CONFIG = {"num.standby.replicas": "2", keys.DIGEST_INTERVAL.name: "20000"}
 
 
@@ -149,7 +149,7 @@ def check_that_a_bound_is_kept_from_the_first_answer_on(
     wanted = {row[0]: list(row) for row in cluster.pull(table, bound).rows}
     changed = [key for key, row in wanted.items() if before.get(key) != row]
     assert len(changed) > 100, "some of them in a partition that it is the active of"
-    del changed[300:]
+    del changed[300:]  # as many show it; thousands took minutes on a slow machine
     cluster.local.restart_node(node)
     served_itself = 0
     with NodesClient([dict(cluster.addresses)[node]]) as client:

@@ -1,8 +1,9 @@
 """Makes the class archives of Spark and Kafka: `python -m standpipe.local.cluster.class_archive`.
 
 A trial run starts the embedded broker, and a Spark session that runs a few streaming queries on it.
-Both JVMs write what they have loaded to an archive as they exit: about 40 s and 240 MB, once for
-each installed PySpark. Archives of one that is gone, or of its earlier Java or jars, are removed.
+Both JVMs write what they have loaded to an archive as they exit: up to two minutes and 240 MB, once
+for each installed PySpark. Archives of one that is gone, or of its earlier Java or jars, are
+removed.
 
 An archive is only a gain in time: where none can be made, Spark and Kafka start without.
 

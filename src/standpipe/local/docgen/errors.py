@@ -61,7 +61,7 @@ def entries() -> tuple[ErrorEntry, ...]:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """A module as `ast` reads it: once per process, as the tidy tests look at each often."""
+    """A module as `ast` reads it; each is read once per process."""
     return ast.parse(path.read_text())
 
 
