@@ -56,6 +56,8 @@ class ControlCluster:
     hosts: Hosts | None = None  # default: all on loopback
     #: environment of a node's process; default: ours
     environment: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    #: what to put before a node's command
+    before: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     configs: dict[str, NodeConfig] = field(default_factory=dict[str, NodeConfig])
     processes: dict[str, NodeProcess] = field(default_factory=dict[str, NodeProcess])
 
@@ -84,7 +86,7 @@ class ControlCluster:
         for name in names:
             arguments = ["--node-file", str(self.directory / name / "node.json")]
             log = self.directory / f"{name}.err"
-            if self.hosts or name in self.environment:
+            if self.hosts or name in self.environment or name in self.before:
                 self.processes[name] = self._start_cold(name, arguments, log)
             else:
                 self.processes[name] = fork(_CONTROL, arguments, log)
@@ -92,7 +94,14 @@ class ControlCluster:
     def _start_cold(self, name: str, arguments: list[str], log: Path) -> NodeProcess:
         inside = self.hosts.inside(name) if self.hosts else []
         with log.open("ab") as err:
-            command = [*inside, sys.executable, "-m", _CONTROL, *arguments]
+            command = [
+                *inside,
+                *self.before.get(name, []),
+                sys.executable,
+                "-m",
+                _CONTROL,
+                *arguments,
+            ]
             return subprocess.Popen(command, stderr=err, env=self.environment.get(name))
 
     def _place(self, name: str) -> str:

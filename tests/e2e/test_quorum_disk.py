@@ -1,5 +1,5 @@
-"""A disk that refuses, and one that is slow, under real processes: the C library's fsync answers
-EIO from a moment on, or takes its time.
+"""A disk that refuses, one that is full and one that is slow, under real processes: the C library's
+fsync answers EIO from a moment on, or takes its time; the full one is a small disk of its own.
 
 Torn tails and flipped bits of real processes: tests/e2e/test_control.py. No Kafka.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from tests.e2e.control_cluster import NAMES, WAIT_S_MAX, ControlCluster, until
 from tests.e2e.quorum_faults import check, load_on, lost, more
 from tests.e2e.test_control import STREAM
 
+from standpipe.adapters.files.published import read_snapshot
+from standpipe.adapters.raft.reserve import COUNT
 from standpipe.config.keys import FETCH_TIMEOUT
+from standpipe.model import Snapshot
 
 SHIM = """
 #define _GNU_SOURCE
@@ -87,6 +91,88 @@ def test_a_failed_fsync_ends_the_process_and_loses_nothing(
     history = load.stop()
     check(history, tmp_path)
     assert lost(cluster, history) == 0
+
+
+#: mounts a small disk on the data directory ($0) in a namespace of the process's own
+SMALL_DISK = """
+node=$(cat "$0/node.json") && mount -t tmpfs -o size=64m,nr_inodes=200 small "$0" &&
+printf %s "$node" >"$0/node.json" && exec "$@"
+"""
+
+
+def may_mount() -> bool:
+    return (
+        subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode == 0
+    )
+
+
+def disk_of(cluster: ControlCluster, name: str) -> Path:
+    """The small disk as its process sees it."""
+    inside = Path(f"/proc/{cluster.processes[name].pid}/root")
+    return inside / cluster.configs[name].paths.data.relative_to("/")
+
+
+def snapshot_at(page: Path) -> Snapshot:
+    found = read_snapshot(page)
+    assert found is not None
+    return found
+
+
+def reserve_in(log: Path) -> dict[str, int]:
+    """Its files, and when each was made."""
+    return {path.name: path.stat().st_ctime_ns for path in log.glob("reserve-*")}
+
+
+def use_up(disk: Path, what: str) -> list[Path]:
+    """All of its blocks, or all of its inodes. Returns the files that do it."""
+    made: list[Path] = []
+    with suppress(OSError):
+        while True:
+            file = disk / f"filler-{len(made)}"
+            file.touch()
+            made.append(file)
+            if what == "blocks":
+                with file.open("wb", buffering=0) as filler:
+                    while True:
+                        filler.write(bytes(1 << 12))
+    return made
+
+
+@pytest.mark.skipif(not may_mount(), reason="this machine mounts no disk for a process")
+@pytest.mark.parametrize("what", ["blocks", "inodes"])
+def test_a_full_disk_takes_no_vote(tmp_path: Path, what: str) -> None:
+    """Its vote is needed all the time: for entries, and for the next leader."""
+    with closing(ControlCluster(tmp_path)) as cluster:
+        for name in NAMES:
+            disk = str(cluster.configs[name].paths.data)
+            cluster.before[name] = ["unshare", "-m", "sh", "-c", SMALL_DISK, disk]
+        cluster.start(*NAMES)
+        cluster.until_voters(*NAMES)
+        cluster.until_members(3, *NAMES)
+        leader = cluster.leader()
+        full, other = (name for name in NAMES if name != leader)
+        reserve = disk_of(cluster, full) / "log"
+        before = reserve_in(reserve)
+        made = use_up(disk_of(cluster, full), what)
+        left = os.statvfs(disk_of(cluster, full))
+        assert (left.f_bavail if what == "blocks" else left.f_favail) == 0
+        cluster.signal(other, signal.SIGSTOP)
+        for number in range(10):
+            statement = STREAM.format(f"S{number}", f"s{number}")
+            assert cluster.execute(leader, statement, f"r{number}").status_code == 200
+        cluster.signal(other, signal.SIGCONT)
+        cluster.signal(leader, signal.SIGSTOP)
+        cluster.leader(full, other)
+        assert cluster.execute(full, STREAM.format("T", "t"), "t").status_code == 200
+        cluster.signal(leader, signal.SIGCONT)
+        assert cluster.processes[full].poll() is None, cluster.errors(full)
+        assert reserve_in(reserve) != before, "it was needed"
+        for file in made:
+            file.unlink()
+        assert cluster.execute(full, STREAM.format("U", "u"), "u").status_code == 200
+        until("a whole reserve again", lambda: len(reserve_in(reserve)) == COUNT)
+        page = disk_of(cluster, full) / "run" / "snapshot"
+        until("its own page", lambda: "U" in {s.name for s in snapshot_at(page).sources})
 
 
 SLOW_MS = 700  # longer than the quorum's time-outs are by themselves

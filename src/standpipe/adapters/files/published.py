@@ -12,8 +12,9 @@ snapshot does not.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -22,6 +23,9 @@ from standpipe.errors import NotReady
 from standpipe.model import Snapshot
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+#: how often the log says that a file cannot be written
+SAID_S: Final = 30.0
 
 _encoder = msgspec.msgpack.Encoder()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -37,6 +41,31 @@ def replace(path: Path, data: bytes) -> None:
 def write(path: Path, record: msgspec.Struct) -> None:
     """Publish a record. One writer per path. Raises OSError."""
     replace(path, _encoder.encode(record))
+
+
+class RecordWriter:
+    """Publishes one record again and again, also while the disk refuses it.
+
+    A full disk must not end a process that others need: what it cannot publish grows old, readers
+    see how old it is, and its writer comes again. One writer per path.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._said_s = -SAID_S
+
+    def write(self, record: msgspec.Struct) -> bool:
+        """Publish it. False: the disk refused, and the older one stays; the log says so."""
+        try:
+            write(self._path, record)
+        except OSError as error:
+            now_s = time.monotonic()
+            if now_s - self._said_s >= SAID_S:
+                self._said_s = now_s
+                _log.error("file cannot be written", path=str(self._path), error=str(error))
+            return False
+        self._said_s = -SAID_S
+        return True
 
 
 class RecordReader(Generic[T]):
@@ -92,14 +121,15 @@ class SnapshotWriter:
     """
 
     def __init__(self, path: Path, now_ms: int) -> None:
-        self._path = path
+        self._file = RecordWriter(path)
         before = read_snapshot(path)
         self._stamp = max(before.stamp if before else 0, now_ms - 1)
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write the snapshot under the next stamp; the stamp that it carries is ignored."""
+        """Write the snapshot under the next stamp; the stamp that it carries is ignored. On a full
+        disk the older one stays."""
         self._stamp += 1
-        write(self._path, msgspec.structs.replace(snapshot, stamp=self._stamp))
+        self._file.write(msgspec.structs.replace(snapshot, stamp=self._stamp))
 
 
 class SnapshotReader:

@@ -4,6 +4,7 @@
     quorum.log                 boundary record, then entries             (`log_file.LogFile`)
     <end>-<epoch>.snapshot     header, then the state machine's bytes
     quorum-committed           a hint: everything below it was committed and is in the log
+    reserve-<number>           room for all of these on a full disk (`reserve.Reserve`)
 
 Record i of the log is entry i - 1. The first record is the boundary: the snapshot that covers what
 was cut away, or SnapshotInfo(0, 0, voters) if the log begins with the cluster. Each file but the
@@ -16,7 +17,7 @@ one append or one cut, and a crash leaves the state before or after a step:
 * the hint is not synced. It can only be too small, and a damaged one is ignored.
 
 All methods block; `node.controller.raft_driver` calls them in one thread, in order. An error is
-final (DiskFailed), as in `log_file`.
+final (DiskFailed), as in `log_file`, but for a want of room that the reserve can meet.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from standpipe.adapters.raft.log_file import (
     sealed,
     unsealed,
 )
+from standpipe.adapters.raft.reserve import NO_ROOM, Reserve
 from standpipe.control.raft import codec
 from standpipe.control.raft.events import (
     AppendLog,
@@ -101,8 +103,11 @@ class OpenedDisk(NamedTuple):
 class QuorumDisk:
     """The files of one replica in one directory. One process at a time."""
 
-    def __init__(self, directory: Path, log: LogFile, start: SnapshotInfo, life: int) -> None:
+    def __init__(
+        self, directory: Path, log: LogFile, start: SnapshotInfo, life: int, reserve: Reserve
+    ) -> None:
         self._directory = directory
+        self._reserve = reserve
         self._log = log
         self._start: SnapshotInfo = start
         self._life = life
@@ -138,7 +143,7 @@ class QuorumDisk:
             start = replace(start, size=len(data))
             replace_durably(_snapshot_path(directory, start), data)
         replace_durably(directory / STATE_NAME, _state_file(0, election))
-        LogFile.create(directory / LOG_NAME, [_boundary(start)]).close()
+        LogFile.create(directory / LOG_NAME, [_boundary(start)], Reserve(directory)).close()
 
     @classmethod
     def open(cls, directory: Path) -> OpenedDisk:
@@ -147,7 +152,8 @@ class QuorumDisk:
         Raises DataDirectoryRefused that names what is damaged or missing.
         """
         path = directory / LOG_NAME
-        log, records, cut_bytes = LogFile.open(path)
+        reserve = Reserve(directory)
+        log, records, cut_bytes = LogFile.open(path, reserve)
         try:
             start, entries = _read_log(records, path)
             life, election = _read_state(directory)
@@ -156,8 +162,8 @@ class QuorumDisk:
             end = LogOffset(start.end_offset + len(entries))
             committed = min(_read_committed(directory), end)
             recovered = Recovered(election, start, newest, entries, LogOffset(committed))
-            disk = cls(directory, log, start, life + 1)
-            replace_durably(directory / STATE_NAME, _state_file(life + 1, election))
+            disk = cls(directory, log, start, life + 1, reserve)
+            disk._save_state(election)
         except BaseException:
             log.close()
             raise
@@ -177,16 +183,17 @@ class QuorumDisk:
                 continue
             for op in group:
                 self._carry_out(op)
+        self._reserve.refill()
 
     def _carry_out(self, op: DiskOp) -> None:
         try:
             match op:
                 case PersistElection(state=state):
-                    replace_durably(self._directory / STATE_NAME, _state_file(self._life, state))
+                    self._save_state(state)
                 case TruncateLog(end_offset=end_offset):
                     self._log.truncate(end_offset)
                 case SaveSnapshot(snapshot=snapshot, data=data):
-                    replace_durably(_snapshot_path(self._directory, snapshot), data)
+                    self._replace(_snapshot_path(self._directory, snapshot).name, data)
                 case TrimLog(start=start):
                     self._restart_log(start, self._entries_from(start.end_offset))
                 case InstallSnapshot(snapshot=snapshot):
@@ -202,12 +209,20 @@ class QuorumDisk:
         """Release the log's file and its lock."""
         self._log.close()
 
+    def _save_state(self, election: ElectionState | None) -> None:
+        """Write what this replica voted for, beside the number of its life. Raises OSError."""
+        self._replace(STATE_NAME, _state_file(self._life, election))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        self._reserve.with_room(lambda: replace_durably(self._directory / name, data))
+
     def _restart_log(self, start: SnapshotInfo, kept: Sequence[DiskRecord]) -> None:
         """Let the log begin at a saved snapshot; then delete older snapshots."""
         if start.id == self._start.id:
             return
         self._log.close()
-        self._log = LogFile.create(self._directory / LOG_NAME, [_boundary(start), *kept])
+        records = [_boundary(start), *kept]
+        self._log = LogFile.create(self._directory / LOG_NAME, records, self._reserve)
         self._start = start
         for path in self._directory.glob("*" + SNAPSHOT_SUFFIX):
             if _end_of(path) < start.end_offset:
@@ -219,7 +234,13 @@ class QuorumDisk:
         return [record for record in records if record.index > offset]
 
     def _note(self, end_offset: LogOffset) -> None:
-        published.replace(self._directory / COMMITTED_NAME, sealed([DiskRecord(end_offset, b"")]))
+        """Without room it is left out, and needs no reserve: an older hint is true, too."""
+        data = sealed([DiskRecord(end_offset, b"")])
+        try:
+            published.replace(self._directory / COMMITTED_NAME, data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
 
 
 # ------------------------------------------------------------------------------------- the files

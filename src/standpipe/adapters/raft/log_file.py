@@ -12,7 +12,8 @@ the end of the file = torn; anything else = damaged.
 
 `append` returns after fsync. An error of write or fsync is final: the kernel may have dropped the
 dirty pages and report success next time, so the object refuses everything after it (DiskFailed) and
-the process has to end; the next start reads what is really there.
+the process has to end; the next start reads what is really there. One error is not: a write that
+found no room is cut off and tried again with room from the reserve (`reserve.Reserve`).
 
 `LogFile` blocks: it runs in its own thread (`DiskThread`), away from the loop that answers peers.
 What the quorum keeps in such files: `adapters.raft.disk`.
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from standpipe.adapters.files.fsync import replace_durably, write_all
+from standpipe.adapters.raft.reserve import Reserve
 from standpipe.errors import DataDirectoryRefused, ServerError
 
 MAGIC: Final = b"STANDPIPE LOG 1\n"
@@ -71,9 +73,12 @@ class OpenedLog(NamedTuple):
 class LogFile:
     """An append-only file of records with consecutive indexes. One process at a time."""
 
-    def __init__(self, path: Path, descriptor: int, records: Sequence[DiskRecord]) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, records: Sequence[DiskRecord], reserve: Reserve
+    ) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._reserve = reserve
         #: index of the first record; the next one's if there is none
         self._first_index = records[0].index if records else 1
         #: where each record ends in the file
@@ -87,7 +92,7 @@ class LogFile:
         return self._first_index + len(self._ends) - 1
 
     @classmethod
-    def open(cls, path: Path) -> OpenedLog:
+    def open(cls, path: Path, reserve: Reserve) -> OpenedLog:
         """Open or create a log, check every record and cut a torn tail.
 
         Raises DataDirectoryRefused that names file, offset and index of a damaged record, or if
@@ -106,21 +111,21 @@ class LogFile:
         except BaseException:
             os.close(descriptor)
             raise
-        return OpenedLog(cls(path, descriptor, records), records, len(data) - end)
+        return OpenedLog(cls(path, descriptor, records, reserve), records, len(data) - end)
 
     @classmethod
-    def create(cls, path: Path, records: Sequence[DiskRecord]) -> LogFile:
+    def create(cls, path: Path, records: Sequence[DiskRecord], reserve: Reserve) -> LogFile:
         """Replace whatever is there with a log of exactly these records, atomically.
 
         Raises DiskFailed; this process may have lost the old file then.
         """
         try:
-            replace_durably(path, sealed(records))
+            reserve.with_room(lambda: replace_durably(path, sealed(records)))
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
             _lock(descriptor, path)
         except OSError as error:
             raise DiskFailed(f"{path} could not be replaced: {error}") from error
-        return cls(path, descriptor, records)
+        return cls(path, descriptor, records, reserve)
 
     def append(self, records: Sequence[DiskRecord]) -> None:
         """Write records and return when they are durable: one fsync for all of them.
@@ -134,11 +139,20 @@ class LogFile:
             if record.index != expected:
                 raise ValueError(f"index {record.index} after {expected - 1}")
         frames = [_frame(record) for record in records]
+        data = b"".join(frames)
         with self._final():
-            write_all(self._descriptor, b"".join(frames))
+            self._reserve.with_room(lambda: self._write(data))
             os.fsync(self._descriptor)
         for frame in frames:
             self._ends.append((self._ends[-1] if self._ends else len(MAGIC)) + len(frame))
+
+    def _write(self, data: bytes) -> None:
+        """Append all of it, or nothing. Raises OSError."""
+        try:
+            write_all(self._descriptor, data)
+        except OSError:
+            os.ftruncate(self._descriptor, self._ends[-1] if self._ends else len(MAGIC))
+            raise
 
     def truncate(self, last_index: int) -> None:
         """Cut away every record above an index and return when that is durable. Raises DiskFailed.

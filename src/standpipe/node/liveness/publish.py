@@ -1,7 +1,8 @@
 """What the controller publishes for its node's workers: `run/liveness` (verdicts) and `run/lags`.
 
 Written when something changed, and every PUBLISH_MS even if nothing did: their reader
-(`node.liveness.peer_state`) can tell an old verdict from one that is still valid.
+(`node.liveness.peer_state`) can tell an old verdict from one that is still valid. So it can on a
+full disk, where they cannot be written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import published
+from standpipe.adapters.files.published import RecordWriter
 from standpipe.control.liveness.failure_detector import Verdicts
 from standpipe.control.liveness.gossip import WELL, Note
 from standpipe.control.liveness.lag import Ledger
@@ -35,7 +36,9 @@ class LivenessPages:
         *,
         beats: bool,
     ) -> None:
-        self._paths, self._clock, self._beats = paths, clock, beats
+        self._clock, self._beats = clock, beats
+        self._lags_file = RecordWriter(paths.lags)
+        self._verdicts_file = RecordWriter(paths.liveness)
         self._verdicts, self._ledger, self._said = verdicts, ledger, said
         self._published_ms = self._lags_published_ms = 0
         self._published_changes = -1
@@ -55,18 +58,17 @@ class LivenessPages:
                 age_ms_max=age_ms_max,
                 refused_count=self._ledger.refused_count,
             )
-            published.write(self._paths.lags, record)
+            self._lags_file.write(record)
 
     def publish_verdicts(self) -> None:
         """Write `run/liveness` now: a verdict or a note changed."""
         self._published_ms = self._clock.boot_ms()
         peers = self._verdicts.health.items() if self._beats else ()
-        published.write(
-            self._paths.liveness,
+        self._verdicts_file.write(
             Liveness(
                 published_boot_ms=self._published_ms,
                 peers=tuple(self._verdict(node, health) for node, health in peers),
-            ),
+            )
         )
 
     def _verdict(self, node: NodeId, health: Health) -> PeerLiveness:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.files import published
+from standpipe.adapters.files.published import RecordWriter
 from standpipe.adapters.files.turn_page import page_of, read_turns
 from standpipe.adapters.process import main_thread_of, own_bytes
 from standpipe.config.registry import Config
@@ -63,6 +63,7 @@ class WorkersWatch:
     _looked_ms: int = 0
 
     def __post_init__(self) -> None:
+        self._file = RecordWriter(self.paths.workers)
         limit_ms = self.settings[TURN_TIMEOUT]
         self._watched = [
             _Watched(number, child, TurnWatch(limit_ms))
@@ -130,11 +131,5 @@ class WorkersWatch:
             ended=tuple(self._ended.values()),
             refused=tuple(self._refused.values()),
         )
-        if report == self._published:
-            return
-        try:
-            published.write(self.paths.workers, report)
-        except OSError as error:
-            _log.warning("the report on workers cannot be written", error=str(error))
-        else:
+        if report != self._published and self._file.write(report):
             self._published = report

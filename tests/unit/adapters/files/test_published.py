@@ -80,6 +80,25 @@ def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, garbage: byte
     assert reader.refresh()
 
 
+def test_a_full_disk_costs_a_version_and_not_the_writer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control published its map on a full disk, and ended."""
+    path = tmp_path / "snapshot"
+    writer, reader = SnapshotWriter(path, now_ms=1000), SnapshotReader(path)
+    writer.publish(snapshot(1))
+    (tmp_path / "snapshot.new").mkdir()  # OSError, as ENOSPC is one
+    for index in (2, 3):
+        writer.publish(snapshot(index))
+    reader.refresh()
+    assert reader.current().log_index == 1
+    assert capsys.readouterr().out.count("file cannot be written") == 1, "said once, not each time"
+    (tmp_path / "snapshot.new").rmdir()
+    writer.publish(snapshot(4))
+    assert reader.refresh()
+    assert reader.current().log_index == 4
+
+
 def test_an_older_stamp_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     published.write(path, snapshot(9, stamp=9))

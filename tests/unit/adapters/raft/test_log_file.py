@@ -12,9 +12,11 @@ from tests.unit.control.scenarios import covers
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.raft import log_file
 from standpipe.adapters.raft.log_file import MAGIC, DiskFailed, DiskRecord, LogFile
+from standpipe.adapters.raft.reserve import Reserve
 from standpipe.errors import DataDirectoryRefused
 
 LOG_NAME = "commands.log"
+RESERVE = Reserve(Path(), count=0)
 RECORDS = [DiskRecord(1, b"one"), DiskRecord(2, b"two" * 40), DiskRecord(3, b"")]
 LAST = DiskRecord(4, b"the last one, with a zero at its end\x00")
 
@@ -22,7 +24,7 @@ LAST = DiskRecord(4, b"the last one, with a zero at its end\x00")
 @pytest.fixture
 def log_path(tmp_path: Path) -> Path:
     """A closed log of RECORDS and LAST."""
-    log = LogFile.open(tmp_path / LOG_NAME).log
+    log = LogFile.open(tmp_path / LOG_NAME, RESERVE).log
     log.append(RECORDS)
     log.append([LAST])
     log.close()
@@ -30,7 +32,7 @@ def log_path(tmp_path: Path) -> Path:
 
 
 def reopened(directory: Path) -> tuple[list[DiskRecord], int]:
-    opened = LogFile.open(directory / LOG_NAME)
+    opened = LogFile.open(directory / LOG_NAME, RESERVE)
     opened.log.close()
     return opened.records, opened.cut_bytes
 
@@ -55,7 +57,7 @@ def test_a_new_log_is_empty(tmp_path: Path) -> None:
 
 
 def test_appending_goes_on_after_a_restart(log_path: Path) -> None:
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     log.append([DiskRecord(5, b"more")])
     log.close()
     assert reopened(log_path.parent)[0][-1] == DiskRecord(5, b"more")
@@ -106,7 +108,7 @@ def test_every_flipped_bit_of_the_last_record_is_refused(log_path: Path) -> None
         damaged[position] ^= 4
         log_path.write_bytes(damaged)
         with pytest.raises(DataDirectoryRefused, match="record 4"):
-            LogFile.open(log_path)
+            LogFile.open(log_path, RESERVE)
         assert log_path.read_bytes() == damaged, "nothing was changed"
 
 
@@ -117,7 +119,7 @@ def test_a_flipped_bit_before_a_torn_tail_is_refused(log_path: Path) -> None:
         damaged[ends(data)[0] + 30] ^= 1
         log_path.write_bytes(damaged)
         with pytest.raises(DataDirectoryRefused, match="record 2"):
-            LogFile.open(log_path)
+            LogFile.open(log_path, RESERVE)
 
 
 @pytest.mark.parametrize("position", range(len(MAGIC)))
@@ -126,28 +128,28 @@ def test_a_file_of_something_else_is_refused(log_path: Path, position: int) -> N
     damaged[position] ^= 1
     log_path.write_bytes(damaged)
     with pytest.raises(DataDirectoryRefused, match="damaged at byte 0"):
-        LogFile.open(log_path)
+        LogFile.open(log_path, RESERVE)
 
 
 def test_a_record_of_another_log_is_refused(log_path: Path) -> None:
     data = log_path.read_bytes()
     log_path.write_bytes(data + data[len(MAGIC) : ends(data)[0]])
     with pytest.raises(DataDirectoryRefused, match="found index 1, expected 5"):
-        LogFile.open(log_path)
+        LogFile.open(log_path, RESERVE)
 
 
 @pytest.mark.parametrize("index", [3, 4, 6])
 def test_indexes_are_consecutive(log_path: Path, index: int) -> None:
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     with pytest.raises(ValueError, match=f"index {index} after 4"):
         log.append([DiskRecord(index, b"")])
     log.close()
 
 
 def test_one_process_at_a_time(log_path: Path) -> None:
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     with pytest.raises(DataDirectoryRefused, match="open in another process"):
-        LogFile.open(log_path)
+        LogFile.open(log_path, RESERVE)
     log.close()
     assert len(reopened(log_path.parent)[0]) == 4
 
@@ -156,7 +158,7 @@ def test_one_process_at_a_time(log_path: Path) -> None:
 def test_a_refusing_disk_is_final(
     log_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -176,7 +178,7 @@ def test_appending_syncs_before_it_returns(log_path: Path, monkeypatch: pytest.M
     write, fsync = os.write, os.fsync
     monkeypatch.setattr(os, "write", lambda *a: (calls.append("write"), write(*a))[1])
     monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("fsync"), fsync(fd))[1])
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     log.append([DiskRecord(5, b"x"), DiskRecord(6, b"y")])
     assert calls == ["write", "fsync"], "one of each for the whole batch"
     log.close()
@@ -185,7 +187,7 @@ def test_appending_syncs_before_it_returns(log_path: Path, monkeypatch: pytest.M
 def test_short_writes_are_continued(log_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:7]))
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     log.append([DiskRecord(5, b"z" * 100)])
     log.close()
     assert reopened(log_path.parent)[0][-1] == DiskRecord(5, b"z" * 100)
@@ -231,7 +233,7 @@ def test_a_rename_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_truncation_is_durable_and_appending_goes_on(
     log_path: Path, monkeypatch: pytest.MonkeyPatch, last_index: int, kept: int
 ) -> None:
-    log = LogFile.open(log_path).log
+    log = LogFile.open(log_path, RESERVE).log
     synced: list[int] = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(log_path.stat().st_size), fsync(fd)))
@@ -245,10 +247,10 @@ def test_truncation_is_durable_and_appending_goes_on(
 
 def test_a_log_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
-    log = LogFile.create(path, [DiskRecord(7, b"seven")])
+    log = LogFile.create(path, [DiskRecord(7, b"seven")], RESERVE)
     log.append([DiskRecord(8, b"eight")])
     log.close()
-    assert [record.index for record in LogFile.open(path).records] == [7, 8]
+    assert [record.index for record in LogFile.open(path, RESERVE).records] == [7, 8]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30])

@@ -1,0 +1,96 @@
+"""Room on a disk that is kept for the quorum: a full disk must not take a node's vote.
+
+    reserve-0, reserve-1, …    files whose blocks are allocated; they hold nothing
+
+A vote, an entry or a snapshot that finds no room takes it from here: one of the files is removed,
+which frees blocks and an inode, and the write is tried again. One file at a time, right before it
+is needed: what another program frees or wants to fill is no reason to give away all of it. The
+files are made again once the disk has room for twice as much.
+
+A node with a full disk so goes on voting and following for some hundred statements. Health says
+that the disk is full long before (`node.worker.inspect.room`).
+
+Not here: which writes may be tried again (`disk`, `log_file`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+COUNT: Final = 8
+FILE_BYTES: Final = 1 << 20
+#: of the disk's free bytes, a refill may take at most this part
+REFILL_PART: Final = 2
+#: what the kernel says where blocks, inodes or a quota are used up
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Reserve:
+    """The reserve in one directory. One process at a time."""
+
+    def __init__(self, directory: Path, count: int = COUNT) -> None:
+        self._paths = [directory / f"reserve-{number}" for number in range(count)]
+        self._kept = [path for path in self._paths if _is_whole(path)]
+        self.refill()
+
+    @property
+    def is_whole(self) -> bool:
+        """False: writes have used a part of it."""
+        return len(self._kept) == len(self._paths)
+
+    def with_room(self, write: Callable[[], None]) -> None:
+        """Call `write`, and again after each file that was removed because it found no room.
+
+        `write` leaves things as they were when it raises. Raises what the last call raised.
+        """
+        while True:
+            try:
+                return write()
+            except OSError as error:
+                if error.errno not in NO_ROOM or not self._give():
+                    raise
+
+    def refill(self) -> None:
+        """Make the missing files, if the disk has room for them twice; else later. Cheap if none
+        is missing."""
+        missing = [path for path in self._paths if path not in self._kept]
+        if not missing:
+            return
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self._paths[0].parent)
+            if disk.f_bavail * disk.f_frsize < REFILL_PART * len(missing) * FILE_BYTES:
+                return
+            for path in missing:
+                _allocate(path)
+                self._kept.append(path)
+
+    def _give(self) -> bool:
+        """False: there is nothing left to give."""
+        while self._kept:
+            with contextlib.suppress(OSError):
+                self._kept.pop().unlink()
+                return True
+        return False
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        return path.stat().st_size == FILE_BYTES
+    except OSError:
+        return False
+
+
+def _allocate(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, FILE_BYTES)
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
