@@ -68,6 +68,20 @@ _REPLICA = ("table", "generation", "partition")
 #: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
 #: parent, control, the tailer or a pipeline and 0 again when that restarts; else a gauge.
 STATES: dict[str, tuple[tuple[str, ...], str]] = {
+    "standpipe_disk_size_bytes": ((), "Size of the disk that the node's data directory is on."),
+    "standpipe_disk_free_bytes": (
+        (),
+        "What the node may still write there; below 10 % and 1 GiB, /healthcheck fails.",
+    ),
+    "standpipe_disk_free_inodes": (
+        (),
+        "Files that it may still make there; below 10 % and 10,000, /healthcheck fails.",
+    ),
+    "standpipe_process_open_fds": (
+        ("process",),
+        "File descriptors of each process of the node; above 90 % of them, /healthcheck fails.",
+    ),
+    "standpipe_process_max_fds": (("process",), "Most file descriptors that it may have open."),
     "standpipe_snapshot_age_seconds": (
         (),
         "Since control renewed this node's map of the cluster; above 5, /healthcheck fails.",

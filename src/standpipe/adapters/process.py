@@ -132,6 +132,29 @@ def own_bytes(pid: int | None = None) -> int | None:
     return None
 
 
+def open_descriptors_of(pid: int) -> int | None:
+    """How many file descriptors a process has open; None: it is gone, another user's, or not Linux.
+
+    Linux 6.2 and later say so as the size of a directory; earlier ones have it counted.
+    """
+    folder = Path(f"/proc/{pid}/fd")
+    try:
+        return folder.stat().st_size or len(os.listdir(folder))  # noqa: PTH208 - no path is needed
+    except OSError:
+        return None
+
+
+def descriptors_max_of(pid: int) -> int | None:
+    """The soft limit of a process's file descriptors; None: as for `open_descriptors_of`, or there
+    is no limit."""
+    try:
+        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        row = next(line for line in lines if line.startswith("Max open files"))
+        return int(row.split()[3])
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
 class StopSignal:
     """SIGTERM and SIGINT set `is_set`; the loop that polls it ends by itself."""
 

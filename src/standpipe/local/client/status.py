@@ -1,14 +1,14 @@
 """`standpipe status`: nodes, tables, replicas with state and lag, queries; from HTTP alone.
 
-It asks the nodes themselves (`GET /info`, `GET /clusterStatus`, SHOW …), so it shows what a client
-sees. A node that does not answer is shown as down, never left out.
+It asks the nodes themselves (`GET /info`, `GET /healthcheck`, `GET /clusterStatus`, SHOW …), so it
+shows what a client sees. A node that does not answer is shown as down, never left out.
 
 Not here: sizes (`storage.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -34,6 +34,8 @@ class NodeView(Record, frozen=True, kw_only=True):
     public: str
     is_up: bool
     version: str = ""
+    #: what is not healthy, such as `disk: …`
+    problems: tuple[str, ...] = ()
 
 
 class ReplicaView(Record, frozen=True, kw_only=True):
@@ -79,13 +81,25 @@ def gather(nodes: Sequence[tuple[str, str]]) -> StatusReport:
 
 
 def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
-    """Whether a node answers, and its version."""
+    """Whether a node answers, its version, and what it says of its health."""
     try:
         info = msgspec.json.decode(http.get(public, "/info").body)
+        health = msgspec.json.decode(http.get(public, "/healthcheck").body)
     except (PathFailed, msgspec.MsgspecError):
         return NodeView(node_id=node_id, public=public, is_up=False)
-    version = str(info.get("KsqlServerInfo", {}).get("version", ""))
-    return NodeView(node_id=node_id, public=public, is_up=True, version=version)
+    return NodeView(
+        node_id=node_id,
+        public=public,
+        is_up=True,
+        version=str(info.get("KsqlServerInfo", {}).get("version", "")),
+        problems=tuple(_problems(cast(Entity, health.get("details") or {}))),
+    )
+
+
+def _problems(details: Entity) -> Iterator[str]:
+    for name, detail in cast(dict[str, Entity], details).items():
+        if not detail.get("isHealthy", True):
+            yield f"{name}: {detail.get('message') or 'not healthy'}"
 
 
 def _ask_cluster(
@@ -179,6 +193,8 @@ def _lags(body: Entity) -> dict[tuple[str, int], dict[str, int]]:
 def render(status: StatusReport) -> RenderableType:
     """The status as tables for a terminal."""
     parts: list[RenderableType] = [_nodes(status)]
+    for node in status.nodes:
+        parts += [Text(f"{node.node_id}: {problem}", style="red") for problem in node.problems]
     if status.problem:
         parts.append(Text(status.problem, style="red"))
     if status.queries:
@@ -193,7 +209,11 @@ def render(status: StatusReport) -> RenderableType:
 def _nodes(status: StatusReport) -> Table:
     table = Table("Node", "Address", "State", "Version", box=box.SIMPLE_HEAD, title_justify="left")
     for node in status.nodes:
-        state = Text("up", style="green") if node.is_up else Text("down", style="red")
+        if node.is_up:
+            is_well = not node.problems
+            state = Text("up", style="green") if is_well else Text("not healthy", style="red")
+        else:
+            state = Text("down", style="red")
         table.add_row(node.node_id, node.public, state, node.version)
     return table
 

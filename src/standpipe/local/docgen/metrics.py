@@ -54,6 +54,8 @@ standpipe_snapshot_age_seconds > 5
 standpipe_quorum_has_leader == 0
 standpipe_quorum_sync_seconds > 0.48
 increase(standpipe_connections_refused_total[5m]) > 0
+standpipe_disk_free_bytes < 0.1 * standpipe_disk_size_bytes
+standpipe_process_open_fds > 0.9 * standpipe_process_max_fds
 ```
 """
 

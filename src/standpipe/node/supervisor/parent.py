@@ -11,7 +11,8 @@ peers read elsewhere, and every client's connection ends with its next answer. T
 so that no more requests come, then the tailer, then the controller.
 
 Workers are watched (`node.supervisor.worker_watch`): one that makes no turn of its event loop, or
-takes too much memory, is killed, and started again as if it had died.
+takes too much memory, is killed, and started again as if it had died. A disk or descriptors that
+are nearly used up are logged (`node.supervisor.room_watch`).
 
 A child that keeps dying does not end the others: a node with a dead tailer still answers from its
 stores, and each answer says how old they are.
@@ -35,6 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.private import keep_private
 from standpipe.adapters.process import StopSignal
 from standpipe.config.keys import TLS_LISTENER
@@ -42,7 +44,9 @@ from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import configuration, push_registry
 from standpipe.node.configuration import NodeConfig, NodePaths
 from standpipe.node.leaving import Leaving
+from standpipe.node.room import NodeRoom
 from standpipe.node.supervisor.child import Child, end, wait
+from standpipe.node.supervisor.room_watch import RoomWatch
 from standpipe.node.supervisor.worker_watch import WorkersWatch
 
 #: From SIGTERM to SIGKILL: workers, tailer, controller. Together they stay below 5 s.
@@ -61,6 +65,7 @@ class Family:
     tailer: Child
     control: Child
     watch: WorkersWatch
+    room: RoomWatch
 
     @classmethod
     def of(cls, config: NodeConfig, node_file: Path) -> Family:
@@ -79,6 +84,7 @@ class Family:
                 ]
             ),
             watch=WorkersWatch(workers, config.paths, config.settings()),
+            room=RoomWatch(NodeRoom(config.paths, os.getpid()), Clock()),
             tailer=child("tailer", "tailer.main"),
             control=child("control", "controller.main"),
         )
@@ -103,6 +109,7 @@ class Family:
             _tend(running)
             if self.workers[0] in running:
                 self.watch.look()
+                self.room.look()
                 wait(running, TICK_S)
             elif snapshot.exists():
                 prepare("worker.main")

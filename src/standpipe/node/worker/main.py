@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import socket
 import sys
@@ -67,6 +68,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
+from standpipe.node.room import NodeRoom
 from standpipe.node.worker.addresses import bind_address, dialled, watched
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
@@ -262,6 +264,7 @@ class Worker:
             lanes=self.lanes,
         )
         reports = WorkersReportReader(self.node.paths.workers)
+        room = NodeRoom(self.node.paths, parent_pid=os.getppid())
         states = States(
             self.node.node_id,
             self.map,
@@ -270,8 +273,11 @@ class Worker:
             self.clock,
             reports,
             self.node.paths.run,
+            room,
         )
-        status = StatusRoutes(self.node.node_id, self.map, self.replicas, self.leaving, reports)
+        status = StatusRoutes(
+            self.node.node_id, self.map, self.replicas, self.leaving, reports, room
+        )
         cluster = ClusterStatus(
             self.node.node_id,
             self.map,

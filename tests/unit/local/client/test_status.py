@@ -1,6 +1,19 @@
 """What `standpipe status` makes of a node's /clusterStatus."""
 
-from standpipe.local.client.status import NodeView, ReplicaView, replicas_of
+import msgspec
+import pytest
+from rich.console import Console
+
+from standpipe.adapters.http.peer_client import Response
+from standpipe.adapters.http.sync_client import SyncClient
+from standpipe.local.client.status import (
+    NodeView,
+    ReplicaView,
+    StatusReport,
+    ask_node,
+    render,
+    replicas_of,
+)
 
 NODE = NodeView(node_id="node-1", public="127.0.0.1:8088", is_up=True)
 BODY = {
@@ -48,3 +61,38 @@ def test_a_node_speaks_for_itself_only_and_unknown_lag_is_not_zero() -> None:
 
 def test_a_node_that_is_not_in_the_answer_has_no_replicas() -> None:
     assert replicas_of({"clusterStatus": {}}, NODE) == []
+
+
+class Node(SyncClient):
+    """One that answers as told."""
+
+    def get(self, origin: str, target: str) -> Response:
+        return Response(200, {}, ANSWERS[target])
+
+
+ANSWERS = {
+    "/info": b'{"KsqlServerInfo": {"version": "1.2.3"}}',
+    "/healthcheck": msgspec.json.encode(
+        {
+            "isHealthy": False,
+            "details": {
+                "metastore": {"isHealthy": True},
+                "disk": {"isHealthy": False, "message": "nearly full: 5 of 768 MiB are free"},
+                "another": {"isHealthy": False},
+            },
+        }
+    ),
+}
+
+
+def test_a_node_that_is_not_healthy_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    node = ask_node(Node(timeout_s=1), "node-1", "127.0.0.1:8088")
+    assert node.is_up
+    assert node.problems == (
+        "disk: nearly full: 5 of 768 MiB are free",
+        "another: not healthy",
+    ), "an older or newer node may name no reason"
+    Console(width=100).print(render(StatusReport(nodes=(node,))))
+    shown = capsys.readouterr().out
+    assert "not healthy" in shown
+    assert "node-1: disk: nearly full" in shown

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from standpipe.adapters import process
+from standpipe.adapters.clock import Clock
 from standpipe.config import registry
 from standpipe.errors import DataDirectoryRefused
 from standpipe.node.configuration import NodePaths
+from standpipe.node.room import NodeRoom
 from standpipe.node.supervisor import child as children
 from standpipe.node.supervisor import parent
 from standpipe.node.supervisor.child import Child, ChildLog, Deaths, end, wait
 from standpipe.node.supervisor.parent import Family
+from standpipe.node.supervisor.room_watch import RoomWatch
 from standpipe.node.supervisor.worker_watch import WorkersWatch
 
 
@@ -213,6 +216,7 @@ def test_workers_wait_for_a_snapshot_and_end_first_after_handing_over(tmp_path: 
         tailer=noted("tailer"),
         control=noted("control"),
         watch=WorkersWatch(workers, NodePaths(tmp_path), registry.load({})),
+        room=RoomWatch(NodeRoom(NodePaths(tmp_path), os.getpid()), Clock()),
     )
     family.live(snapshot, must_end, prepared.append, hand_over)
     assert (tmp_path / "order").read_text().split() == ["over", "worker", "tailer", "control"]

@@ -35,6 +35,7 @@ from standpipe.model import (
     Source,
 )
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
+from standpipe.node.room import NodeRoom
 from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
 from standpipe.node.worker.request.answer import Freshness, freshness_of
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -74,15 +75,17 @@ class States:
     peers: PeerStateReader
     clock: Clock
     workers: WorkersReportReader
-    #: folder of the files that the node's processes publish; None: there is none
-    run: Path | None = None
+    #: folder of the files that the node's processes publish
+    run: Path
+    room: NodeRoom
 
     def read(self) -> Iterator[State]:
         """All of one instant, except sizes, which take longest and are read when consumed.
 
-        Only what the parent says about the workers before there is a map.
+        Only room and what the parent says about the workers before there is a map.
         """
         self.workers.refresh()
+        yield from of_room(self.room)
         yield "standpipe_worker_ends_total", list(of_workers(self.workers.report))
         try:
             view = self.map.view
@@ -98,8 +101,7 @@ class States:
         yield from of_copies(copies)
         yield from of_queries(view.snapshot, unix_ms)
         yield "standpipe_peer_up", list(of_peers(view, state))
-        if self.run is not None:
-            yield "standpipe_progress_records_ignored_total", list(of_progress(self.run))
+        yield "standpipe_progress_records_ignored_total", list(of_progress(self.run))
         yield "standpipe_lag_reports_refused_total", [((), state.refused_count)]
 
     def _copies(self, view: ClusterView, boot_ms: int, unix_ms: int) -> list[Copy]:
@@ -122,6 +124,18 @@ class States:
         )
         labels = (table.name, str(generation), str(partition))
         return Copy(labels=labels, status=status, fresh=fresh, store=replica.store_path)
+
+
+def of_room(room: NodeRoom) -> Iterator[State]:
+    """Of the node's disk and its processes; nothing of a disk that cannot be read."""
+    with suppress(OSError):
+        disk = room.disk()
+        yield "standpipe_disk_size_bytes", [((), disk.size_bytes)]
+        yield "standpipe_disk_free_bytes", [((), disk.free_bytes)]
+        yield "standpipe_disk_free_inodes", [((), disk.free_inodes)] if disk.inodes else []
+    found = list(room.descriptors())
+    yield "standpipe_process_open_fds", [((each.name,), each.open) for each in found]
+    yield "standpipe_process_max_fds", [((each.name,), each.max) for each in found]
 
 
 def of_quorum(said: Snapshot | None) -> Iterator[State]:

@@ -17,6 +17,7 @@ from standpipe.data.replica.positions import end_age_ms
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, ReplicaStatus
 from standpipe.node.leaving import Leaving
+from standpipe.node.room import NodeRoom
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker_report import WorkersReportReader
 
@@ -41,6 +42,7 @@ class StatusRoutes:
     replicas: Replicas
     leaving: Leaving
     workers: WorkersReportReader
+    room: NodeRoom
 
     def info(self) -> dict[str, object]:
         """Body of `/info`."""
@@ -64,16 +66,17 @@ class StatusRoutes:
     def health(self) -> dict[str, object]:
         """Healthy: there is a map, control renews it, no replica of this node has failed, Kafka
         answered its tailer a moment ago, its workers turn and none had to be ended, it is not about
-        to stop (so that a load balancer takes it out in time), and, if it leads, Kafka's topics are
-        as statements want them.
+        to stop (so that a load balancer takes it out in time), its disk and its processes'
+        descriptors are not nearly used up, and, if it leads, Kafka's topics are as statements want
+        them.
 
-        Status 200 either way, as in ksqlDB.
+        Status 200 either way, as in ksqlDB. What is not healthy has a `message`.
         """
         try:
             view = self.map.view
         except NotReady as error:
-            metastore: dict[str, object] = {"isHealthy": False, "message": error.message}
-            return {"isHealthy": False, "details": {"metastore": metastore}}
+            details = {"metastore": _detail(error.message), **self._room()}
+            return {"isHealthy": False, "details": details}
         own = view.replicas_of(self.node_id)
         own_statuses = [self.replicas.get(each).status() for each in own]
         pairs = zip(own, own_statuses, strict=True)
@@ -82,19 +85,30 @@ class StatusRoutes:
         self.workers.refresh()
         complaint = self.workers.report.complaint(now_boot_ms)
         age_ms = now_boot_ms - view.snapshot.published_boot_ms
+        leaves = "the node is about to stop" if self.leaving.is_set else None
+        is_aged = age_ms > MAP_AGE_MS_MAX
+        map_aged = f"control has not renewed the map for {age_ms / 1000:.0f} s" if is_aged else None
         details = {
-            "metastore": {"isHealthy": True},
+            "metastore": _detail(None),
             "kafka": _kafka(own_statuses, failed, now_boot_ms),
-            "workers": {
-                "isHealthy": complaint is None,
-                **({"message": complaint} if complaint else {}),
-            },
-            "serving": {"isHealthy": not self.leaving.is_set},
-            "commandRunner": {"isHealthy": age_ms <= MAP_AGE_MS_MAX, "mapAgeMs": age_ms},
+            "workers": _detail(complaint),
+            "serving": _detail(leaves),
+            "commandRunner": _detail(map_aged, mapAgeMs=age_ms),
             "topics": _topics(view.snapshot.topic_faults),
+            **self._room(),
         }
         is_healthy = all(detail["isHealthy"] for detail in details.values())
         return {"isHealthy": is_healthy, "details": details, "serverState": "READY"}
+
+    def _room(self) -> dict[str, dict[str, object]]:
+        try:
+            disk = self.room.disk()
+        except OSError as error:
+            found = _detail(f"the disk cannot be read: {error}")
+        else:
+            found = _detail(disk.complaint, freeBytes=disk.free_bytes)
+        short = [each.complaint for each in self.room.descriptors() if each.complaint]
+        return {"disk": found, "descriptors": _detail("; ".join(short) or None)}
 
     def commands(self) -> dict[str, str]:
         """Statements in force, as ksqlDB names them: `stream/S1/create` -> `SUCCESS`."""
@@ -116,9 +130,13 @@ def _kafka(
     an end to this node; absent where it has no replica that knows one."""
     known = [end_age_ms(status, now_boot_ms) for status in statuses if status is not None]
     age_ms = min((age for age in known if age is not None), default=None)
-    is_silent = age_ms is not None and age_ms > KAFKA_SILENT_MS_MAX
+    complaint = None
+    if failed:
+        complaint = f"replicas have failed: {', '.join(failed)}"
+    elif age_ms is not None and age_ms > KAFKA_SILENT_MS_MAX:
+        complaint = f"Kafka has not answered for {age_ms / 1000:.0f} s"
     return {
-        "isHealthy": not failed and not is_silent,
+        **_detail(complaint),
         **({"failedReplicas": failed} if failed else {}),
         **({"answeredMsAgo": age_ms} if age_ms is not None else {}),
     }
@@ -126,7 +144,14 @@ def _kafka(
 
 def _topics(faults: tuple[str, ...]) -> dict[str, object]:
     """What the leader's last round over the topics left undone; other nodes know of nothing."""
-    return {"isHealthy": not faults, **({"failures": list(faults)} if faults else {})}
+    detail = _detail("; ".join(faults) or None)
+    return {**detail, **({"failures": list(faults)} if faults else {})}
+
+
+def _detail(complaint: str | None, **facts: object) -> dict[str, object]:
+    """One part of the health; None: it is healthy."""
+    message = {} if complaint is None else {"message": complaint}
+    return {"isHealthy": complaint is None, **message, **facts}
 
 
 def _is_failed(status: ReplicaStatus | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,9 @@ from standpipe.model import (
     SparkPlan,
 )
 from standpipe.model_liveness import Liveness, PeerLiveness
+from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import PeerStateReader
+from standpipe.node.room import NodeRoom
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker_report import WorkerEnded, WorkersReport, WorkersReportReader
@@ -117,7 +120,8 @@ class World:
         )
         board.refresh()
         reports = WorkersReportReader(self.folder / "workers")
-        states = States(ME, found, self.replicas, board, clock, reports, self.folder)
+        room = NodeRoom(NodePaths(self.folder), os.getpid())
+        states = States(ME, found, self.replicas, board, clock, reports, self.folder, room)
         return {name: dict(samples) for name, samples in states.read()}
 
 
@@ -142,7 +146,12 @@ def world(tmp_path: Path) -> World:
 
 
 def test_without_a_map_there_is_nothing(world: World) -> None:
-    assert world.read() == {"standpipe_worker_ends_total": {}}, "the parent has no map either"
+    found = world.read()
+    assert found["standpipe_worker_ends_total"] == {}, "the parent has no map either"
+    assert found["standpipe_disk_free_bytes"][()] > 0, "nor has the disk"
+    assert found.keys() - {"standpipe_worker_ends_total"} == {
+        name for name in STATES if name.startswith(("standpipe_disk_", "standpipe_process_"))
+    }
 
 
 def test_every_declared_state_is_read_with_its_labels(world: World) -> None:
