@@ -8,7 +8,7 @@ is needed: what another program frees or wants to fill is no reason to give away
 files are made again once the disk has room for twice as much.
 
 A node with a full disk so goes on voting and following for some hundred statements. Health says
-that the disk is full long before (`node.worker.inspect.room`).
+that the disk is full long before (`node.room`).
 
 Not here: which writes may be tried again (`disk`, `log_file`).
 """
