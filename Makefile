@@ -153,7 +153,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills conformance-sample chaos fuzz abuse docs pictures upgrade
+        store-kills driver-kills conformance-sample chaos exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -204,6 +204,9 @@ upgrade: setup ## data of an earlier commit, opened and served by this one: make
 
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)
+
+exhaustion: setup ## disk, inodes, descriptors and memory used up: reads failed, wrong, time to heal
+	$(PYTHON_IN) -m tests.chaos --exhaustion $(CHAOS)
 
 pictures: setup ## bench/results/*.png, each drawn from the JSON file beside it
 	$(PYTHON_IN) -m bench.picture

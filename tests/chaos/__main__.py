@@ -1,7 +1,7 @@
 """`make chaos`: one real cluster, one fault after another, reads and writes all the time.
 
     python -m tests.chaos [--quick] [--rate 200] [--rounds 1] [--faults WORD,…] [--seed 1]
-                          [--result bench/results/chaos.json]
+                          [--result bench/results/chaos.json] [--exhaustion]
 
 Three nodes, each on a host of its own, with real Kafka and real Spark. Events come in all the
 time; reads come at a steady pace, each answer is kept, and judged in the end against what the test
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import structlog
 from tests import report
+from tests.chaos import exhaustion
 from tests.chaos.all_faults import ALL
 from tests.chaos.faults import Fault, small_disks
 from tests.chaos.feed import Feed
@@ -139,17 +140,19 @@ def main() -> int:
     options.add_argument("--faults", default="", help="words of their names, with commas")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--result", type=Path, help="add the run to those on record there")
+    options.add_argument("--exhaustion", action="store_true", help="what a node can run out of")
     options.add_argument("--keep", action="store_true", help="leave logs and data where they are")
     given = options.parse_args()
     enter()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     words = [word for word in given.faults.split(",") if word]
+    known: Sequence[type[Fault]] = exhaustion.ALL if given.exhaustion else ALL
     if words:
-        kinds = [kind for kind in ALL if any(word in kind.name for word in words)]
+        kinds = [kind for kind in known if any(word in kind.name for word in words)]
     else:
-        kinds = [kind for kind in ALL if kind.quick or not given.quick]
+        kinds = [kind for kind in known if kind.quick or not given.quick]
     if not kinds:
-        options.error(f"no fault is named so; there are: {'; '.join(one.name for one in ALL)}")
+        options.error(f"no fault is named so; there are: {'; '.join(one.name for one in known)}")
     clocked = [kind for kind in kinds if kind.needs_clocks]
     if clocked and (why := why_not()):
         print(f"left out: {why}: {'; '.join(kind.name for kind in clocked)}", flush=True)
@@ -161,7 +164,10 @@ def main() -> int:
     print(f"chaos: {len(kinds)} faults, {given.rate:g} reads/s, in {folder}", flush=True)
     is_good = False
     disks = [folder / f"node-{number}" for number in range(1, NODES + 1)]
-    small_disks(disks)
+    if given.exhaustion:
+        exhaustion.ext4_disks(disks)
+    else:
+        small_disks(disks)
     try:
         plan = Plan(nodes=NODES, clocks=any(kind.needs_clocks for kind in kinds))
         with HostCluster(folder, Network(), plan) as cluster:

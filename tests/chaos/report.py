@@ -103,6 +103,7 @@ def figures(outcomes: Sequence[Outcome], rate: float) -> dict[str, Any]:
             "stale": found.stale,
             "first_good_ms": round(found.first_good_ms) if found.first_good_ms else None,
             "worst_ms": round(found.worst_ms),
+            "settled_ms": round(1000 * (found.phase.ended_s - found.phase.healed_s)),
             "not_passed": found.faults_found(rate),
         }
         for found in outcomes
@@ -135,8 +136,8 @@ def _worst_of(before: Mapping[str, Any] | None, fault: Mapping[str, Any]) -> dic
     """One fault, all runs: how often, its sums, its slowest reads, why it did not pass."""
     known = before or {"count": 0, **dict.fromkeys(SUMS, 0), "not_passed": []}
     slowest = {
-        f"{name}_max": max(known.get(f"{name}_max") or 0, fault[name] or 0)
-        for name in ("first_good_ms", "worst_ms")
+        f"{name}_max": max(known.get(f"{name}_max") or 0, fault.get(name) or 0)
+        for name in ("first_good_ms", "worst_ms", "settled_ms")
     }
     return {
         "count": known["count"] + 1,
@@ -154,13 +155,14 @@ def _note(found: Outcome, why: str) -> None:
 def table(outcomes: Sequence[Outcome], rate: float) -> str:
     """The closing table, and `N passed, N failed`."""
     words = f"{'reads':>7} {'failed':>7} {'lost':>5} {'wrong':>5} {'stale':>5} {'first good':>11}"
-    lines = [f"{'fault':40} {words} {'worst':>9}"]
+    lines = [f"{'fault':40} {words} {'worst':>9} {'settled':>9}"]
     failures = 0
     for found in outcomes:
         first = "-" if found.first_good_ms is None else f"{found.first_good_ms:.0f} ms"
         lines.append(
             f"{found.phase.name:40} {found.reads:7} {found.failed:7} {found.lost:5} "
-            f"{found.wrong:5} {found.stale:5} {first:>11} {found.worst_ms:6.0f} ms"
+            f"{found.wrong:5} {found.stale:5} {first:>11} {found.worst_ms:6.0f} ms "
+            f"{found.phase.ended_s - found.phase.healed_s:7.1f} s"
         )
         reasons = found.faults_found(rate)
         failures += bool(reasons)

@@ -85,7 +85,10 @@ class NodeRoom:
         )
 
     def descriptors(self) -> Iterator[DescriptorRoom]:
-        """Of each process that runs. Linux; elsewhere none."""
+        """Of each process that runs. Linux; elsewhere none.
+
+        Raises OSError where this process has none left to look with.
+        """
         files = sorted(self.paths.run.glob("*.pid"))
         pids = {"parent": self.parent_pid, **{path.stem: read_pid(path) for path in files}}
         for name, pid in pids.items():

@@ -19,6 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from select import select
 from typing import Final, NoReturn
@@ -36,6 +37,7 @@ CRASH_LOOP_DEATHS: Final = 5
 DEATHS_WINDOW_S: Final = 10.0
 LOG_BYTES_MAX: Final = 8 * 1024 * 1024  # of a child's log; one older file is kept beside it
 LINE_BYTES_MAX: Final = 64 * 1024
+FORK_AGAIN_S: Final = 1.0
 #: More than the parent ever has open; a child starts with none of them.
 _FILES_MAX: Final = 1024
 
@@ -70,13 +72,14 @@ class Deaths:
 class ChildLog:
     """`logs/<child>.log`: whole lines, at most LOG_BYTES_MAX, then it becomes `<child>.log.1`.
 
-    What a full disk rejects is lost: a node that cannot log still serves.
+    What a full disk rejects is lost, and so is all of it where the file cannot be opened: a node
+    that cannot log still serves.
     """
 
     def __init__(self, path: Path, bytes_max: int = LOG_BYTES_MAX) -> None:
         self.path = path
         self._bytes_max = bytes_max
-        self._file = path.open("ab", buffering=0)
+        self._file: FileIO | None = None
         self._unfinished = b""
 
     def write(self, data: bytes) -> None:
@@ -86,18 +89,24 @@ class ChildLog:
             lines, newline, self._unfinished = lines + newline + self._unfinished, b"\n", b""
         if not newline:
             return
-        if self._file.tell() + len(lines) >= self._bytes_max:
-            self._file.close()
-            self.path.replace(self.path.with_name(self.path.name + ".1"))
-            self._file = self.path.open("ab", buffering=0)
         with contextlib.suppress(OSError):
-            self._file.write(lines + newline)
+            self._append(lines + newline)
+
+    def _append(self, lines: bytes) -> None:
+        if self._file is not None and self._file.tell() + len(lines) > self._bytes_max:
+            self._file.close()
+            self._file = None
+            self.path.replace(self.path.with_name(self.path.name + ".1"))
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        self._file.write(lines)
 
     def close(self) -> None:
         """Write an unfinished line and close the file."""
         if self._unfinished:
             self.write(b"\n")
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 @dataclass
@@ -150,17 +159,31 @@ class Child:
         return self._life is not None
 
     def _start(self) -> None:
+        """Without descriptors or memory for it, it is tried again: the other children go on."""
+        try:
+            self._life = self._forked()
+        except OSError as error:
+            self._due_s = time.monotonic() + FORK_AGAIN_S
+            _log.error("child cannot be started", child=self.name, error=str(error))
+        else:
+            self._note(self._life.pid)
+
+    def _forked(self) -> _Life:
         output, input_ = os.pipe()
-        log = ChildLog(self._paths.logs / f"{self.name}.log")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
+        try:
+            log = ChildLog(self._paths.logs / f"{self.name}.log")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            pid = os.fork()
+        except OSError:
+            os.close(output)
+            os.close(input_)
+            raise
         if pid == 0:
             _live(self.name, self._run, input_)
         os.close(input_)
         os.set_blocking(output, False)
-        self._life = _Life(pid, output, log, time.monotonic())
-        self._note(pid)
+        return _Life(pid, output, log, time.monotonic())
 
     def _listen(self, life: _Life) -> None:
         with contextlib.suppress(BlockingIOError):

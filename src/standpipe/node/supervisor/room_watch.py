@@ -42,9 +42,11 @@ class RoomWatch:
 
     def _short(self) -> dict[str, str]:
         """What is nearly used up -> how much of it is left."""
-        found = {f"descriptors of {each.name}": each.complaint for each in self.room.descriptors()}
+        found: dict[str, str | None] = {}
         try:
             found["disk"] = self.room.disk().complaint
+            for each in self.room.descriptors():
+                found[f"descriptors of {each.name}"] = each.complaint
         except OSError as error:
-            found["disk"] = str(error)
+            found["this process"] = str(error)
         return {what: complaint for what, complaint in found.items() if complaint}

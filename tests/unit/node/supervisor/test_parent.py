@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -95,6 +96,41 @@ def test_a_full_disk_costs_lines_and_not_the_node() -> None:
     log.write(b"one\n")
     log.write(b"two\n")
     log.close()
+
+
+def test_a_log_that_cannot_be_opened_costs_lines_and_is_opened_later(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "child.log"
+    log = ChildLog(path, bytes_max=8)
+    log.write(b"one\n")
+    path.parent.mkdir()
+    log.write(b"two\n")
+    (tmp_path / "logs" / "child.log.1" / "in the way").mkdir(parents=True)
+    log.write(b"three\n")
+    log.write(b"four\n")
+    log.close()
+    assert path.read_bytes() == b"two\nfour\n"
+
+
+def test_a_child_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a free descriptor the parent ended, and the node with it."""
+    monkeypatch.setattr(children, "FORK_AGAIN_S", 0.05)
+
+    def well() -> int:
+        print("well", file=sys.stderr)
+        return 0
+
+    child = made("well", well, tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        child.tend()
+        assert child.pid is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    until("well", tmp_path / "logs" / "well.log", child)
+    end([child], 1.0)
 
 
 def test_a_child_lives_although_its_pid_file_cannot_be_written(tmp_path: Path) -> None:

@@ -127,15 +127,15 @@ class States:
 
 
 def of_room(room: NodeRoom) -> Iterator[State]:
-    """Of the node's disk and its processes; nothing of a disk that cannot be read."""
+    """Of the node's disk and its processes, as far as they can be read."""
     with suppress(OSError):
         disk = room.disk()
         yield "standpipe_disk_size_bytes", [((), disk.size_bytes)]
         yield "standpipe_disk_free_bytes", [((), disk.free_bytes)]
         yield "standpipe_disk_free_inodes", [((), disk.free_inodes)] if disk.inodes else []
-    found = list(room.descriptors())
-    yield "standpipe_process_open_fds", [((each.name,), each.open) for each in found]
-    yield "standpipe_process_max_fds", [((each.name,), each.max) for each in found]
+        found = list(room.descriptors())
+        yield "standpipe_process_open_fds", [((each.name,), each.open) for each in found]
+        yield "standpipe_process_max_fds", [((each.name,), each.max) for each in found]
 
 
 def of_quorum(said: Snapshot | None) -> Iterator[State]:

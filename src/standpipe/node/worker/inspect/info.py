@@ -101,14 +101,21 @@ class StatusRoutes:
         return {"isHealthy": is_healthy, "details": details, "serverState": "READY"}
 
     def _room(self) -> dict[str, dict[str, object]]:
+        return {"disk": self._disk(), "descriptors": self._descriptors()}
+
+    def _disk(self) -> dict[str, object]:
         try:
             disk = self.room.disk()
         except OSError as error:
-            found = _detail(f"the disk cannot be read: {error}")
-        else:
-            found = _detail(disk.complaint, freeBytes=disk.free_bytes)
-        short = [each.complaint for each in self.room.descriptors() if each.complaint]
-        return {"disk": found, "descriptors": _detail("; ".join(short) or None)}
+            return _detail(f"the disk cannot be read: {error}")
+        return _detail(disk.complaint, freeBytes=disk.free_bytes)
+
+    def _descriptors(self) -> dict[str, object]:
+        try:
+            short = [each.complaint for each in self.room.descriptors() if each.complaint]
+        except OSError as error:  # this worker has none left to look with
+            return _detail(f"they cannot be counted: {error}")
+        return _detail("; ".join(short) or None)
 
     def commands(self) -> dict[str, str]:
         """Statements in force, as ksqlDB names them: `stream/S1/create` -> `SUCCESS`."""
