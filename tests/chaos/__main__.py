@@ -32,7 +32,7 @@ from tests.chaos.judge import Judge
 from tests.chaos.load import Load
 from tests.chaos.report import Phase, figures, on_record, outcome, table
 from tests.chaos.truth import Truth
-from tests.hosts.cluster import HostCluster, HostNode, Plan, until
+from tests.hosts.cluster import HostCluster, HostNode, Plan, runs, until
 from tests.hosts.network import Network, enter
 from tests.hosts.wall_clock import why_not
 
@@ -67,7 +67,7 @@ class World:
         placed = self.cluster.placements()
         mine = frozenset(p for p, holders in placed.items() if holders[0] is fault.victim)
         print(f"  {kind.name} ({fault.victim.node_id})", flush=True)
-        phase = Phase(kind.name, time.monotonic(), partitions=mine)
+        phase = Phase(kind.name, time.monotonic(), partitions=mine, known_s=kind.known_s)
         fault.inject()
         phase.was_there = fault.is_there()
         hold_s = kind.hold_s[is_quick]
@@ -85,7 +85,7 @@ class World:
         """Every node answers, every replica runs, and what was written by now can be read."""
         wanted = dict(self.feed.numbers)
         try:
-            until("replicas", lambda: all(map(_runs, self.cluster.nodes)), SETTLE_S_MAX)
+            until("replicas", lambda: all(map(runs, self.cluster.nodes)), SETTLE_S_MAX)
             until("writes", lambda: self._has(wanted), SETTLE_S_MAX)
         except AssertionError as error:
             print(f"    {error}", flush=True)
@@ -95,13 +95,6 @@ class World:
     def _has(self, wanted: dict[str, int]) -> bool:
         newest = self.truth.newest_of_all()
         return all(newest.get(key, 0) >= number for key, number in wanted.items())
-
-
-def _runs(node: HostNode) -> bool:
-    page = node.get("/clusterStatus") or {"clusterStatus": {}}
-    own = page["clusterStatus"].get(node.public)
-    replicas = list(own["standpipe"]["replicas"].values()) if own else []
-    return bool(replicas) and all(one and one["state"] == "RUNNING" for one in replicas)
 
 
 def run(cluster: HostCluster, kinds: Sequence[type[Fault]], given: argparse.Namespace) -> bool:

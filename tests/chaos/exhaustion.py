@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -18,13 +19,16 @@ from pathlib import Path
 from typing import ClassVar, Final, cast
 
 from tests.chaos.faults import Fault, fill
-from tests.hosts.cluster import HostCluster, HostNode, until
+from tests.hosts.cluster import HostCluster, HostNode, runs, until
 
-from standpipe.adapters.process import open_descriptors_of
+from standpipe.adapters.process import Life, life_of, open_descriptors_of
+from standpipe.adapters.raft.reserve import FILE_BYTES
 
 #: of each node's disk: a node takes some 30 MB of it here
 DISK_BYTES: Final = 256 << 20
 DISK_INODES: Final = 2000
+#: what the quorum may have given of its reserve by the time that somebody looks
+GIVEN_BYTES_MAX: Final = 2 * FILE_BYTES
 #: what a process may still take before its memory ends
 LEFT_BYTES: Final = 1 << 20
 PROCESSES: Final = ("parent", "control", "tailer", "worker")
@@ -77,7 +81,7 @@ class BlocksUsedUp(_Disks):
             fill(folder / "filler")
 
     def is_there(self) -> bool:
-        return all(os.statvfs(folder).f_bavail < 16 for folder in self.folders)
+        return all(shutil.disk_usage(folder).free < GIVEN_BYTES_MAX for folder in self.folders)
 
     def heal(self) -> None:
         for folder in self.folders:
@@ -104,8 +108,14 @@ class InodesUsedUp(_Disks):
 
 
 class ReadOnly(_Disks):
-    """As after an error of the disk: ext4 takes no more writes. An operator repairs it: the node is
-    stopped, its disk checked and mounted again."""
+    """As after an error of the disk: ext4 takes no more writes. An operator repairs it: one node
+    after the other is stopped, its disk checked and mounted again.
+
+    The tailer cannot write its pages: the node's ends are as old as the fault, which a bound on the
+    lag allows for up to `standpipe.query.pull.lag.age.ms.max`.
+    """
+
+    known_s = 60.0
 
     def inject(self) -> None:
         for folder in self.folders:
@@ -122,6 +132,7 @@ class ReadOnly(_Disks):
             subprocess.run(["e2fsck", "-p", image], check=False, stdout=subprocess.DEVNULL)
             _mount(folder)
             node.start()
+            until(f"{node.node_id} runs again", lambda node=node: runs(node))
 
 
 def _takes_files(folder: Path) -> bool:
@@ -149,22 +160,27 @@ class _OfProcess(Exhaustion):
 
     def __init__(self, cluster: HostCluster, victim: HostNode) -> None:
         super().__init__(cluster, victim)
-        #: process id -> its limits before
+        #: process id -> its limits before, and during the fault
         self.before: dict[int, tuple[int, int]] = {}
+        self.during: dict[int, tuple[int, int]] = {}
 
     def inject(self) -> None:
         for node in self.victims:
             for pid in _pids(node, self.process):
                 used = self.used(pid)
                 _, hard = self.before[pid] = resource.prlimit(pid, self.limit)
-                resource.prlimit(pid, self.limit, (used, hard))
+                self.during[pid] = (used, hard)
+                resource.prlimit(pid, self.limit, self.during[pid])
 
     def used(self, pid: int) -> int:
         raise NotImplementedError
 
     def is_there(self) -> bool:
-        """A process that ended of it is there, too."""
-        return bool(self.before)
+        """The kernel keeps it; a process that has ended of it counts, too."""
+        return bool(self.during) and all(
+            life_of(pid) is Life.GONE or resource.prlimit(pid, self.limit) == limits
+            for pid, limits in self.during.items()
+        )
 
     def heal(self) -> None:
         for pid, limits in self.before.items():

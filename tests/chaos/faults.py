@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from tests.chaos.judge import KNOWN_S
 from tests.hosts.cluster import HostCluster, HostNode, until
 from tests.hosts.network import Link
 from tests.hosts.relay import slow
@@ -38,6 +39,8 @@ class Fault:
     readers_hurt: ClassVar[bool] = True
     #: the nodes need wall clocks of their own (`Plan.clocks`)
     needs_clocks: ClassVar[bool] = False
+    #: by then an end has got from Kafka to every node that a read may enter through
+    known_s: ClassVar[float] = KNOWN_S
 
     def __init__(self, cluster: HostCluster, victim: HostNode) -> None:
         self.cluster = cluster

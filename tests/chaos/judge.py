@@ -7,8 +7,8 @@
 
 A row that shows N stands for a replica which has not applied the key's next committed row; so the
 replica was at least (committed end - offset of that next row) records behind. The end that counts
-is the one the test knew KNOWN_S before the read was sent: a node cannot refuse by what it could not
-have heard yet, and beats travel every 100 ms (and later on a machine that is starved).
+is the one the test knew `known_s` before the read was sent: a node cannot refuse by what it could
+not have heard yet, and beats travel every 100 ms (and later on a machine that is starved).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Judge:
         self._facts = facts
         self._rows = facts.rows_of()
 
-    def verdict(self, sample: Sample) -> tuple[Verdict, str]:
+    def verdict(self, sample: Sample, known_s: float = KNOWN_S) -> tuple[Verdict, str]:
         if not sample.is_answered:
             return Verdict.FAILED, sample.why
         if sample.row is None:
@@ -64,15 +64,15 @@ class Judge:
         known = self._rows.get(sample.key, [])
         if all(number != committed for _, committed in known):
             return Verdict.WRONG, f"{sample.key}: N {number} was never committed"
-        behind = self._behind(sample, number)
+        behind = self._behind(sample, number, known_s)
         if sample.lag_max is not None and behind > sample.lag_max:
             why = f"{sample.key}: at least {behind} records behind, {sample.lag_max} allowed"
             return Verdict.STALE, f"{why}, from {sample.served_by}"
         return Verdict.GOOD, ""
 
-    def _behind(self, sample: Sample, number: int) -> int:
+    def _behind(self, sample: Sample, number: int, known_s: float) -> int:
         newer = [offset for offset, other in self._rows[sample.key] if other > number]
         if not newer:
             return 0
-        end = self._facts.end_known_at(sample.partition, sample.sent_s - KNOWN_S)
+        end = self._facts.end_known_at(sample.partition, sample.sent_s - known_s)
         return max(0, end - min(newer))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.judge import Judge, Sample, Verdict
+from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
 
 #: Of the reads that were due, so many must have come to an end, or the run proved nothing.
 DONE_SHARE_MIN = 0.5
@@ -28,6 +28,8 @@ class Phase:
     has_settled: bool = False
     #: what it led to beside what readers saw (`Fault.harm`)
     harm: list[str] = field(default_factory=list[str])
+    #: see `Fault.known_s`
+    known_s: float = KNOWN_S
     #: partitions whose active was the victim
     partitions: frozenset[int] = frozenset()
 
@@ -70,7 +72,7 @@ def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:
     for sample in samples:
         if not phase.began_s <= sample.due_s < phase.ended_s:
             continue
-        verdict, why = judge.verdict(sample)
+        verdict, why = judge.verdict(sample, phase.known_s)
         found.lost += sample.is_lost
         if verdict is Verdict.FAILED:
             found.failed += 1

@@ -158,6 +158,14 @@ class HostNode:
         }
 
 
+def runs(node: HostNode) -> bool:
+    """It answers, and each of its replicas is RUNNING."""
+    page = node.get("/clusterStatus") or {"clusterStatus": {}}
+    own = page["clusterStatus"].get(node.public)
+    replicas = list(own["standpipe"]["replicas"].values()) if own else []
+    return bool(replicas) and all(one and one["state"] == "RUNNING" for one in replicas)
+
+
 class HostCluster:
     """`with` starts and stops all of it."""
 
