@@ -11,6 +11,7 @@ Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
@@ -19,13 +20,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.http.internal import (
+    MSGPACK,
+    HttpClient,
+    PeerSilent,
+    PeerUnreachable,
+    Reply,
+)
 from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
-from standpipe.errors import LogUnavailable
+from standpipe.control.metadata.isolation import SHARED
+from standpipe.errors import BadRequest, LogUnavailable, SetupError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.run.reconcile import PipelineRegistration
@@ -57,6 +65,12 @@ class PipelineRenewed(Record, frozen=True, kw_only=True):
     is_registered: bool
 
 
+class PipelineRefused(SetupError):
+    """The nodes refuse the pipeline, whatever it tries; the message is theirs."""
+
+    name = "E-PIPELINE-001"
+
+
 class Follower:
     """The newest catalog that this process knows, and its reports to the nodes.
 
@@ -64,12 +78,18 @@ class Follower:
     """
 
     def __init__(
-        self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
+        self,
+        nodes: Sequence[str],
+        secret: str,
+        statuses: Callable[[], list[QueryStatus]],
+        isolates: str = SHARED,
     ) -> None:
+        """`isolates`: the isolated name whose queries the pipeline runs."""
         self._nodes = tuple(nodes)
         self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
+        self._isolates = isolates
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
         self._failure: BaseException | None = None
@@ -113,8 +133,8 @@ class Follower:
     ) -> PipelineRegistration | None:
         """Register for queries, and renew the registration until `close`.
 
-        Retries until a node has logged it; None if `is_over` becomes true first. Raises as
-        `catalog` does.
+        Retries until a node has logged it; None if `is_over` becomes true first. Raises
+        PipelineRefused, and as `catalog` does.
         """
         self._check()
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
@@ -208,6 +228,7 @@ class Follower:
                     pipeline_id=pipeline_id,
                     lease_epoch=started.lease_epoch,
                     log_index=started.log_index,
+                    isolates=self._isolates,
                 )
             await asyncio.sleep(RETRY_S)
 
@@ -225,7 +246,8 @@ class Follower:
                 self.confirmed = Confirmed(asked_s, renewed.log_index)
             else:
                 _log.warning("leases were lost while suspended; registering again")
-                await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
+                with contextlib.suppress(PipelineRefused):  # its queries are isolated no longer
+                    await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
 
     async def _leave(self) -> None:
         """Release the leases at once. Otherwise others take over only after the lease timeout."""
@@ -234,17 +256,22 @@ class Follower:
 
     async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
         """The answer of the first node that accepts, starting with the last one used; empty: none
-        accepted."""
+        accepted. Raises PipelineRefused."""
+        body = {"pipeline_id": pipeline_id}
+        if verb == "start" and self._isolates:
+            body["isolates"] = self._isolates
         for node in list(self._reachable):
             try:
                 reply = await self._client.post_json(
-                    node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
+                    node, f"/pipeline/{verb}", body, timeout_ms=timeout_ms
                 )
             except (PeerUnreachable, PeerSilent) as error:
                 _log.info("node rejected the request", node=node, request=verb, why=error.message)
             else:
                 if reply.ok:
                     return reply.body
+                if reply.status == BadRequest.status:
+                    raise _refused(reply)
                 why = reply.body[:200].decode(errors="replace")
                 _log.info("node rejected the request", node=node, request=verb, why=why)
             self._reachable.rotate(-1)
@@ -268,3 +295,13 @@ class Follower:
             for node in members or set(self._nodes)
         ]
         await asyncio.gather(*posts, return_exceptions=True)
+
+
+def _refused(reply: Reply) -> PipelineRefused:
+    try:
+        message = str(reply.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"HTTP {reply.status} {reply.body[:200].decode(errors='replace')}"
+    return PipelineRefused(
+        message, next_step="`standpipe query isolate NAME` first, or start it without --isolate"
+    )
