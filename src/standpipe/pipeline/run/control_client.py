@@ -95,8 +95,8 @@ class Follower:
         self._failure: BaseException | None = None
         #: the newest renewal that succeeded
         self.confirmed: Confirmed | None = None
-        #: queries that were dropped or not RUNNING in some catalog since `take_ended`
-        self._ended = deque[str]()
+        #: queries that were dropped or not RUNNING in a catalog since `take_ended`, and its index
+        self._ended = deque[tuple[str, int]]()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._is_over = asyncio.Event()
@@ -109,10 +109,10 @@ class Follower:
         self._check()
         return self._catalog
 
-    def take_ended(self) -> list[str]:
+    def take_ended(self) -> dict[str, int]:
         """Queries that were paused, terminated or dropped since the previous call, however short
-        that was."""
-        return [self._ended.popleft() for _ in range(len(self._ended))]
+        that was, and in which entry of the log last. The first call has all that the log names."""
+        return dict(self._ended.popleft() for _ in range(len(self._ended)))
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -210,12 +210,13 @@ class Follower:
             if entry.index > catalog.index:
                 command = decode(bytes(entry.command))
                 before, catalog = catalog, apply(catalog, entry.index, command)
-                self._ended.extend(before.queries.keys() - catalog.queries.keys())
-                self._ended.extend(
+                gone = before.queries.keys() - catalog.queries.keys()
+                paused = {
                     query.query_id
                     for query in catalog.queries.values()
                     if query.state != "RUNNING" and before.queries.get(query.query_id) != query
-                )
+                }
+                self._ended.extend((query_id, entry.index) for query_id in gone | paused)
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 

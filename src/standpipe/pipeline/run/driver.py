@@ -192,7 +192,7 @@ def _keep_equal(
                 _log.info("exiting: the shared pipelines run its queries", isolated=me.isolates)
                 return EXIT_OK
             wanted = wanted_queries(catalog, me)
-            queries.try_again(follower.take_ended())
+            queries.try_again(follower.take_ended(), catalog.index)
             orders = diff(wanted, queries.known())
             if any(isinstance(order, StartQuery) for order in orders):
                 queries.marks.count_deaths()  # the query may be that of a driver that died

@@ -204,6 +204,6 @@ def test_what_was_paused_for_a_moment_is_noticed() -> None:
         follower.start()
         eventually(lambda: follower.catalog.index == node.catalog().index)
         assert follower.catalog.queries[query_id].state == "RUNNING"
-        assert follower.take_ended() == [query_id]
-        assert follower.take_ended() == []
+        assert follower.take_ended() == {query_id: follower.catalog.index - 1}
+        assert follower.take_ended() == {}
         follower.close()
