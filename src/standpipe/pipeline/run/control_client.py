@@ -11,7 +11,6 @@ Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.p
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import deque
@@ -246,9 +245,11 @@ class Follower:
             if renewed.is_registered:
                 self.confirmed = Confirmed(asked_s, renewed.log_index)
             else:
-                _log.warning("leases were lost while suspended; registering again")
-                with contextlib.suppress(PipelineRefused):  # its queries are isolated no longer
+                _log.warning("this pipeline is no longer registered; registering again")
+                try:
                     await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
+                except PipelineRefused as refused:  # the driver ends once its catalog says so, too
+                    _log.warning("the pipeline is not registered again", why=refused.message)
 
     async def _leave(self) -> None:
         """Release the leases at once. Otherwise others take over only after the lease timeout."""
