@@ -51,6 +51,7 @@ StandpipeError                         50000   base; 500
     ├── DataDirectoryRefused           E-DATA-001
     ├── FeatureLevelRefused            E-FEATURE-001
     ├── QuorumRefused                  E-QUORUM-001    local.client.internal_client
+    ├── PipelineRefused                E-PIPELINE-001  pipeline.run.control_client
     └── ConfigError                    E-CONFIG-001
 
 Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article of docs/sources.md for the

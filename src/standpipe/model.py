@@ -228,8 +228,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     repaired_rows: int = 0  # rows of its sink rewritten because foreign records shadowed them
     at_ms: int = 0
     pipeline_id: str = ""  # of the reporting pipeline; empty: an older release
-    #: of a table's next generation: records of its topics that its newest batch covers,
-    read_records: int = 0
+    read_records: int = 0  # of a table's next generation: those of its topics in a batch,
     backlog_records: int | None = None  # and those that it does not cover; None: unknown
 
 
@@ -338,6 +337,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     pipeline_epoch: LeaseEpoch = LeaseEpoch(0)
     pipelines: dict[str, LeaseEpoch] = {}
     leases: dict[str, QueryLease] = {}
+    isolated: dict[str, tuple[str, ...]] = {}  # isolated name -> pipelines registered for it
     query_statuses: tuple[QueryStatus, ...] = ()
     published_boot_ms: int = 0  # when the controller wrote this, on the node's boot clock
     quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute

@@ -33,8 +33,9 @@ _RESOLVED_BY: Final = {
     "FOREIGN_FENCE": "Then " + _REBUILD,
     "DRIVER_DIED": "Spark's driver has died twice in a row while this query alone was in a batch; "
     "the log of the pipeline says of what, most often of a lack of memory. Other queries continue. "
-    "To try again: PAUSE {query_id}; and then RESUME {query_id}; to change the query: CREATE OR "
-    "REPLACE, or " + _REBUILD,
+    "To try again: PAUSE {query_id}; and then RESUME {query_id}; before that, `standpipe query "
+    "isolate {name}` gives it a driver of its own. To change the query: CREATE OR REPLACE, or "
+    + _REBUILD,
 }
 
 

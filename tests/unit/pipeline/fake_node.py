@@ -23,11 +23,16 @@ from standpipe.control.metadata.commands import (
     FoundCluster,
     LogEntry,
     LogPage,
-    StartPipeline,
     encode,
 )
+from standpipe.errors import BadRequest
 from standpipe.model import LogIndex, NodeId, QueryStatus
-from standpipe.node.controller.leases import Leasing, grants_due, is_registered
+from standpipe.node.controller.leases import (
+    Leasing,
+    PipelineStart,
+    grants_due,
+    is_registered,
+)
 
 SECRET = "s3cret"
 LEASE_TIMEOUT_MS = 3000
@@ -110,9 +115,12 @@ class FakeNode:
         return msgspec.msgpack.encode(page)
 
     def start_pipeline(self, body: bytes) -> bytes:
-        pipeline_id = msgspec.json.decode(body)["pipeline_id"]
-        index = self.log(StartPipeline(pipeline_id=pipeline_id))
-        epoch = self.catalog().pipeline_epoch
+        command = msgspec.json.decode(body, type=PipelineStart).command()
+        index = self.log(command)
+        catalog = self.catalog()
+        if refusal := catalog.applied_requests[command.request_id].refusal:
+            raise BadRequest(refusal)
+        epoch = catalog.pipeline_epoch
         return msgspec.json.encode({"lease_epoch": epoch, "log_index": index})
 
     def renew(self, body: bytes) -> bytes:
@@ -163,10 +171,14 @@ class FakeNode:
                 self._answer(lambda: take[self.path](body))
 
             def _answer(self, make: Any) -> None:
-                allowed = not node.is_mute
-                body = make() if allowed else b'{"error_code": 40100}'
+                status, body = 401, b'{"error_code": 40100}'
+                if not node.is_mute:
+                    try:
+                        status, body = 200, make()
+                    except BadRequest as refused:
+                        status, body = 400, msgspec.json.encode({"message": refused.message})
                 with contextlib.suppress(ConnectionError):  # a client need not wait for us
-                    self.send_response(200 if allowed else 401)
+                    self.send_response(status)
                     self.send_header("content-length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)

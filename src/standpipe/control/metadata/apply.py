@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata import feature_levels, leases
+from standpipe.control.metadata import feature_levels, isolation, leases
 from standpipe.control.metadata.catalog import (
     REQUEST_BYTES_MAX,
     AppliedRequest,
@@ -43,6 +43,7 @@ from standpipe.control.metadata.commands import (
     FoundCluster,
     GrantLeases,
     InsertInto,
+    IsolateQuery,
     RecordTopics,
     RegisterNode,
     RemoveNode,
@@ -155,24 +156,32 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case StartPipeline():
             return _start_pipeline(catalog, command)
         case EndPipelines(pipeline_ids=ended):
-            return replace(catalog, pipelines=_without(catalog.pipelines, *ended))
+            return isolation.without_pipelines(catalog, ended)
+        case IsolateQuery(name=name, is_isolated=is_isolated):
+            return isolation.change(catalog, name, is_isolated=is_isolated)
         case GrantLeases(grants=grants):
-            after, newest = leases.granted(
-                grants,
-                leases={q: lease for q, lease in catalog.leases.items() if q in catalog.queries},
-                queries=catalog.queries,
-                pipelines=catalog.pipelines,
-                newest=catalog.pipeline_epoch,
-            )
-            return replace(catalog, leases=after, pipeline_epoch=newest)
+            return _grant(catalog, grants)
+
+
+def _grant(catalog: Catalog, grants: Iterable[leases.Grant]) -> Catalog:
+    after, newest = leases.granted(
+        grants,
+        leases={q: lease for q, lease in catalog.leases.items() if q in catalog.queries},
+        queries=catalog.queries,
+        pipelines=catalog.pipelines,
+        newest=catalog.pipeline_epoch,
+    )
+    return replace(catalog, leases=after, pipeline_epoch=newest)
 
 
 def _start_pipeline(catalog: Catalog, command: StartPipeline) -> Catalog:
     epoch = LeaseEpoch(catalog.pipeline_epoch + 1)
-    started = catalog.pipelines
+    started, isolated = catalog.pipelines, catalog.isolated
     if command.version > 1:
         started = {**started, command.pipeline_id: epoch}
-    return replace(catalog, pipeline_epoch=epoch, pipelines=started)
+    if command.isolates:
+        isolated = isolation.registered(catalog, command.pipeline_id, command.isolates)
+    return replace(catalog, pipeline_epoch=epoch, pipelines=started, isolated=isolated)
 
 
 def _found(catalog: Catalog, command: FoundCluster) -> Catalog:

@@ -36,8 +36,8 @@ from standpipe.model import (
 )
 
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
-#: overlook, 3 adds leases, 4 successors, 5 ids of topics
-CATALOG_VERSION: Final = 5
+#: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names
+CATALOG_VERSION: Final = 6
 #: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
 #: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.
@@ -123,6 +123,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     pipelines: Mapping[str, LeaseEpoch] = {}
     #: query id -> the pipeline that writes it; that pipeline may have ended
     leases: Mapping[str, QueryLease] = {}
+    #: isolated name -> the pipelines that are registered for it (`control.metadata.isolation`)
+    isolated: Mapping[str, tuple[str, ...]] = {}
     #: topic name -> topic that must exist
     topics: Mapping[str, TopicSpec] = {}
     #: topics to delete before anything else may use their names
@@ -199,6 +201,7 @@ def to_snapshot(
         pipeline_epoch=catalog.pipeline_epoch,
         pipelines=dict(catalog.pipelines),
         leases=dict(catalog.leases),
+        isolated=dict(catalog.isolated),
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
         quorum_sync_ms=quorum_sync_ms,
@@ -223,6 +226,7 @@ def from_snapshot(snapshot: Snapshot) -> Catalog:
         pipeline_epoch=snapshot.pipeline_epoch,
         pipelines=snapshot.pipelines,
         leases=snapshot.leases,
+        isolated=snapshot.isolated,
         topics={topic.name: topic for topic in snapshot.topics},
         doomed_topics=snapshot.doomed_topics,
         made_topics=snapshot.made_topics,

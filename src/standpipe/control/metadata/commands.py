@@ -210,9 +210,20 @@ class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
 
 class StartPipeline(CommandBase, frozen=True, kw_only=True, tag="start_pipeline"):
     """A pipeline starts. Version 1: it gets the next lease epoch, for all queries. Version 2: it
-    is registered, and leases are granted to it query by query (GrantLeases)."""
+    is registered, and leases are granted to it query by query (GrantLeases). Version 3: it runs
+    only the queries that are isolated under a name; rejected if the name is not isolated."""
 
     pipeline_id: str
+    isolates: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class IsolateQuery(CommandBase, frozen=True, kw_only=True, tag="isolate_query"):
+    """From now on, only pipelines that are started for this name run its queries; `is_isolated`
+    false: shared pipelines run them again. The name: a query's id, or the name of what it writes.
+    """
+
+    name: str
+    is_isolated: bool = True
 
 
 class EndPipelines(CommandBase, frozen=True, kw_only=True, tag="end_pipelines"):
@@ -250,6 +261,7 @@ Command = (
     | DrainNode
     | RemoveNode
     | StartPipeline
+    | IsolateQuery
     | EndPipelines
     | GrantLeases
 )
@@ -277,7 +289,8 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_placement_rules": 1,
     "drain_node": 1,
     "remove_node": 1,
-    "start_pipeline": 2,
+    "start_pipeline": 3,
+    "isolate_query": 1,
     "end_pipelines": 1,
     "grant_leases": 1,
 }

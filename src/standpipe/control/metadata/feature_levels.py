@@ -12,6 +12,7 @@
             others, and the failure detector's verdicts spread by gossip (`control.liveness.gossip`)
     6       Kafka's ids of the topics that the cluster made (record_topics), statements that are
             taken back (withdraw_statement), remembered requests bounded by bytes, catalog version 5
+    7       queries with a driver of their own (isolate_query, start_pipeline 3), catalog version 6
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -43,13 +44,15 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 6
+NEWEST: Final = 7
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other
 GOSSIP: Final = 5
 #: below, topics are deleted by name, even if another program made them
 TOPIC_IDS: Final = 6
+#: below, all pipelines share all queries
+ISOLATION: Final = 7
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -68,6 +71,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("switch_table", 1): 4,
     ("record_topics", 1): TOPIC_IDS,
     ("withdraw_statement", 1): TOPIC_IDS,
+    ("isolate_query", 1): ISOLATION,
+    ("start_pipeline", 3): ISOLATION,
 }
 
 
@@ -153,8 +158,8 @@ def at_level(command: Command, level: int) -> Command:
             level, changed = raised, {}
         case RegisterNode(node=node):
             changed = {"version": _second(level), "node": node_at(node, level)}
-        case StartPipeline():
-            changed = {"version": 2 if level >= LEASES else 1}
+        case StartPipeline(isolates=name):
+            changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:
             changed = {}
     formed = msgspec.structs.replace(command, **changed) if changed else command

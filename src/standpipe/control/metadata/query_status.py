@@ -46,10 +46,24 @@ class QueryReports:
                 self._newest[status.query_id] = status
                 self._heard_ms[status.query_id] = now_ms
 
-    def shown(self, queries: Collection[str], now_ms: int) -> tuple[QueryStatus, ...]:
-        """The states to show of these queries; none for a query without a report."""
-        reported = (self._newest[query] for query in queries if query in self._newest)
-        return tuple(self._as_of_now(status, now_ms) for status in reported)
+    def shown(
+        self, queries: Collection[str], now_ms: int, without_driver: Mapping[str, str] | None = None
+    ) -> tuple[QueryStatus, ...]:
+        """The states to show of these queries; none for a query without a report.
+
+        `without_driver`: queries that nobody runs because they are isolated, and under which name
+        (`isolation.without_driver`).
+        """
+        shown: list[QueryStatus] = []
+        for query in queries:
+            status = self._newest.get(query)
+            if status is not None:
+                status = self._as_of_now(status, now_ms)
+            if name := (without_driver or {}).get(query):
+                status = _waits_for_driver(query, status, name)
+            if status is not None:
+                shown.append(status)
+        return tuple(shown)
 
     def _as_of_now(self, status: QueryStatus, now_ms: int) -> QueryStatus:
         silent_ms = now_ms - self._heard_ms[status.query_id]
@@ -59,3 +73,16 @@ class QueryReports:
         why = f"{by} has sent this node no report for over {SILENT_MS // 1000} s"
         message = f"{why}: is it running, and does it reach this node?"
         return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)
+
+
+def _waits_for_driver(query: str, status: QueryStatus | None, name: str) -> QueryStatus:
+    """A failure stays; anything else that was reported is from before."""
+    status = status or QueryStatus(query_id=query, state="UNRESPONSIVE")
+    if status.state not in {*_LIVELY, "STOPPED", "UNRESPONSIVE"}:
+        return status
+    message = (
+        f"It is isolated under {name}, and no pipeline is registered for that name: start "
+        f"`standpipe pipeline --isolate {name}`, or let the shared pipelines run it: "
+        f"`standpipe query isolate {name} --undo`"
+    )
+    return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)

@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from standpipe.config import registry
 from standpipe.errors import SetupError, StandpipeError
-from standpipe.local.cli import assignment, quorum, table
+from standpipe.local.cli import assignment, pipelines, quorum, table
 from standpipe.local.cli.options import (
     AsJson,
     Bootstrap,
@@ -73,6 +73,8 @@ app = typer.Typer(
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(assignment.app, name="assignment")
 app.add_typer(table.app, name="table")
+app.add_typer(pipelines.app, name="query")
+app.command(epilog=pipelines.EXAMPLE)(pipelines.pipeline)
 node_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(node_app, name="node")
 node_app.command(epilog="Example: standpipe node drain node-3")(assignment.drain)
@@ -240,33 +242,6 @@ def node(
         )
     )
     raise typer.Exit(run_node(written))
-
-
-@app.command(
-    epilog="Example: standpipe pipeline --nodes 10.0.0.1:8089 --bootstrap-servers kafka:9092 "
-    "--checkpoints /mnt/checkpoints --secret-file secret --master spark://master:7077"
-)
-def pipeline(
-    *,
-    nodes: Annotated[str, typer.Option(help="Internal addresses of nodes, separated by commas.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of Kafka.")],
-    checkpoints: Annotated[Path, typer.Option(help="Directory of Spark's checkpoints; keep it.")],
-    secret_file: Annotated[Path, typer.Option(help="File of the cluster's secret.")],
-    master: Master = "local[*]",
-    config: ConfigFile = None,
-    set_: Settings = None,
-) -> None:
-    """Run the persistent queries on Spark, until SIGTERM.
-
-    Start several on several machines: they share the queries and take over from each other. All of
-    them need the same checkpoint storage."""
-    from standpipe.pipeline.run import driver
-
-    arguments = ["--nodes", nodes, "--bootstrap-servers", bootstrap_servers]
-    arguments += ["--checkpoints", str(checkpoints), "--secret-file", str(secret_file)]
-    for name, value in config_layers(config, set_).items():
-        arguments += ["--config", f"{name}={value}"]
-    raise typer.Exit(driver.main([*arguments, "--master", master]))
 
 
 @app.command(epilog="Example: standpipe broker --data-dir /var/tmp/kafka --port 9092")

@@ -252,7 +252,7 @@ def _queries(status: StatusReport) -> Table:
         table.add_row(
             str(query.get("id")),
             Text(f"{state} {reason}".strip(), style="green" if state == "RUNNING" else "red"),
-            str(said.get("pipeline") or "–"),
+            str(said.get("pipeline") or "–") + (" (isolated)" if said.get("isolatedUnder") else ""),
             *(_figure(said.get(key)) for key in _QUERY_FIGURES),
         )
     return table

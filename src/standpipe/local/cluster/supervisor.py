@@ -2,7 +2,8 @@
 
 Start: directory lock → Kafka → node.json and a process group per node → pipeline → readiness.
 Watch: a thread checks every 0.2 s; it restarts Kafka, a pipeline or a node that ended unexpectedly
-(with back-off), and leaves alone a node that `kill_node` took down until `restart_node`.
+(with back-off), and leaves alone a node that `kill_node` took down until `restart_node`. It starts
+and stops the drivers of isolated queries (`isolated_drivers.py`).
 Stop: SIGTERM to all at once, SIGKILL to whatever is left after 5 s, Kafka last; ≤ 10 s in total.
 Every child also dies with this process (PDEATHSIG), however it ends.
 
@@ -30,10 +31,12 @@ from standpipe.local.cluster import ports
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.broker_watch import BrokerWatch
 from standpipe.local.cluster.directory import ClusterDirectory, ClusterFile, NodeEntry
+from standpipe.local.cluster.isolated_drivers import IsolatedDrivers
 from standpipe.local.cluster.node_files import NodePlan, SharedSettings, write_node_file
 from standpipe.local.cluster.process_group import ManagedProcess, restart_delay_s
 from standpipe.local.cluster.steps import Steps
 from standpipe.model import NodeId
+from standpipe.node.configuration import NodePaths
 
 STOP_GRACE_S = 5.0
 READY_S_MAX = 60.0
@@ -72,6 +75,7 @@ class LocalCluster:
         #: node id -> its process group
         self.nodes: dict[NodeId, ManagedProcess] = {}
         self.pipelines: list[ManagedProcess] = []
+        self.isolated = IsolatedDrivers((), self._make_pipeline)
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -92,7 +96,9 @@ class LocalCluster:
             self._start_kafka()
             self._start_nodes()
             for number in range(1, self.options.pipelines + 1):
-                self._start_pipeline("pipeline" if number == 1 else f"pipeline-{number}")
+                name = "pipeline" if number == 1 else f"pipeline-{number}"
+                self.pipelines.append(self._make_pipeline(name))
+                self.pipelines[-1].start()
             self._publish()
             self.wait_until_ready()
         except BaseException:
@@ -130,8 +136,10 @@ class LocalCluster:
             )
             child.start()
             self.nodes[plan.node_id] = child
+        snapshots = [NodePaths(plan.data_directory).snapshot for plan in self.plans]
+        self.isolated = IsolatedDrivers(snapshots, self._make_pipeline)
 
-    def _start_pipeline(self, name: str) -> None:
+    def _make_pipeline(self, name: str, isolate: str = "") -> ManagedProcess:
         command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
         command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
         command += ["--bootstrap-servers", self.bootstrap_servers]
@@ -140,8 +148,9 @@ class LocalCluster:
         command += ["--master", self.options.master]
         for key, value in self.options.config.items():
             command += ["--config", f"{key}={value}"]
-        self.pipelines.append(ManagedProcess(name, command, self.directory.logs / f"{name}.log"))
-        self.pipelines[-1].start()
+        if isolate:
+            command += ["--isolate", isolate]
+        return ManagedProcess(name, command, self.directory.logs / f"{name}.log")
 
     def wait_until_ready(self, timeout_s: float = READY_S_MAX) -> None:
         """Wait until every node that is wanted answers GET /info. Raises SetupError."""
@@ -212,6 +221,9 @@ class LocalCluster:
     def _look_after(self, now: float) -> None:
         """Restart what ended unexpectedly."""
         changed = self._broker_watch is not None and self._broker_watch.look(now)
+        for news in self.isolated.tend():
+            self.steps.warn(news)
+            changed = True
         for child in self._children():
             if child.wanted and child.pid is None:
                 changed |= self._revive(child, now)
@@ -262,7 +274,7 @@ class LocalCluster:
     # ------------------------------------------------------------------------- helpers
 
     def _children(self) -> list[ManagedProcess]:
-        return self.pipelines + list(self.nodes.values())
+        return [*self.pipelines, *self.isolated.drivers.values(), *self.nodes.values()]
 
     def _shared_settings(self) -> SharedSettings:
         return SharedSettings(
@@ -278,6 +290,7 @@ class LocalCluster:
 
     def describe(self) -> ClusterFile:
         """What currently runs where."""
+        drivers = [*self.pipelines, *self.isolated.drivers.values()]
         return ClusterFile(
             directory=str(self.directory.root),
             bootstrap_servers=self.bootstrap_servers,
@@ -296,7 +309,7 @@ class LocalCluster:
                 for plan in self.plans
             ),
             broker_pid=self.broker.pid if self.broker is not None else None,
-            pipeline_pids=tuple(child.pid for child in self.pipelines if child.pid),
+            pipeline_pids=tuple(child.pid for child in drivers if child.pid),
             started_at_ms=int(time.time() * 1000),
         )
 

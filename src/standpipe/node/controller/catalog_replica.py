@@ -21,7 +21,7 @@ import msgspec
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotWriter
-from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata import feature_levels, isolation
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes, to_bytes, to_snapshot
 from standpipe.control.metadata.commands import LogEntry, LogPage, decode
@@ -154,7 +154,9 @@ class CatalogReplica:
                 node_id=self.config.node_id,
                 leader=self.leader,
                 service_id=self.config.service_id,
-                query_statuses=self._reports.shown(self.catalog.queries, _now_ms()),
+                query_statuses=self._reports.shown(
+                    self.catalog.queries, _now_ms(), isolation.without_driver(self.catalog)
+                ),
                 published_boot_ms=Clock().boot_ms(),
                 quorum_sync_ms=self._syncs.slowest_ms(),
                 topic_faults=self._topic_faults,

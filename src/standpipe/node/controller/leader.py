@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, NoReturn
 
-import msgspec
 import structlog
 
 from standpipe.adapters.http.internal import Call, Reply, json_reply
@@ -26,7 +25,7 @@ from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import propose, responses
 from standpipe.control.ddl.limits import StatementLimits
-from standpipe.control.metadata import feature_levels, topic_reconciler
+from standpipe.control.metadata import feature_levels, isolation, topic_reconciler
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
     Command,
@@ -38,7 +37,6 @@ from standpipe.control.metadata.commands import (
     RemoveNode,
     SetFeatureLevel,
     SetPlacementRules,
-    StartPipeline,
     TopicDeleted,
     encode,
 )
@@ -49,7 +47,15 @@ from standpipe.model import PlacementRules
 from standpipe.node.controller import member_checks
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.feature_probe import FeatureProbe, UpgradeRequest
-from standpipe.node.controller.leases import LOOK_MS, Leasing, PipelineId, grants_due, is_registered
+from standpipe.node.controller.leases import (
+    LOOK_MS,
+    IsolationRequest,
+    Leasing,
+    PipelineId,
+    PipelineStart,
+    grants_due,
+    is_registered,
+)
 from standpipe.node.controller.placements import Placements
 from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
@@ -62,13 +68,6 @@ TOPICS_RETRY_S: Final = 1.0
 TOPICS_CHECK_S: Final = 30.0  # between checks of Kafka while nothing changes
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-class PipelineStart(msgspec.Struct):
-    """Body of POST /pipeline/start."""
-
-    pipeline_id: str
-    request_id: str = ""
 
 
 async def first_of(works: Sequence[Awaitable[object]]) -> None:
@@ -122,6 +121,7 @@ class Leading:
             "/pipeline/start": self._start_pipeline,
             "/pipeline/renew": self._renew,
             "/pipeline/leave": self._leave,
+            "/queries/isolate": self._isolate,
             "/nodes/drain": self._drain,
             "/nodes/remove": self._remove,
             "/assignment/rules": self._set_rules,
@@ -303,12 +303,20 @@ class Leading:
 
     async def _start_pipeline(self, call: Call) -> object:
         start = call.json(PipelineStart)
-        command = StartPipeline(
-            pipeline_id=start.pipeline_id, request_id=start.request_id or uuid.uuid4().hex
-        )
         self._leasing.heard(start.pipeline_id)
-        applied = await self._once(command)
+        applied = await self._once(start.command())
+        if applied.refusal:
+            raise BadRequest(applied.refusal)
         return {"lease_epoch": applied.lease_epoch, "log_index": applied.index}
+
+    async def _isolate(self, call: Call) -> object:
+        asked = call.json(IsolationRequest)
+        self._epoch()
+        name, command = asked.decide(self._copy.catalog)
+        if command is not None:
+            await self._log(command)
+        catalog = self._copy.catalog
+        return {"log_index": catalog.index, **isolation.described(name, catalog)}
 
     async def _renew(self, call: Call) -> object:
         pipeline_id = call.json(PipelineId).pipeline_id

@@ -27,8 +27,9 @@ from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
 from standpipe.node.controller.catalog_replica import CatalogReplica
-from standpipe.node.controller.leader import RETRY_S, Leading, PipelineStart
+from standpipe.node.controller.leader import RETRY_S, Leading
 from standpipe.node.controller.leader_reads import FORWARDED
+from standpipe.node.controller.leases import PipelineStart
 from standpipe.node.controller.member_checks import NodeRegistration
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
@@ -67,8 +68,8 @@ class Writer:
         """
         if call.path == "/register":  # here, since it is sent on in the name of this node
             call.must_come_from(call.json(NodeRegistration).node_id)
-        if call.path == "/pipeline/start" and not call.json(PipelineStart).request_id:
-            start = PipelineStart(call.json(PipelineStart).pipeline_id, uuid.uuid4().hex)
+        if call.path == "/pipeline/start" and not (start := call.json(PipelineStart)).request_id:
+            start.request_id = uuid.uuid4().hex
             call = replace(call, body=msgspec.json.encode(start))
         deadline = time.monotonic() + WRITE_S_MAX
         while True:

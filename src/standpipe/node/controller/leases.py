@@ -7,16 +7,54 @@ to renew. Not here: the decisions (`control.metadata.leases`).
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from standpipe.control.metadata import feature_levels, leases
+from standpipe.control.metadata import feature_levels, isolation, leases
 from standpipe.control.metadata.catalog import Catalog
-from standpipe.control.metadata.commands import EndPipelines, GrantLeases
+from standpipe.control.metadata.commands import (
+    EndPipelines,
+    GrantLeases,
+    IsolateQuery,
+    StartPipeline,
+)
 
 LOOK_MS: Final = 500
+
+
+class PipelineStart(msgspec.Struct):
+    """Body of POST /pipeline/start. `isolates`: an isolated name; empty: a shared pipeline."""
+
+    pipeline_id: str
+    request_id: str = ""
+    isolates: str = ""
+
+    def command(self) -> StartPipeline:
+        """What to log, under a request id of its own if the request has none."""
+        return StartPipeline(
+            pipeline_id=self.pipeline_id,
+            request_id=self.request_id or uuid.uuid4().hex,
+            isolates=self.isolates or msgspec.UNSET,
+        )
+
+
+class IsolationRequest(msgspec.Struct):
+    """Body of POST /queries/isolate. `name`: of a stream or table, or the id of a query."""
+
+    name: str
+    undo: bool = False
+
+    def decide(self, catalog: Catalog) -> tuple[str, IsolateQuery | None]:
+        """The name that is meant, and what to log; None: it is isolated. Raises BadRequest."""
+        name = isolation.resolved(self.name, catalog)
+        if self.undo:
+            isolation.check_isolated(name, catalog)
+        elif name in catalog.isolated:
+            return name, None
+        return name, IsolateQuery(name=name, is_isolated=not self.undo)
 
 
 class PipelineId(msgspec.Struct):
@@ -53,8 +91,7 @@ def grants_due(catalog: Catalog) -> GrantLeases | None:
     """Grants that are due; None: none are, or the cluster's feature level has no leases."""
     if catalog.feature_level < feature_levels.LEASES:
         return None
-    running = [query.query_id for query in catalog.queries.values() if query.state == "RUNNING"]
-    grants = leases.due(running, catalog.pipelines, catalog.leases)
+    grants = isolation.grants_due(catalog)
     return GrantLeases(grants=grants) if grants else None
 
 

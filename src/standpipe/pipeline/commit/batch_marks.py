@@ -22,7 +22,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,7 @@ import msgspec
 import structlog
 
 from standpipe.model import Record
-from standpipe.pipeline.commit.blame import Blame, Docket, Turns, after_death, cleared
+from standpipe.pipeline.commit.blame import Blame, Docket, Turns, after_death, cleared, retried
 
 LINGER_S: Final = 10.0
 ASK_EVERY_S: Final = 0.2
@@ -130,6 +130,12 @@ class BatchMarks:
             with self._docket() as change:
                 change(cleared(self.docket, named))
             _logger.info("nothing is held against these queries any more", query_ids=named)
+
+    def retry(self, ended: Mapping[str, int], newest: int) -> None:
+        """Hold nothing against these queries, which a user has paused, replaced or dropped in
+        these entries of the log; it was read up to `newest`."""
+        with self._docket() as change:
+            change(retried(self.docket, ended, newest))
 
     def blame(self, query_id: str, revision: int) -> Blame:
         """What is known of a query."""

@@ -63,6 +63,8 @@ class Docket(Record, frozen=True, kw_only=True):
     charges: dict[str, Charge] = field(default_factory=dict[str, Charge])
     #: dead drivers whose marks are already included
     drivers: tuple[str, ...] = ()
+    #: pauses, replacements and drops up to this entry of the metadata log are already included
+    log_index: int = 0
 
     def blame(self, query_id: str, revision: int) -> Blame:
         """What is known of a query."""
@@ -96,6 +98,20 @@ def cleared(docket: Docket, query_ids: Iterable[str]) -> Docket:
     gone = set(query_ids)
     kept = {query_id: charge for query_id, charge in docket.charges.items() if query_id not in gone}
     return docket if len(kept) == len(docket.charges) else structs.replace(docket, charges=kept)
+
+
+def retried(docket: Docket, ended: Mapping[str, int], newest: int) -> Docket:
+    """The docket after the log was read up to its entry `newest`; `ended`: queries that were
+    paused, replaced or dropped, and in which entry.
+
+    Each driver reads the whole log at its start. An entry counts once: otherwise a query that was
+    paused long ago would have a clean slate after every death. If the log is shorter than what is
+    included, it is an older copy, or of another cluster, and all of its entries count.
+    """
+    known = docket.log_index if docket.log_index <= newest else 0
+    fresh = [query_id for query_id, index in ended.items() if index > known]
+    included = max([known, *ended.values()])
+    return structs.replace(cleared(docket, fresh), log_index=included)
 
 
 class Turns:

@@ -19,13 +19,20 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from standpipe.adapters.http.internal import MSGPACK, HttpClient, PeerSilent, PeerUnreachable
+from standpipe.adapters.http.internal import (
+    MSGPACK,
+    HttpClient,
+    PeerSilent,
+    PeerUnreachable,
+    Reply,
+)
 from standpipe.adapters.sealed.handshake import PeerIdentity
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
-from standpipe.errors import LogUnavailable
+from standpipe.control.metadata.isolation import SHARED
+from standpipe.errors import BadRequest, LogUnavailable, SetupError
 from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
 from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.run.reconcile import PipelineRegistration
@@ -57,6 +64,12 @@ class PipelineRenewed(Record, frozen=True, kw_only=True):
     is_registered: bool
 
 
+class PipelineRefused(SetupError):
+    """The nodes refuse the pipeline, whatever it tries; the message is theirs."""
+
+    name = "E-PIPELINE-001"
+
+
 class Follower:
     """The newest catalog that this process knows, and its reports to the nodes.
 
@@ -64,19 +77,25 @@ class Follower:
     """
 
     def __init__(
-        self, nodes: Sequence[str], secret: str, statuses: Callable[[], list[QueryStatus]]
+        self,
+        nodes: Sequence[str],
+        secret: str,
+        statuses: Callable[[], list[QueryStatus]],
+        isolates: str = SHARED,
     ) -> None:
+        """`isolates`: the isolated name whose queries the pipeline runs."""
         self._nodes = tuple(nodes)
         self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
+        self._isolates = isolates
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
         self._failure: BaseException | None = None
         #: the newest renewal that succeeded
         self.confirmed: Confirmed | None = None
-        #: queries that were dropped or not RUNNING in some catalog since `take_ended`
-        self._ended = deque[str]()
+        #: queries that were dropped or not RUNNING in a catalog since `take_ended`, and its index
+        self._ended = deque[tuple[str, int]]()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._is_over = asyncio.Event()
@@ -89,10 +108,10 @@ class Follower:
         self._check()
         return self._catalog
 
-    def take_ended(self) -> list[str]:
+    def take_ended(self) -> dict[str, int]:
         """Queries that were paused, terminated or dropped since the previous call, however short
-        that was."""
-        return [self._ended.popleft() for _ in range(len(self._ended))]
+        that was, and in which entry of the log last. The first call has all that the log names."""
+        return dict(self._ended.popleft() for _ in range(len(self._ended)))
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -113,8 +132,8 @@ class Follower:
     ) -> PipelineRegistration | None:
         """Register for queries, and renew the registration until `close`.
 
-        Retries until a node has logged it; None if `is_over` becomes true first. Raises as
-        `catalog` does.
+        Retries until a node has logged it; None if `is_over` becomes true first. Raises
+        PipelineRefused, and as `catalog` does.
         """
         self._check()
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
@@ -190,12 +209,13 @@ class Follower:
             if entry.index > catalog.index:
                 command = decode(bytes(entry.command))
                 before, catalog = catalog, apply(catalog, entry.index, command)
-                self._ended.extend(before.queries.keys() - catalog.queries.keys())
-                self._ended.extend(
+                gone = before.queries.keys() - catalog.queries.keys()
+                paused = {
                     query.query_id
                     for query in catalog.queries.values()
                     if query.state != "RUNNING" and before.queries.get(query.query_id) != query
-                )
+                }
+                self._ended.extend((query_id, entry.index) for query_id in gone | paused)
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 
@@ -208,6 +228,7 @@ class Follower:
                     pipeline_id=pipeline_id,
                     lease_epoch=started.lease_epoch,
                     log_index=started.log_index,
+                    isolates=self._isolates,
                 )
             await asyncio.sleep(RETRY_S)
 
@@ -224,8 +245,11 @@ class Follower:
             if renewed.is_registered:
                 self.confirmed = Confirmed(asked_s, renewed.log_index)
             else:
-                _log.warning("leases were lost while suspended; registering again")
-                await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
+                _log.warning("this pipeline is no longer registered; registering again")
+                try:
+                    await self._post_to_one("start", self._pipeline_id, START_MS_MAX)
+                except PipelineRefused as refused:  # the driver ends once its catalog says so, too
+                    _log.warning("the pipeline is not registered again", why=refused.message)
 
     async def _leave(self) -> None:
         """Release the leases at once. Otherwise others take over only after the lease timeout."""
@@ -234,17 +258,22 @@ class Follower:
 
     async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
         """The answer of the first node that accepts, starting with the last one used; empty: none
-        accepted."""
+        accepted. Raises PipelineRefused."""
+        body = {"pipeline_id": pipeline_id}
+        if verb == "start" and self._isolates:
+            body["isolates"] = self._isolates
         for node in list(self._reachable):
             try:
                 reply = await self._client.post_json(
-                    node, f"/pipeline/{verb}", {"pipeline_id": pipeline_id}, timeout_ms=timeout_ms
+                    node, f"/pipeline/{verb}", body, timeout_ms=timeout_ms
                 )
             except (PeerUnreachable, PeerSilent) as error:
                 _log.info("node rejected the request", node=node, request=verb, why=error.message)
             else:
                 if reply.ok:
                     return reply.body
+                if reply.status == BadRequest.status:
+                    raise _refused(reply)
                 why = reply.body[:200].decode(errors="replace")
                 _log.info("node rejected the request", node=node, request=verb, why=why)
             self._reachable.rotate(-1)
@@ -268,3 +297,13 @@ class Follower:
             for node in members or set(self._nodes)
         ]
         await asyncio.gather(*posts, return_exceptions=True)
+
+
+def _refused(reply: Reply) -> PipelineRefused:
+    try:
+        message = str(reply.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"HTTP {reply.status} {reply.body[:200].decode(errors='replace')}"
+    return PipelineRefused(
+        message, next_step="`standpipe query isolate NAME` first, or start it without --isolate"
+    )

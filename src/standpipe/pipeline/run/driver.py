@@ -1,13 +1,14 @@
 """The pipeline process: runs the catalog's persistent queries as Spark streaming queries.
 
     python -m standpipe.pipeline.run.driver --nodes HOST:PORT[,…] --bootstrap-servers …
-        --checkpoints DIR --secret-file F [--master local[*]] [--config k=v …]
+        --checkpoints DIR --secret-file F [--master local[*]] [--isolate NAME] [--config k=v …]
 
 Start: Spark → registration → queries. Then, a few times a second, it checks that the JVM is alive
 and that it runs the queries that the catalog assigns to it. Several pipelines share the queries and
 take over from each other; their checkpoints must be on storage that all can reach. Ends on SIGTERM
-or Ctrl-C (status 0, within 10 s; 3 if a query has a foreign fence), on failures (1), and, in a
-cluster below the feature level of leases, when a newer pipeline has started (3).
+or Ctrl-C (status 0, within 10 s; 3 if a query has a foreign fence), when the queries that it
+isolates are given back to the shared pipelines (0), on failures (1), and, in a cluster below the
+feature level of leases, when a newer pipeline has started (3).
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class PipelineOptions:
     checkpoints: Path
     secret_file: Path
     master: str = "local[*]"
+    #: the isolated name whose queries it runs; empty: all queries that are not isolated
+    isolate: str = ""
     config: registry.Config = field(default_factory=registry.Config)
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
@@ -116,7 +119,7 @@ def _run(
         said = queries.statuses() if queries is not None else []
         return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
 
-    follower = Follower(options.nodes, secret, statuses)
+    follower = Follower(options.nodes, secret, statuses, options.isolate)
     follower.start()
     spark = session.open_session(
         options.config,
@@ -185,8 +188,11 @@ def _keep_equal(
             _log.error("fenced", ours=me.lease_epoch, of_a_newer_pipeline=catalog.pipeline_epoch)
             return EXIT_FENCED
         if catalog.index >= me.log_index:  # an older one does not include our registration
+            if me.is_over(catalog):
+                _log.info("exiting: the shared pipelines run its queries", isolated=me.isolates)
+                return EXIT_OK
             wanted = wanted_queries(catalog, me)
-            queries.try_again(follower.take_ended())
+            queries.try_again(follower.take_ended(), catalog.index)
             orders = diff(wanted, queries.known())
             if any(isinstance(order, StartQuery) for order in orders):
                 queries.marks.count_deaths()  # the query may be that of a driver that died
@@ -195,7 +201,7 @@ def _keep_equal(
             if wanted:
                 rehearsals.stop()
             else:
-                rehearsals.tend(every_query(catalog))
+                rehearsals.tend(every_query(catalog, me.isolates))
             cleanup.tend(catalog.queries)
             _notice_foreign_fences(queries, control)
         queries.tend()
@@ -306,6 +312,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
     parser.add_argument("--checkpoints", required=True, type=Path)
     parser.add_argument("--secret-file", required=True, type=Path)
     parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--isolate", default="", metavar="NAME", help="an isolated name")
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
     told = parser.parse_args(arguments)
     given: dict[str, str] = dict(pair.split("=", 1) for pair in told.config)
@@ -316,6 +323,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
         checkpoints=told.checkpoints,
         secret_file=told.secret_file,
         master=told.master,
+        isolate=told.isolate,
         config=registry.load(registry.environment_layer(os.environ), given),
         jars=tuple(map(Path, found["jars"])),
         java_home=Path(found["java_home"]),

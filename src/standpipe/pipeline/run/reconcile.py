@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.isolation import SHARED, isolation_of
 from standpipe.model import LeaseEpoch, LogIndex, Record
 from standpipe.pipeline.wanted import WantedQuery
 
@@ -20,12 +21,18 @@ from standpipe.pipeline.wanted import WantedQuery
 class PipelineRegistration(Record, frozen=True, kw_only=True):
     """A pipeline that the metadata log has registered (`POST /pipeline/start`).
 
-    `lease_epoch`: the epoch that the log gave it; `log_index`: the entry that did so.
+    `lease_epoch`: the epoch that the log gave it; `log_index`: the entry that did so. `isolates`:
+    the isolated name whose queries it runs; empty: it is shared.
     """
 
     pipeline_id: str
     lease_epoch: LeaseEpoch
     log_index: LogIndex
+    isolates: str = SHARED
+
+    def is_over(self, catalog: Catalog) -> bool:
+        """Whether the name that it was started for is no longer isolated."""
+        return self.isolates != SHARED and self.isolates not in catalog.isolated
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,15 @@ def wanted_queries(catalog: Catalog, me: PipelineRegistration) -> dict[str, Want
     return _queries(catalog, lambda query_id: lease_epoch_of(query_id, catalog, me))
 
 
-def every_query(catalog: Catalog) -> list[WantedQuery]:
-    """The queries of all pipelines: those that this one may have to take over. Lease epoch 0."""
-    return list(_queries(catalog, lambda _: LeaseEpoch(0)).values())
+def every_query(catalog: Catalog, isolates: str = SHARED) -> list[WantedQuery]:
+    """The queries of all pipelines that are started for that name (default: shared ones), which
+    each of them may have to take over. Lease epoch 0."""
+
+    def epoch_of(query_id: str) -> LeaseEpoch | None:
+        name = isolation_of(catalog.queries[query_id], catalog.isolated)
+        return LeaseEpoch(0) if name == isolates else None
+
+    return list(_queries(catalog, epoch_of).values())
 
 
 def _queries(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -179,13 +179,15 @@ class Queries:
         entries = self._entries.items()
         return {query_id: entry.reason for query_id, entry in entries if entry.state == "FAILED"}
 
-    def try_again(self, query_ids: Iterable[str]) -> None:
-        """Hold nothing against these queries, which a user has paused, replaced or dropped."""
-        named = [query_id for query_id in query_ids if query_id in self.marks.docket.charges]
-        self.marks.clear(named)
-        for query_id in named:
+    def try_again(self, ended: Mapping[str, int], newest: int) -> None:
+        """Hold nothing against these queries, which a user has paused, replaced or dropped in
+        these entries of the log; it was read up to `newest`."""
+        if not ended:
+            return
+        self.marks.retry(ended, newest)
+        for query_id in ended:
             entry = self._entries.get(query_id)
-            if entry is not None and entry.state == "FAILED":
+            if entry is not None and entry.reason == "DRIVER_DIED":
                 self._entries[query_id] = _Entry(entry.wanted)
 
     def statuses(self) -> list[QueryStatus]:

@@ -33,6 +33,7 @@ from standpipe.control.metadata.commands import (
     FoundCluster,
     GrantLeases,
     InsertInto,
+    IsolateQuery,
     Receipt,
     RecordTopics,
     RegisterNode,
@@ -172,6 +173,8 @@ COMMANDS: tuple[Command, ...] = (
     rewritten("O", 26),
     RecordTopics(ids={"T": "id of T", "s": ""}),
     WithdrawStatement(of_request="r", name="T", table_id="T_4", generation=9, reason="late"),
+    IsolateQuery(name="T"),
+    StartPipeline(pipeline_id="p2", version=3, isolates="T"),
 )
 
 
@@ -279,7 +282,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 6; this program reads up to 5"):
+    with pytest.raises(UnknownCommand, match="version 7; this program reads up to 6"):
         from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         from_bytes(b"\x00nonsense")

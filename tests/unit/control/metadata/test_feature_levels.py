@@ -15,6 +15,7 @@ from standpipe.control.metadata.commands import (
     Command,
     DropType,
     FoundCluster,
+    IsolateQuery,
     RegisterNode,
     SetFeatureLevel,
     StartPipeline,
@@ -60,6 +61,8 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (DropType(name="T"), 2, 1, "what has one form keeps it"),
         (StartPipeline(pipeline_id="p"), 2, 1, "it gets all queries"),
         (StartPipeline(pipeline_id="p"), 3, 2, "it is registered, for leases"),
+        (StartPipeline(pipeline_id="p"), 7, 2, "shared pipelines start as before"),
+        (StartPipeline(pipeline_id="p", isolates="T"), 7, 3, "older nodes would share it"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -90,6 +93,15 @@ def test_what_a_level_has_no_form_of_is_not_logged(monkeypatch: pytest.MonkeyPat
     with pytest.raises(BadRequest, match=r"drop_type needs feature level 3, this cluster is "):
         feature_levels.at_level(drop, 2)
     assert feature_levels.at_level(drop, 3) == drop
+
+
+def test_no_query_is_isolated_beside_nodes_that_would_share_it() -> None:
+    for command in (IsolateQuery(name="T"), StartPipeline(pipeline_id="p", isolates="T")):
+        with pytest.raises(
+            BadRequest, match=r"needs feature level 7, .*`standpipe quorum upgrade`"
+        ):
+            feature_levels.at_level(command, 6)
+    assert "isolates" not in logged(StartPipeline(pipeline_id="p"), 6), "byte for byte as it was"
 
 
 def test_every_other_form_is_of_a_level() -> None:
@@ -168,6 +180,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 6)), (1, (1, 1)), (2, (1, 2)), (9, (1, 6))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 7)), (1, (1, 1)), (2, (1, 2)), (9, (1, 7))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

@@ -69,6 +69,29 @@ def test_silence_names_who_is_silent_and_keeps_what_was_counted() -> None:
     assert dict(reports.newest) == {QUERY: status}, "decisions go by what was said"
 
 
+@pytest.mark.parametrize(
+    ("state", "shown", "why"),
+    [
+        (None, "UNRESPONSIVE", "nobody has run it yet"),
+        ("RUNNING", "UNRESPONSIVE", "so it was before it was isolated"),
+        ("STOPPED", "UNRESPONSIVE", "its driver went in order, and no other took it over"),
+        ("FAILED", "FAILED", "the reason must stay visible"),
+    ],
+)
+def test_an_isolated_query_without_a_driver_names_the_next_step(
+    state: str | None, shown: str, why: str
+) -> None:
+    reports = QueryReports()
+    if state is not None:
+        reports.take([said(state, message="as reported")], 0)
+    (status,) = reports.shown([QUERY], 1, {QUERY: "T"})
+    assert status.state == shown, why
+    step = "start `standpipe pipeline --isolate T`, or let the shared pipelines run it: "
+    step += "`standpipe query isolate T --undo`"
+    assert step in status.message or (shown, status.message) == ("FAILED", "as reported")
+    assert reports.shown([QUERY], 1, {"CTAS_U_2": "T"}) == reports.shown([QUERY], 1)
+
+
 def test_a_zombies_report_does_not_break_the_silence() -> None:
     reports = QueryReports()
     reports.take([said("RUNNING", 2)], 0)

@@ -55,6 +55,7 @@ def test_every_quorum_command_does_so_too(run: CliRunner, command: str) -> None:
     [
         ("node", "drain"),
         ("node", "remove"),
+        ("query", "isolate"),
         ("assignment", "show"),
         ("assignment", "rebalance"),
         ("assignment", "rules"),
@@ -89,6 +90,8 @@ def test_so_do_those_on_nodes_and_copies(run: CliRunner, group: str, command: st
         (["node", "drain", "node-2", "--node", "127.0.0.1:1"], 1, "--node needs --secret-file"),
         (["node", "drain"], 2, "Missing argument 'NODE_ID'"),
         (["node", "remove", "node-2"], 1, "E-SETUP-001 no cluster is running"),
+        (["query", "isolate", "T"], 1, "E-SETUP-001 no cluster is running"),
+        (["query", "isolate"], 2, "Missing argument 'NAME'"),
         (["assignment", "show"], 1, "E-SETUP-001 no cluster is running"),
         (["assignment", "rules"], 2, "Missing option '--standbys'"),
         (["quorum", "describe"], 1, "E-SETUP-001 no cluster is running"),

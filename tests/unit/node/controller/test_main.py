@@ -182,6 +182,33 @@ def test_a_pipeline_start_is_a_command(tmp_path: Path) -> None:
     run(story)
 
 
+def test_a_query_is_isolated_and_given_back_through_any_node(tmp_path: Path) -> None:
+    configs = configs_of(tmp_path, "a", "b")
+
+    async def story() -> None:
+        async with control(*configs) as nodes:
+            (follower,) = [node for node in nodes if node.quorum.leading is None]
+            start = {"pipeline_id": "p", "isolates": "T"}
+            reply = await follower.post("/pipeline/start", start)
+            said = "T is not isolated. Isolated are: none"
+            assert (reply.status, body_of(reply)["message"]) == (400, said)
+            reply = await follower.post("/queries/isolate", {"name": "t", "undo": True})
+            assert (reply.status, body_of(reply)["message"]) == (400, said)
+            for _ in "ab":  # a repeated one changes nothing
+                reply = await follower.post("/queries/isolate", {"name": "t"})
+                index = body_of(reply).pop("log_index")
+                there = {"log_index": index, "name": "T", "queries": [], "pipelines": []}
+                assert body_of(reply) == there
+                assert follower.copy.catalog.isolated == {"T": ()}, "this node has it, too"
+            assert (await follower.post("/pipeline/start", start)).ok
+            assert follower.copy.catalog.isolated == {"T": ("p",)}
+            reply = await follower.post("/queries/isolate", {"name": "t", "undo": True})
+            assert body_of(reply)["pipelines"] == []
+            assert follower.copy.catalog.isolated == follower.copy.catalog.pipelines == {}
+
+    run(story)
+
+
 def test_registering_again_is_no_new_command(tmp_path: Path) -> None:
     (config,) = configs_of(tmp_path, "a")
 

@@ -14,6 +14,7 @@ from standpipe.pipeline.commit.blame import (
     Turns,
     after_death,
     cleared,
+    retried,
 )
 
 CLEAR, SUSPECT, GUILTY = Blame.CLEAR, Blame.SUSPECT, Blame.GUILTY
@@ -51,6 +52,25 @@ def test_what_deaths_prove(deaths: list[str], verdicts: tuple[Blame, Blame], why
                 docket, dict.fromkeys(death.upper(), 1), is_of_jvm=death.isupper() or not death
             )
     assert (docket.blame("A", 1), docket.blame("B", 1)) == verdicts, why
+
+
+@pytest.mark.parametrize(
+    ("known", "ended", "newest", "charged", "index", "why"),
+    [
+        (0, {"A": 5}, 9, "B", 5, "paused after its deaths: it is tried again"),
+        (5, {"A": 5}, 9, "AB", 5, "a driver that starts reads it again: it died since then"),
+        (5, {"A": 4, "B": 6}, 9, "A", 6, "only what is new"),
+        (5, {"C": 7}, 9, "AB", 7, "another query"),
+        (5, {}, 9, "AB", 5, "nothing was paused"),
+        (50, {"A": 5}, 9, "B", 5, "an older copy of the log, or another cluster's"),
+    ],
+)
+def test_what_a_pause_clears_it_clears_once(
+    known: int, ended: dict[str, int], newest: int, charged: str, index: int, why: str
+) -> None:
+    docket = Docket(charges={each: Charge(revision=1) for each in "AB"}, log_index=known)
+    found = retried(docket, ended, newest)
+    assert ("".join(found.charges), found.log_index) == (charged, index), why
 
 
 def test_another_revision_of_a_query_is_another_query() -> None:

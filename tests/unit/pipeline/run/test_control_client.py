@@ -8,12 +8,13 @@ from tests.unit.pipeline.queries_of import commands_of
 from standpipe.control.metadata.commands import (
     DropSource,
     EndPipelines,
+    IsolateQuery,
     SetQueryState,
     StartPipeline,
     UnknownCommand,
 )
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
-from standpipe.pipeline.run.control_client import Follower
+from standpipe.pipeline.run.control_client import Follower, PipelineRefused
 
 STATUS = QueryStatus(query_id="Q", state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(7))
 
@@ -83,6 +84,47 @@ def test_who_was_given_up_registers_anew() -> None:
         assert follower.register("p", is_over=lambda: False) is not None
         node.log(EndPipelines(pipeline_ids=("p",)))
         eventually(lambda: node.catalog().pipelines == {"p": 2})
+        follower.close()
+
+
+def test_a_pipeline_says_whose_queries_it_runs() -> None:
+    with FakeNode() as node:
+        node.log(IsolateQuery(name="T"))
+        follower = Follower([node.address], SECRET, list, "T")
+        follower.start()
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        assert (me.isolates, node.catalog().isolated) == ("T", {"T": ("p",)})
+        follower.close()
+        assert node.catalog().isolated == {"T": ()}, "the name outlives its driver"
+
+
+def test_a_pipeline_for_what_is_not_isolated_is_told_why() -> None:
+    """It would otherwise try again for ever, or run what others run."""
+    with FakeNode() as node:
+        node.log(IsolateQuery(name="T"))
+        follower = Follower([node.address], SECRET, list, "U")
+        follower.start()
+        with pytest.raises(
+            PipelineRefused, match=r"U is not isolated\. Isolated are: T"
+        ) as refused:
+            follower.register("p", is_over=lambda: False)
+        assert "`standpipe query isolate NAME` first" in refused.value.next_step
+        follower.close()
+
+
+def test_a_driver_that_was_paused_does_not_bring_an_isolation_back() -> None:
+    """Its name was taken back meanwhile. It goes on following the log, which tells it to end."""
+    with FakeNode() as node:
+        node.log(IsolateQuery(name="T"))
+        follower = Follower([node.address], SECRET, list, "T")
+        follower.start()
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        refused = node.log(IsolateQuery(name="T", is_isolated=False)) + 1
+        eventually(lambda: follower.catalog.index >= refused)  # it tried to register again
+        assert follower.catalog.pipelines == follower.catalog.isolated == {}
+        assert me.is_over(follower.catalog)
         follower.close()
 
 
@@ -162,6 +204,6 @@ def test_what_was_paused_for_a_moment_is_noticed() -> None:
         follower.start()
         eventually(lambda: follower.catalog.index == node.catalog().index)
         assert follower.catalog.queries[query_id].state == "RUNNING"
-        assert follower.take_ended() == [query_id]
-        assert follower.take_ended() == []
+        assert follower.take_ended() == {query_id: follower.catalog.index - 1}
+        assert follower.take_ended() == {}
         follower.close()

@@ -23,6 +23,8 @@ def test_command_line() -> None:
     assert options.config.values == {"standpipe.pipeline.shuffle.partitions": 3}
     assert options.jars == (Path("a.jar"), Path("b.jar"))
     assert options.java_options == ("-Xshare:auto",)
+    assert options.isolate == "", "it is shared"
+    assert driver._parse([*ARGUMENTS, "--secret-file", "s", "--isolate", "T"]).isolate == "T"
 
 
 def test_an_unknown_key_is_named() -> None:

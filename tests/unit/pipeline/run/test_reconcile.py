@@ -140,6 +140,32 @@ def test_a_pipeline_runs_what_it_holds_a_lease_of(
     assert wanted == ({A.query_id: epoch} if epoch else {}), why
 
 
+@pytest.mark.parametrize(
+    ("names", "isolates", "queries", "why"),
+    [
+        ([], "", ["A", "B"], "all are shared"),
+        (["A"], "", ["B"], "a poison query must not end a standby by its rehearsal"),
+        (["A"], "A", ["A"], "a second driver of A stands by for A alone"),
+        (["A"], "B", [], "B is not isolated"),
+    ],
+)
+def test_a_standby_rehearses_what_it_may_take_over(
+    names: list[str], isolates: str, queries: list[str], why: str
+) -> None:
+    catalog = Catalog(
+        sources={each.table.name: each.table for each in (A, B)},
+        queries={each.query_id: each.query for each in (A, B)},
+        isolated=dict.fromkeys(names, ()),
+    )
+    assert [each.query.sink for each in every_query(catalog, isolates)] == queries, why
+
+
+@pytest.mark.parametrize(("isolates", "is_over"), [("", False), ("A", False), ("B", True)], ids=str)
+def test_a_driver_ends_when_its_name_is_isolated_no_longer(isolates: str, is_over: bool) -> None:
+    me = msgspec.structs.replace(ME, isolates=isolates)
+    assert me.is_over(Catalog(isolated={"A": ()})) is is_over
+
+
 @pytest.mark.parametrize(("newest", "epoch"), [(1, 1), (2, None)])
 def test_below_the_level_of_leases_the_newest_pipeline_runs_all(
     newest: int, epoch: int | None

@@ -423,9 +423,11 @@ def test_a_query_that_ended_two_drivers_is_failed_by_name() -> None:
     (status,) = world.queries.statuses()
     assert f"PAUSE {Q}; and then RESUME {Q}" in status.message
     assert world.looked == [], "it was not started"
-    world.queries.try_again(["another one"])
+    world.queries.try_again({"another one": 7}, 7)
     assert world.tend() == "FAILED DRIVER_DIED"
-    world.queries.try_again([Q])  # it was paused
+    world.queries.try_again({Q: 5}, 7)  # as a driver that starts reads it: from before
+    assert world.tend() == "FAILED DRIVER_DIED"
+    world.queries.try_again({Q: 8}, 9)  # it was paused
     assert world.tend() == "RUNNING"
 
 

@@ -21,6 +21,7 @@ from standpipe.config.registry import (
 )
 from standpipe.control.ddl.responses import warning
 from standpipe.control.liveness.lag import NO_END
+from standpipe.control.metadata.isolation import isolation_of
 from standpipe.model import (
     Column,
     NodeId,
@@ -116,6 +117,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
     sinks = own[:1] or [s for s in snapshot.sources if s.name == query.sink]
     status = scene.query_status(query.query_id)
+    isolation = isolation_of(query, snapshot.isolated)
     return {
         "queryString": query.statement,
         "sinks": [query.sink],
@@ -124,7 +126,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
         "statusCount": {state: 1},
         "queryType": "PERSISTENT",
         "state": state,
-        "standpipe": None if status is None else _status(status),
+        "standpipe": None if status is None else _status(status, isolation),
     }
 
 
@@ -150,12 +152,13 @@ def _progress_percent(status: QueryStatus) -> float | None:
     return round(100 * status.read_records / records, 1) if records else 0.0
 
 
-def _status(status: QueryStatus) -> dict[str, object]:
+def _status(status: QueryStatus, isolation: str) -> dict[str, object]:
     return {
         "state": status.state,
         "reason": status.reason,
         "message": status.message,
         "pipeline": status.pipeline_id,
+        "isolatedUnder": isolation or None,
         "leaseEpoch": status.lease_epoch,
         "batch": status.batch,
         "inputRowsPerSecond": status.input_rows_per_second,
