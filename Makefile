@@ -153,7 +153,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills conformance-sample chaos exhaustion fuzz abuse docs pictures upgrade
+        store-kills driver-kills functions conformance-sample chaos exhaustion fuzz abuse docs \
+        pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -186,6 +187,9 @@ assignor-clusters: $(DONE)/standpipe ## random clusters through random events: C
 
 abuse: setup ## 500 costly requests from four clients; do lookups notice? ABUSE="--kinds scans"
 	$(PYTHON_IN) -m tests.abuse $(ABUSE)
+
+functions: setup ## every function by Spark and by ours, over many values: FUNCTIONS="--only LPAD"
+	$(PYTHON_IN) -m tests.e2e.both_ways $(FUNCTIONS)
 
 fuzz: $(DONE)/standpipe ## random statements, none of which may crash or reach Spark: make fuzz COUNT=100000
 	$(PYTHON_IN) -m tests.sql.fuzz --first $(FIRST) --count $(or $(COUNT),100000) $(SIM)

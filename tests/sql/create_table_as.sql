@@ -197,7 +197,7 @@ CREATE TABLE t AS SELECT carrier, MAX(info->x) AS m, MAX(tags[1]) FROM flights W
 TABLE T: `CARRIER` STRING KEY, `M` INTEGER, `KSQL_COL_0` STRING
 topic T x 4, KAFKA → JSON
 CTAS_T_7 reads flights as T_7__IN0, watermark None
-SELECT `__KEY_0` AS `CARRIER`, cast(max(`INFO`.`X`) AS INT) AS `M`, max(if((1) = 0, NULL, try_element_at(`TAGS`, (1)))) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0` WHERE (coalesce(`AT` > timestamp_millis(1356998400000L), false) AND coalesce(`DAY` = date_from_unix_date(15739), false))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+SELECT `__KEY_0` AS `CARRIER`, cast(max(`INFO`.`X`) AS INT) AS `M`, max(if((1) IN (0, -2147483648), NULL, try_element_at(`TAGS`, (1)))) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0` WHERE (coalesce(`AT` > timestamp_millis(1356998400000L), false) AND coalesce(`DAY` = date_from_unix_date(15739), false))) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delays > 1 GROUP BY carrier;
 ----

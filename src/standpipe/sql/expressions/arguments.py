@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from standpipe.sql.expressions import coercion
+from standpipe.sql.functions.cast import convert
+from standpipe.sql.functions.registry import Resolved
 from standpipe.sql.functions.times import UNITS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.types.typed_expression import Typed
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types import types
+from standpipe.sql.types.typed_expression import Constant, Operation, Typed
 from standpipe.sql.types.types import NULL
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call and the variant chosen for it. `arguments`: not yet as the variant's parameters."""
+
+    node: ast.FunctionCall
+    found: Resolved
+    arguments: tuple[Typed, ...]
 
 
 def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
@@ -21,6 +36,8 @@ def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
     return node
 
 
+#: functions of an array whose elements are converted to text
+_AS_TEXTS: Final = frozenset({"ARRAY_JOIN"})
 #: functions whose text literals are converted to the type of the other arguments
 OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
 
@@ -41,3 +58,52 @@ def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[T
         return tuple(coercion.coerced(argument, of) for argument in arguments)
     except (coercion.Mismatch, coercion.NotOfType):
         return arguments  # resolving the function reports what it accepts
+
+
+#: functions with a scale, and the most digits that they round to on either side of the point
+_SCALED: Final = frozenset({"ROUND", "TRUNC"})
+_SCALE_MAX: Final = types.PRECISION_MAX
+
+
+def check_literals(
+    node: ast.FunctionCall, arguments: Sequence[Typed], places: Sequence[int]
+) -> None:
+    """Raises StatementError for an argument that must be a literal, and for a scale that Spark
+    cannot round to."""
+    for place in places:
+        argument = arguments[place]
+        if not isinstance(argument, Constant):
+            raise refusal(
+                f"Parameter {place + 1} passed to function {node.name} must be a literal"
+                f" constant, but was expression: '{expression_text(node.arguments[place])}'",
+                node.at,
+            )
+        if node.name in _SCALED and not (
+            isinstance(argument.value, int) and abs(argument.value) <= _SCALE_MAX
+        ):
+            raise refusal(
+                f"Parameter {place + 1} passed to function {node.name} must be between"
+                f" -{_SCALE_MAX} and {_SCALE_MAX}.",
+                node.at,
+            )
+
+
+def decimal_operands(sign: str, *operands: Typed) -> tuple[Typed, ...]:
+    """The operands of DECIMAL arithmetic as Spark needs them."""
+    return tuple(map(_as_typed, operands)) if sign == "/" else operands
+
+
+def with_texts(name: str, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    """ARRAY_JOIN's elements as texts; all other arguments as they are."""
+    if name not in _AS_TEXTS:
+        return arguments
+    return (convert(arguments[0], types.array(types.STRING)), *arguments[1:])
+
+
+def _as_typed(operand: Typed) -> Typed:
+    """An operand of a division as the DECIMAL that it is: Spark takes a literal for as short a type
+    as it is written in, and the quotient gets fewer digits."""
+    of = types.as_decimal(operand.type)
+    if of == operand.type and not isinstance(operand, Constant):
+        return operand
+    return Operation(of, f"cast({{0}} AS {of})", (operand,))

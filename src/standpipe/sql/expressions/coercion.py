@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from standpipe.sql.functions.cast import convert
-from standpipe.sql.types import types, values
+from standpipe.sql.types import casts, types, values
 from standpipe.sql.types.typed_expression import Constant, Operation, Typed
 from standpipe.sql.types.types import NULL, STRING, SqlType
 
@@ -129,9 +129,19 @@ def _constant(typed: Constant, target: SqlType) -> Constant:
     if target.base == "BOOLEAN" and isinstance(typed.value, str):
         return Constant(target, _boolean(typed.value))
     try:
-        return Constant(target, values.cast_value(typed.value, typed.type, target))
-    except ValueError:
+        if target.base in ("INTEGER", "BIGINT") and isinstance(typed.value, str):
+            return Constant(target, _whole(typed.value, target))
+        return Constant(target, casts.cast_value(typed.value, typed.type, target))
+    except (ValueError, ArithmeticError):
         raise NotOfType(f'invalid input syntax for type {target.base}: "{typed.value}".') from None
+
+
+def _whole(text: str, target: SqlType) -> int:
+    """Accepts also 4.000 and 2e1. Raises ValueError or ArithmeticError."""
+    number = values.whole_number(Decimal(text.strip()))
+    if casts.wrapped(number, target.base) != number:
+        raise ValueError(f"{text} does not fit {target}")
+    return number
 
 
 def _boolean(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a comparison converts its operands before their types are checked: instants, IN lists."""
+"""How a comparison converts its operands before their types are checked: instants, lists, LIKE."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from standpipe.sql.expressions import coercion
 from standpipe.sql.expressions.constructors import Types
+from standpipe.sql.expressions.like import spark_pattern
 from standpipe.sql.functions.cast import comparable
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -18,7 +19,7 @@ from standpipe.sql.types.typed_expression import (
     TypedColumn,
     WindowBound,
 )
-from standpipe.sql.types.types import BOOLEAN
+from standpipe.sql.types.types import BOOLEAN, STRING
 
 #: columns of Unix ms that a datetime text may be compared with
 _INSTANTS: Final = frozenset({"ROWTIME", "WINDOWSTART", "WINDOWEND"})
@@ -58,3 +59,24 @@ def in_list(typer: Types, node: ast.InList) -> Typed:
     places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
     template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
     return Operation(BOOLEAN, template, (value, *listed))
+
+
+def like(typer: Types, node: ast.Like) -> Typed:
+    """value [NOT] LIKE pattern [ESCAPE 'c'], of strings."""
+    value, pattern = typer.type(node.value), typer.type(node.pattern)
+    if value.type != STRING or pattern.type != STRING:
+        raise refusal(
+            f"Like condition must be between strings: {expression_text(node.value)} ({value.type})",
+            node.at,
+        )
+    if node.escape is not None and len(node.escape) != 1:
+        raise refusal("ESCAPE must be a single character.", node.at)
+    word = "NOT LIKE" if node.negated else "LIKE"
+    if isinstance(pattern, Constant) and isinstance(pattern.value, str):
+        written = Constant(STRING, spark_pattern(pattern.value, node.escape))
+        return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, written))
+    if node.escape is None:  # Spark's default is the backslash, ksqlDB has none
+        doubled = Operation(STRING, "replace({0}, '\\\\', '\\\\\\\\')", (pattern,))
+        return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, doubled))
+    escape = Constant(STRING, node.escape)
+    return Operation(BOOLEAN, f"({{0}} {word} {{1}} ESCAPE {{2}})", (value, pattern, escape))

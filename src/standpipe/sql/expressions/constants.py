@@ -11,7 +11,7 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types import types, values
+from standpipe.sql.types import casts, types, values
 from standpipe.sql.types.typed_expression import Typed
 from standpipe.sql.types.types import SqlType
 
@@ -25,7 +25,7 @@ def constant(node: Expression) -> tuple[SqlType, object]:
     if isinstance(node, ast.Cast):
         source, value = constant(node.operand)
         try:
-            return node.type, values.cast_value(value, source, node.type)
+            return node.type, casts.cast_value(value, source, node.type)
         except ValueError as error:
             raise refusal(str(error), node.at) from None
     if isinstance(node, ast.MakeArray):

@@ -186,8 +186,23 @@ def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, [made])
 
 
+#: of DOUBLE: infinity or NaN where Spark's is null
+BY_ZERO: Final = {
+    "/": "if({1} = 0, {0} * if(cast({1} AS STRING) = '-0.0', double('-Infinity'),"
+    " double('Infinity')), ({0} / {1}))",
+    "%": "if({1} = 0, {0} * double('NaN'), ({0} % {1}))",
+}
+
+
+def may_be_by_zero(sign: str, divisor: Typed) -> bool:
+    """Whether the operation needs its template of BY_ZERO."""
+    return sign in BY_ZERO and not (isinstance(divisor, Constant) and divisor.value)
+
+
 #: arithmetic templates of the Typer
-_ARITHMETIC: Final = frozenset(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%"))
+_ARITHMETIC: Final = frozenset(
+    (*(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%")), *BY_ZERO.values())
+)
 
 
 def _unless_failing(

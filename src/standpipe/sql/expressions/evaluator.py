@@ -12,21 +12,22 @@ comparisons are two-valued, as in ksqlDB: with NULL they are false.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_DOWN, Decimal, localcontext
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
-from standpipe.sql.expressions import evaluator_functions
-from standpipe.sql.expressions.evaluator_functions import FUNCTIONS, Computed
+from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.expressions.like import LikePattern
+from standpipe.sql.expressions.python.arithmetic import computed
+from standpipe.sql.expressions.python.collections import key_of
+from standpipe.sql.expressions.python.computed import Computed, lengths
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
-from standpipe.sql.types import values
+from standpipe.sql.types import casts, values
 from standpipe.sql.types.types import SqlType, common_type
 
 Row = Sequence[Any]
@@ -37,6 +38,7 @@ Compute = Callable[[Row], Any]
 WORK_MAX: Final = 4_194_304
 WORK_MIN: Final = 1_024
 
+_ADDED_TEXT: Final = Computed(operator.add, work=lengths)
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -112,15 +114,7 @@ class Evaluator:
 
     def cast(self, node: ast.Cast) -> Compute:
         """CAST(operand AS type); NULL for a value that does not fit, as for a column in ksqlDB."""
-        operand, source, target = self.compile(node.operand), self.type(node.operand), node.type
-
-        def convert(value: Any) -> Any:
-            try:
-                return values.cast_value(value, source, target)
-            except (ValueError, ArithmeticError):
-                return None
-
-        return _strict(convert, operand)
+        return self._converted(self.compile(node.operand), self.type(node.operand), node.type)
 
     # -------------------------------------------------------------------------------- operations
 
@@ -128,13 +122,19 @@ class Evaluator:
         """+, -, *, /, % and ||. Integers wrap; an integer divided by zero is NULL."""
         left, right = self.compile(node.left), self.compile(node.right)
         of = self.type(node)
-        if node.operator == "||" or of.base == "STRING":
-            return self._limited("||", evaluator_functions.CONCAT, [left, right])
-        return _strict(lambda one, two: _computed(node.operator, one, two, of), left, right)
+        if node.operator == "||":
+            return self.call(ast.FunctionCall(node.at, "CONCAT", (node.left, node.right)))
+        if of.base == "STRING":
+            return self._limited("+", _ADDED_TEXT, [left, right])
+        return _strict(lambda one, two: computed(node.operator, one, two, of), left, right)
 
     def negative(self, node: ast.Negative) -> Compute:
-        """-operand."""
-        return _strict(operator.neg, self.compile(node.operand))
+        """-operand; an integer wraps."""
+        of = self.type(node.operand)
+        operand = self.compile(node.operand)
+        if of.base in ("INTEGER", "BIGINT"):
+            return _strict(lambda value: casts.wrapped(-value, of.base), operand)
+        return _strict(operator.neg, operand)
 
     def logical(self, node: ast.Logical) -> Compute:
         """AND and OR in three-valued logic."""
@@ -162,8 +162,8 @@ class Evaluator:
         left, right = self._alike(node.left, node.right)
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
-            return lambda row: (left(row) == right(row)) is same
-        compare = _strict(_COMPARE[node.operator], left, right)
+            return lambda row: (key_of(left(row)) == key_of(right(row))) is same
+        compare = _strict(_with_nan(_COMPARE[node.operator]), left, right)
         return lambda row: compare(row) is True  # ksqlDB: a comparison with NULL is false
 
     def between(self, node: ast.Between) -> Compute:
@@ -221,8 +221,8 @@ class Evaluator:
         for condition, result in node.whens:
             if node.operand is not None:
                 condition = ast.Comparison(condition.at, "=", node.operand, condition)  # noqa: PLW2901
-            whens.append((self.compile(condition), self.compile(result)))
-        otherwise = None if node.otherwise is None else self.compile(node.otherwise)
+            whens.append((self.compile(condition), self._result_of(node, result)))
+        otherwise = None if node.otherwise is None else self._result_of(node, node.otherwise)
 
         def choose(row: Row) -> Any:
             for condition, result in whens:
@@ -232,14 +232,25 @@ class Evaluator:
 
         return choose
 
+    def _result_of(self, case: ast.Case, node: ast.Expression) -> Compute:
+        return self._converted(self.compile(node), self.type(node), self.type(case))
+
     def array(self, node: ast.MakeArray) -> Compute:
         """ARRAY[…] as a list."""
-        items = [self.compile(item) for item in node.items]
+        (of,) = self.type(node).arguments
+        items = [self._converted(self.compile(item), self.type(item), of) for item in node.items]
         return lambda row: [item(row) for item in items]
 
     def map(self, node: ast.MakeMap) -> Compute:
         """MAP(…) as a dict; the last of equal keys wins."""
-        entries = [(self.compile(key), self.compile(value)) for key, value in node.entries]
+        key_of, value_of = self.type(node).arguments
+        entries = [
+            (
+                self._converted(self.compile(key), self.type(key), key_of),
+                self._converted(self.compile(value), self.type(value), value_of),
+            )
+            for key, value in node.entries
+        ]
         return lambda row: {key(row): value(row) for key, value in entries}
 
     def struct(self, node: ast.MakeStruct) -> Compute:
@@ -250,9 +261,17 @@ class Evaluator:
     def call(self, node: ast.FunctionCall) -> Compute:
         """A function of `evaluator_functions.FUNCTIONS`. Raises StatementError for others."""
         made = FUNCTIONS.get(node.name)
-        if made is None:
-            raise unsupported(f"The function {node.name} in {self.kind}", node.at)
-        arguments = [self.compile(argument) for argument in node.arguments]
+        if made is None or (made.counts and len(node.arguments) not in made.counts):
+            shown = node.name if made is None else f"{node.name}()"
+            raise unsupported(f"The function {shown} in {self.kind}", node.at)
+        called = self.typer.called(node)
+        found = called.found
+        arguments = [
+            self._converted(self.compile(argument), self.type(argument), parameter)
+            for argument, parameter in zip(called.node.arguments, found.parameters, strict=True)
+        ]
+        if made.for_types is not None:
+            made = replace(made, compute=made.for_types(found.parameters, found.result))
         if made.work is not None:
             return self._limited(node.name, made, arguments)
         if not made.is_strict:
@@ -281,6 +300,19 @@ class Evaluator:
 
     # ------------------------------------------------------------------------------------- parts
 
+    def _converted(self, compute: Compute, source: SqlType, target: SqlType) -> Compute:
+        """The value as another type, NULL where it does not fit."""
+        if source == target or "NULL" in (source.base, target.base):
+            return compute
+
+        def convert(value: Any) -> Any:
+            try:
+                return casts.cast_value(value, source, target)
+            except (ValueError, ArithmeticError):
+                return None
+
+        return _strict(convert, compute)
+
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
         """Both sides of a comparison as one type: text beside a date or time becomes one."""
         wanted = self._compared_as(one, two)
@@ -295,9 +327,26 @@ class Evaluator:
 
     def _as(self, node: ast.Expression, source: SqlType, wanted: SqlType | None) -> Compute:
         compute = self.compile(node)
-        if wanted is None or source.base != "STRING" or wanted.base == "STRING":
+        if wanted is None or wanted.base not in _COMPARED_AS:
             return compute
-        return _strict(lambda value: values.coerce(value, source, wanted), compute)
+        if source.base == "STRING" or (source.base, wanted.base) == ("DATE", "TIMESTAMP"):
+            return self._converted(compute, source, wanted)
+        return self._converted(compute, source, wanted) if wanted.base == "DOUBLE" else compute
+
+
+#: types that a side of a comparison is converted to
+_COMPARED_AS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES", "DOUBLE"})
+
+
+def _with_nan(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """NaN equals itself and is the largest number (Spark's; Java has both meanings)."""
+
+    def compared(one: Any, two: Any) -> bool:
+        if one == one and two == two:  # noqa: PLR0124 - NaN is not
+            return compare(one, two)
+        return compare(one != one, two != two)  # noqa: PLR0124
+
+    return compared
 
 
 def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
@@ -318,63 +367,6 @@ def _element(items: Sequence[Any], index: int) -> Any:
     return items[place] if index != 0 and -len(items) <= place < len(items) else None
 
 
-_INTEGER_BITS: Final = {"INTEGER": 32, "BIGINT": 64}
-
-
-def _computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
-    """Java's arithmetic: integers wrap and divide towards zero; an undefined result is NULL."""
-    if of.base == "DECIMAL":
-        return _computed_decimal(sign, Decimal(one), Decimal(two), of.scale)
-    if of.base == "DOUBLE":
-        one, two = float(one), float(two)
-    try:
-        result = _OPERATIONS[sign](one, two)
-    except ArithmeticError:
-        return _by_zero(sign, one) if of.base == "DOUBLE" else None
-    bits = _INTEGER_BITS.get(of.base)
-    if bits is None:
-        return result
-    half = 1 << (bits - 1)
-    return (result + half) % (1 << bits) - half
-
-
-def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
-    """With 38 digits; NULL if that is not enough."""
-    try:
-        with localcontext(values.DECIMALS):
-            return values.at_scale(_OPERATIONS[sign](one, two), scale)
-    except ArithmeticError:
-        return None
-
-
-def _by_zero(sign: str, one: float) -> float:
-    if sign == "%" or one == 0 or math.isnan(one):
-        return math.nan
-    return math.copysign(math.inf, one)
-
-
-def _divided(one: Any, two: Any) -> Any:
-    if isinstance(one, int):
-        whole = abs(one) // abs(two)
-        return whole if (one < 0) == (two < 0) else -whole
-    return one / two
-
-
-def _remainder(one: Any, two: Any) -> Any:
-    if isinstance(one, int):
-        return one - two * _divided(one, two)
-    if isinstance(one, Decimal):
-        return one - two * (one / two).to_integral_value(ROUND_DOWN)
-    return math.fmod(one, two)
-
-
-_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _divided,
-    "%": _remainder,
-}
 _HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {
     ast.LiteralValue: Evaluator.literal,
     ast.ColumnName: Evaluator.column,

@@ -85,3 +85,20 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
         else:
             pieces[-1].append(None if character == "_" else character)
     return [_Piece(each) for each in pieces]
+
+
+def spark_pattern(pattern: str, escape: str | None = None) -> str:
+    """The same pattern for Spark, whose escape is the backslash, and which accepts that only before
+    a character that needs it."""
+    made: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            plain = next(characters, "")
+            made.append(f"\\{plain}" if plain in _NEED_ESCAPE else plain)
+        else:
+            made.append("\\\\" if character == "\\" else character)
+    return "".join(made)
+
+
+_NEED_ESCAPE: Final = ("%", "_", "\\")

@@ -30,7 +30,8 @@ _TEMPLATES: Final = {
         " AND array_contains({3}, element_at({texts}, i + 1))))"
     ).replace("{texts}", "{2}"),
     "ARRAY_REMOVE": "filter({0}, (e, i) -> element_at({2}, i + 1) <> {3})",
-    "ARRAY_CONTAINS": "array_contains({2}, {3})",
+    "ARRAY_CONTAINS": "coalesce(array_contains({2}, {3}), false)",
+    "NULLIF": "if({2} = {3}, NULL, {0})",
 }
 
 
@@ -41,7 +42,11 @@ def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed |
         return over_maps("ARRAY_DISTINCT", (everything,), result)
     if name not in _TEMPLATES or not arguments[0].type.contains("MAP"):
         return None
-    texts = [_texts(argument, arguments[0].type) for argument in arguments]
+    of = arguments[0].type
+    if of.base == "ARRAY" and name != "NULLIF":
+        texts = [_texts(argument, of) for argument in arguments]
+    else:
+        texts = [Operation(STRING, canonical(of, "{0}"), (argument,)) for argument in arguments]
     return Operation(result, _TEMPLATES[name], (*arguments, *texts))
 
 

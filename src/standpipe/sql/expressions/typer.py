@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from standpipe.sql.expressions import comparisons, constructors, map_sets
-from standpipe.sql.expressions.arguments import OF_ONE_TYPE, of_one_type, with_unit
+from standpipe.sql.expressions.arguments import (
+    OF_ONE_TYPE,
+    Called,
+    check_literals,
+    decimal_operands,
+    of_one_type,
+    with_texts,
+    with_unit,
+)
 from standpipe.sql.functions import registry, times
 from standpipe.sql.functions.cast import castable, check_known, comparable, convert, spark_name
 from standpipe.sql.functions.text import SIZE_OF_TEXTS
@@ -116,7 +124,7 @@ class Typer:
         if base.type.base != "ARRAY":
             raise refusal(f"{expression_text(node.base)} ({base.type}) has no elements.", node.at)
         position = self._as(index, types.INTEGER, node)
-        template = "if({1} = 0, NULL, try_element_at({0}, {1}))"
+        template = "if({1} IN (0, -2147483648), NULL, try_element_at({0}, {1}))"
         return Operation(base.type.arguments[0], template, (base, position))
 
     def cast(self, node: ast.Cast) -> Typed:
@@ -153,11 +161,14 @@ class Typer:
         if result == STRING:
             return Operation(STRING, "concat({0}, {1})", (left, right), SIZE_OF_TEXTS)
         if result.base == "DECIMAL":
-            plain = Operation(result, f"({{0}} {node.operator} {{1}})", (left, right))
+            operands = decimal_operands(node.operator, left, right)
+            plain = Operation(result, f"({{0}} {node.operator} {{1}})", operands)
             return Operation(result, f"cast({{0}} AS {result})", (plain,))
         # integers divide as integers; Spark's / would make them doubles
         sign = "div" if node.operator == "/" and result != types.DOUBLE else node.operator
         operands = (convert(left, result), convert(right, result))
+        if result == types.DOUBLE and constructors.may_be_by_zero(sign, operands[1]):
+            return Operation(result, constructors.BY_ZERO[sign], operands)
         plain = Operation(result, f"({{0}} {sign} {{1}})", operands)
         return (
             convert(Operation(types.BIGINT, plain.template, operands), result)
@@ -220,23 +231,6 @@ class Typer:
         template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
         return Operation(BOOLEAN, template, (low, high))
 
-    def like(self, node: ast.Like) -> Typed:
-        """value [NOT] LIKE pattern [ESCAPE 'c'], of strings."""
-        value, pattern = self.type(node.value), self.type(node.pattern)
-        if value.type != STRING or pattern.type != STRING:
-            raise refusal(
-                "Like condition must be between strings: "
-                f"{expression_text(node.value)} ({value.type})",
-                node.at,
-            )
-        if node.escape is not None and len(node.escape) != 1:
-            raise refusal("ESCAPE must be a single character.", node.at)
-        word = "NOT LIKE" if node.negated else "LIKE"
-        if node.escape is None:
-            return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, pattern))
-        escape = Constant(STRING, node.escape)
-        return Operation(BOOLEAN, f"({{0}} {word} {{1}} ESCAPE {{2}})", (value, pattern, escape))
-
     def is_null(self, node: ast.IsNull) -> Typed:
         """value IS [NOT] NULL."""
         word = "IS NOT NULL" if node.negated else "IS NULL"
@@ -275,6 +269,40 @@ class Typer:
         """A function: chooses the variant by the arguments' types, then converts the arguments."""
         if any(isinstance(argument, ast.Lambda) for argument in node.arguments):
             return constructors.call_with_lambdas(self, node)
+        called = self.called(node)
+        node, found, arguments = called.node, called.found, called.arguments
+        if found.function.template == EXPLODE and not self.takes_tables:
+            raise refusal(
+                f"Table functions can only be used in the SELECT list of a query without"
+                f" aggregation: {expression_text(node)}",
+                node.at,
+            )
+        check_literals(node, arguments, found.function.literals)
+        converted = tuple(
+            self._as(argument, parameter, node)
+            for argument, parameter in zip(arguments, found.parameters, strict=True)
+        )
+        converted = with_texts(node.name, converted)
+        by_text = map_sets.over_maps(node.name, converted, found.result)
+        if by_text is not None:
+            return by_text
+        if found.function.inner:
+            made = types.array(found.result)
+            converted = (Operation(made, found.function.inner, converted, found.function.size),)
+        kind = Aggregate if registry.is_aggregate(node.name) else Operation
+        size = "" if found.function.inner else found.function.size
+        try:
+            template = times.template_for(found.function, converted)
+        except ValueError as error:
+            raise refusal(f"{expression_text(node)}: {error}.", node.at) from None
+        plain = kind(found.result, template, converted, size)
+        if found.result.is_numeric:  # Spark's own result type may be wider or narrower
+            cast = f"cast({{0}} AS {spark_name(found.result)})"
+            return Operation(found.result, cast, (plain,))
+        return plain
+
+    def called(self, node: ast.FunctionCall) -> Called:
+        """The variant that a call without lambdas means. Raises StatementError if there is none."""
         if node.name in times.TAKES_UNIT:
             node = with_unit(node)
         is_aggregate = registry.is_aggregate(node.name)
@@ -293,37 +321,7 @@ class Typer:
             raise unknown_name(str(error), node.at, error.hint) from None
         except registry.NotAccepted as error:
             raise refusal(str(error), node.at) from None
-        if found.function.template == EXPLODE and not self.takes_tables:
-            raise refusal(
-                f"Table functions can only be used in the SELECT list of a query without"
-                f" aggregation: {expression_text(node)}",
-                node.at,
-            )
-        for place in found.function.literals:
-            if not isinstance(arguments[place], Constant):
-                raise refusal(
-                    f"Parameter {place + 1} passed to function {node.name} must be a literal"
-                    f" constant, but was expression: '{expression_text(node.arguments[place])}'",
-                    node.at,
-                )
-        converted = tuple(
-            self._as(argument, parameter, node)
-            for argument, parameter in zip(arguments, found.parameters, strict=True)
-        )
-        by_text = map_sets.over_maps(node.name, converted, found.result)
-        if by_text is not None:
-            return by_text
-        if found.function.inner:
-            made = types.array(found.result)
-            converted = (Operation(made, found.function.inner, converted, found.function.size),)
-        kind = Aggregate if is_aggregate else Operation
-        size = "" if found.function.inner else found.function.size
-        template = times.template_for(found.function, converted)
-        plain = kind(found.result, template, converted, size)
-        if found.result.is_numeric:  # Spark's own result type may be wider or narrower
-            cast = f"cast({{0}} AS {spark_name(found.result)})"
-            return Operation(found.result, cast, (plain,))
-        return plain
+        return Called(node, found, arguments)
 
     def _admit_aggregate(self, node: ast.FunctionCall) -> None:
         text = expression_text(node)
@@ -379,7 +377,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.Comparison: Typer.comparison,
     ast.Between: Typer.between,
     ast.InList: comparisons.in_list,
-    ast.Like: Typer.like,
+    ast.Like: comparisons.like,
     ast.IsNull: Typer.is_null,
     ast.Case: Typer.case,
     ast.Cast: Typer.cast,

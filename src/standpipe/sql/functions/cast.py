@@ -6,7 +6,7 @@ from typing import Final
 
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
-from standpipe.sql.types import types, values
+from standpipe.sql.types import casts, types
 from standpipe.sql.types.typed_expression import Constant, Operation, Typed
 from standpipe.sql.types.types import NULL, SqlType
 
@@ -51,14 +51,8 @@ def convert(typed: Typed, target: SqlType) -> Typed:
     if target in (typed.type, NULL):
         return typed
     if isinstance(typed, Constant):
-        return Constant(target, values.cast_value(typed.value, typed.type, target))
-    if "TIME" in (typed.type.base, target.base):  # Spark sees the INT of its milliseconds
-        return Operation(target, _TIME_CASTS[typed.type.base, target.base], (typed,))
-    if target.base == "STRING" and typed.type.base == "TIMESTAMP":
-        return Operation(target, f"date_format({{0}}, {ISO})", (typed,))
-    if target.base == "STRING" and typed.type.is_nested:
-        return Operation(target, _java_text(typed.type, "{0}"), (typed,))
-    return Operation(target, f"cast({{0}} AS {spark_name(target)})", (typed,))
+        return Constant(target, casts.cast_value(typed.value, typed.type, target))
+    return Operation(target, _cast(typed.type, target, "{0}"), (typed,))
 
 
 #: a TIME as text, in the format of Java's LocalTime
@@ -66,39 +60,135 @@ TIME_TEXT: Final = (
     "date_format(timestamp_millis({0}), CASE WHEN {0} % 1000 <> 0"
     " THEN 'HH:mm:ss.SSS' WHEN {0} % 60000 <> 0 THEN 'HH:mm:ss' ELSE 'HH:mm' END)"
 )
-#: (from, to) -> template: TIME is the INT of its milliseconds, and its text is Java's LocalTime's
-_TIME_CASTS: Final = {
+#: the blanks that Java's String.trim removes: all characters up to the blank
+BLANKS: Final = "'" + "".join(f"\\u{code:04x}" for code in range(33)) + "'"
+_TRIMMED: Final = f"btrim({{0}}, {BLANKS})"
+_DIGITS: Final = "[0-9][0-9]?"
+#: what `types.values.parse_timestamp` accepts; Spark's CAST accepts more, such as a time alone
+_INSTANT: Final = (
+    f"[0-9][0-9][0-9][0-9](-{_DIGITS}(-{_DIGITS}([T ]{_DIGITS}(:{_DIGITS}(:{_DIGITS}([.][0-9]+)?)?"
+    ")?)?)?)?[ ]*(Z|[+-][0-9][0-9]:?[0-9][0-9])?"
+)
+_TIME: Final = f"{_DIGITS}:{_DIGITS}(:{_DIGITS}([.][0-9]+)?)?"
+
+
+def _fitting(pattern: str, made: str) -> str:
+    """NULL for text that does not have the form."""
+    return f"if(regexp_like({_TRIMMED}, '^{pattern}$'), {made}, NULL)"
+
+
+_FINITE: Final = "nullif(nullif({}, double('Infinity')), double('-Infinity'))"
+#: Spark's CAST reads +01:00 and not +0100, and a zone only behind seconds
+_WITH_COLON: Final = f"regexp_replace({_TRIMMED}, '([+-][0-9][0-9])([0-9][0-9])$', '$1:$2')"
+_WITH_SECONDS: Final = (
+    f"regexp_replace({_WITH_COLON}, '([T ]{_DIGITS}:{_DIGITS})([ ]*[Z+-].*)$', '$1:00$2')"
+)
+_AS_INSTANT: Final = _fitting(_INSTANT, f"cast({_WITH_SECONDS} AS TIMESTAMP)")
+#: (from, to) -> template, where Spark's own CAST differs. TIME is the INT of its milliseconds
+_CASTS: Final = {
     ("TIME", "TIME"): "{0}",
     ("TIME", "STRING"): TIME_TEXT,
-    ("STRING", "TIME"): "cast(pmod(unix_millis(try_to_timestamp(concat('1970-01-01 ', {0}))),"
-    " 86400000L) AS INT)",
     ("TIMESTAMP", "TIME"): "cast(pmod(unix_millis({0}), 86400000L) AS INT)",
+    ("TIMESTAMP", "STRING"): f"date_format({{0}}, {ISO})",
+    ("STRING", "BOOLEAN"): (f"(lower({_TRIMMED}) IN ({', '.join(map(repr, casts.TRUE_TEXTS))}))"),
+    ("STRING", "INTEGER"): _fitting(casts.WHOLE, f"cast({_TRIMMED} AS INT)"),
+    ("STRING", "BIGINT"): _fitting(casts.WHOLE, f"cast({_TRIMMED} AS BIGINT)"),
+    ("STRING", "DOUBLE"): _fitting(
+        f"{casts.REAL}[dDfF]?", _FINITE.format(f"cast({_TRIMMED} AS DOUBLE)")
+    ),
+    ("STRING", "TIMESTAMP"): _AS_INSTANT,
+    ("STRING", "DATE"): (
+        f"if(pmod(unix_millis({_AS_INSTANT}), 86400000L) = 0, cast({_AS_INSTANT} AS DATE), NULL)"
+    ),
+    ("STRING", "TIME"): _fitting(
+        _TIME,
+        f"cast(pmod(unix_millis(try_to_timestamp(concat('1970-01-01 ', {_TRIMMED}))), 86400000L)"
+        " AS INT)",
+    ),
 }
+#: BigDecimal.toString has an exponent below this, ksqlDB's text has none
+_PLAIN_SCALE_MAX: Final = 6
+
+
+def _cast(source: SqlType, target: SqlType, value: str) -> str:
+    """Spark SQL of a conversion. `value`: what is converted, as SQL or a place in a template."""
+    made = _CASTS.get((source.base, target.base))
+    if made is not None:
+        return made.replace("{0}", value)
+    if target.base == "DECIMAL" and source.base == "STRING":
+        made = _fitting(casts.REAL, f"cast({_TRIMMED} AS {target})")
+        return made.replace("{0}", value)
+    if target.base == "STRING" and source.base == "DECIMAL" and source.scale > _PLAIN_SCALE_MAX:
+        return _decimal_text(source, value)
+    if target.base == "STRING" and source.is_nested:
+        return _java_text(source, value)
+    if target.is_nested and source != target and _has_own(source, target):
+        return _cast_nested(source, target, value)
+    return f"cast({value} AS {spark_name(target)})"
+
+
+def _has_own(source: SqlType, target: SqlType) -> bool:
+    """Whether Spark's CAST differs for a part of a nested value."""
+    if source.base == target.base == "STRUCT":
+        return True
+    if source.is_nested and source.base == target.base:
+        return any(map(_has_own, source.arguments, target.arguments))
+    return source != target and (
+        (source.base, target.base) in _CASTS or "STRING" in (source.base, target.base)
+    )
+
+
+def _cast_nested(source: SqlType, target: SqlType, value: str) -> str:
+    if source.base == "ARRAY":
+        inner = _cast(source.arguments[0], target.arguments[0], "e")
+        return f"transform({value}, e -> {inner})"
+    if source.base == "MAP":
+        key, item = (
+            _cast(one, two, f"e.{part}")
+            for one, two, part in zip(
+                source.arguments, target.arguments, ("key", "value"), strict=True
+            )
+        )
+        pair = f"struct({key} AS key, {item} AS value)"
+        return f"map_from_entries(transform(map_entries({value}), e -> {pair}))"
+    parts: list[str] = []
+    for name, of in zip(target.field_names, target.arguments, strict=True):
+        own = source.field(name)
+        field = types.quoted(name).replace("{", "{{").replace("}", "}}")
+        made = "NULL" if own is None else _cast(own, of, f"{value}.{field}")
+        parts.append(f"cast({made} AS {spark_name(of)}) AS {field}")
+    return f"if({value} IS NULL, NULL, struct({', '.join(parts)}))"
+
+
+def _decimal_text(of: SqlType, value: str) -> str:
+    """A DECIMAL without an exponent: its digits after the point, where all before are zeros."""
+    digits = f"cast(cast(abs({value}) * 1{'0' * of.scale}BD AS DECIMAL(38, 0)) AS STRING)"
+    small = f"concat(if({value} < 0, '-', ''), '0.', lpad({digits}, {of.scale}, '0'))"
+    return f"if(abs({value}) < 0.000001BD, {small}, cast({value} AS STRING))"
 
 
 def _java_text(of: SqlType, value: str) -> str:
     """Nested values as text, in Java's format: [1, 2], {a=1}, Struct{A=1}."""
     if of.base == "ARRAY":
-        inner = _java_text(of.arguments[0], "e")
+        inner = _cast(of.arguments[0], types.STRING, "e")
         listed = f"concat_ws(', ', transform({value}, e -> coalesce({inner}, 'null')))"
         return f"if({value} IS NULL, NULL, concat('[', {listed}, ']'))"
     if of.base == "MAP":
         key, inner = (
-            _java_text(part, f"e.{n}")
+            _cast(part, types.STRING, f"e.{n}")
             for part, n in zip(of.arguments, ("key", "value"), strict=True)
         )
         pair = f"concat({key}, '=', coalesce({inner}, 'null'))"
         listed = f"concat_ws(', ', transform(map_entries({value}), e -> {pair}))"
         return f"if({value} IS NULL, NULL, concat('{{{{', {listed}, '}}}}'))"
-    if of.base == "STRUCT":
-        parts: list[str] = []
-        for name, part in zip(of.field_names, of.arguments, strict=True):
-            field = types.quoted(name).replace("{", "{{").replace("}", "}}")
-            shown = name.replace("{", "{{").replace("}", "}}").replace("\\", "").replace("'", "")
-            parts.append(f"concat('{shown}=', {_java_text(part, f'{value}.{field}')})")
-        listed = f"concat_ws(',', {', '.join(parts)})"
-        return f"if({value} IS NULL, NULL, concat('Struct{{{{', {listed}, '}}}}'))"
-    return f"cast({value} AS STRING)"
+    parts: list[str] = []
+    for name, part in zip(of.field_names, of.arguments, strict=True):
+        field = types.quoted(name).replace("{", "{{").replace("}", "}}")
+        shown = name.replace("{", "{{").replace("}", "}}").replace("\\", "").replace("'", "")
+        inner = _cast(part, types.STRING, f"{value}.{field}")
+        parts.append(f"concat('{shown}=', {inner})")
+    listed = f"concat_ws(',', {', '.join(parts)})"
+    return f"if({value} IS NULL, NULL, concat('Struct{{{{', {listed}, '}}}}'))"
 
 
 def check_known(of: SqlType, at: Position) -> None:

@@ -30,7 +30,6 @@ _NULLS: Final = (
 )
 
 _PAIR: Final = "split(e, concat('\\\\Q', {2}, '\\\\E'))"
-_JOINED: Final = "transform({0}, e -> cast(e AS STRING))"
 
 
 def _entries(types: tuple[SqlType, ...]) -> SqlType:
@@ -72,12 +71,19 @@ _COLLECTIONS: Final = (
         "if({0} IS NULL AND {1} IS NULL, NULL,"
         " concat(coalesce({0}, array()), coalesce({1}, array())))",
     ),
-    Function("ARRAY_CONTAINS", (array(T), T), BOOLEAN, "exists({0}, e -> e <=> {1})"),
+    Function(
+        "ARRAY_CONTAINS", (array(T), T), BOOLEAN, "coalesce(exists({0}, e -> e <=> {1}), false)"
+    ),
     Function("ARRAY_DISTINCT", (array(T),), array(T), "array_distinct({0})"),
     Function("ARRAY_EXCEPT", (array(T), array(T)), array(T), "array_except({0}, {1})"),
     Function("ARRAY_INTERSECT", (array(T), array(T)), array(T), "array_intersect({0}, {1})"),
-    Function("ARRAY_JOIN", (array(T),), STRING, f"array_join({_JOINED}, ',', 'null')"),
-    Function("ARRAY_JOIN", (array(T), STRING), STRING, f"array_join({_JOINED}, {{1}}, 'null')"),
+    Function("ARRAY_JOIN", (array(T),), STRING, "array_join({0}, ',', 'null')"),
+    Function(
+        "ARRAY_JOIN",
+        (array(T), STRING),
+        STRING,
+        "array_join({0}, coalesce({1}, ''), 'null')",
+    ),
     Function("ARRAY_LENGTH", (array(T),), INTEGER, "array_size({0})"),
     Function("ARRAY_MAX", (array(T),), T, "array_max({0})"),
     Function("ARRAY_MIN", (array(T),), T, "array_min({0})"),
@@ -90,7 +96,14 @@ _COLLECTIONS: Final = (
         "if(upper({1}) LIKE 'DESC%', sort_array({0}, false), array_sort({0}))",
     ),
     Function("ARRAY_UNION", (array(T), array(T)), array(T), "array_union({0}, {1})"),
-    Function("AS_MAP", (array(K), array(V)), map_of(K, V), "map_from_arrays({0}, {1})"),
+    Function(
+        "AS_MAP",
+        (array(K), array(V)),
+        map_of(K, V),
+        # Spark would end the query for a key that is null, or has no value
+        "if({1} IS NULL, NULL, map_from_entries(filter(transform({0}, (k, i) ->"
+        " struct(k AS key, try_element_at({1}, i + 1) AS value)), e -> e.key IS NOT NULL)))",
+    ),
     Function(
         "ENTRIES",
         (map_of(K, V), BOOLEAN),
@@ -132,8 +145,9 @@ _COLLECTIONS: Final = (
         "SLICE",
         (array(T), INTEGER, INTEGER),
         array(T),
-        "slice({0}, greatest(1, coalesce({1}, 1)),"
-        " greatest(0, coalesce({2}, array_size({0})) - greatest(1, coalesce({1}, 1)) + 1))",
+        "slice({0}, greatest(1, coalesce({1}, 1)), greatest(0, greatest(0,"
+        " least(coalesce({2}, array_size({0})), array_size({0})))"
+        " - greatest(1, coalesce({1}, 1)) + 1))",
     ),
     Function(
         "SPLIT_TO_MAP",

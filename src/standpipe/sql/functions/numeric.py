@@ -30,7 +30,6 @@ def _rounded(types: tuple[SqlType, ...]) -> SqlType:
     return BIGINT if first.base == "DOUBLE" else first
 
 
-_POW: Final = "power(10.0D, {1})"
 _RADIANS: Final = "radians({2} - {0})", "radians({3} - {1})"
 _HAVERSINE: Final = (
     f"(2.0D * asin(sqrt(power(sin({_RADIANS[0]} / 2.0D), 2) + cos(radians({{0}})) * "
@@ -39,14 +38,30 @@ _HAVERSINE: Final = (
 _RADIUS: Final = "if(lower({4}) LIKE 'mi%', 3959.0D, 6371.0D)"
 
 
-#: half up rounds towards positive infinity: -1.5 becomes -1; Spark rounds half away from zero
-_EXACT: Final = "cast({} AS DECIMAL(38, 18))"
+#: from 2^52 on, a DOUBLE has no fraction; Spark's CEIL and FLOOR make a BIGINT of it
+_WHOLE_FROM: Final = "4503599627370496.0D"
+#: half up rounds towards positive infinity: -1.5 becomes -1; Spark rounds half away from zero.
+#: Spark's ROUND of a DOUBLE takes the shortest decimal that denotes it, as ksqlDB's does
+_ROUNDED: Final = "round({0}, {1})"
 _UNIT: Final = "power(10.0D, -({1}))"
-_ROUNDED_TO: Final = (
-    "if({0} >= 0, round({0}, {1}), 0.0D - if("
-    f"{_EXACT.format('round(-({0}), {1})')} + {_EXACT.format('({0})')}"
-    f" = {_EXACT.format(f'0.5D * {_UNIT}')},"
-    f" round(round(-({{0}}), {{1}}) - {_UNIT}, {{1}}), round(-({{0}}), {{1}})))"
+_EXACT: Final = "cast({} AS DECIMAL(38, 18))"
+_IS_HALF: Final = (
+    f"{_EXACT.format('({0})')} - {_EXACT.format(_ROUNDED)} = {_EXACT.format(f'0.5D * {_UNIT}')}"
+)
+_ROUNDED_TO: Final = f"if({{0}} < 0 AND {_IS_HALF}, round({_ROUNDED} + {_UNIT}, {{1}}), {_ROUNDED})"
+#: Java's Math.round: 0.49999999999999994 + 0.5 would be 1
+_NEAREST: Final = (
+    f"if(abs({{0}}) < {_WHOLE_FROM}, floor({{0}}) + if({{0}} - floor({{0}}) >= 0.5D, 1L, 0L),"
+    " cast({0} AS BIGINT))"
+)
+#: the nearer of the two neighbours, and the upper one of two that are equally near
+_HALF_UP: Final = (
+    "if({0} - floor({0}, {1}) < ceil({0}, {1}) - {0}, floor({0}, {1}), ceil({0}, {1}))"
+)
+#: rounded, and one step back where that went away from zero
+_CUT_TO: Final = (
+    f"if(abs({_ROUNDED}) > abs({{0}}), round({_ROUNDED} - sign({{0}}) * {_UNIT}, {{1}}),"
+    f" {_ROUNDED})"
 )
 
 
@@ -56,24 +71,30 @@ def _real(name: str, template: str) -> Function:
 
 FUNCTIONS: Final = (
     Function("ABS", (NUMBER,), NUMBER, "abs({0})"),
-    Function("CEIL", (NUMBER,), _whole, "ceil({0})"),
-    Function("FLOOR", (NUMBER,), _whole, "floor({0})"),
+    *(
+        row
+        for name in ("CEIL", "FLOOR")
+        for row in (
+            Function(
+                name,
+                (DOUBLE,),
+                DOUBLE,
+                f"if(abs({{0}}) < {_WHOLE_FROM}, cast({name.lower()}({{0}}) AS DOUBLE), {{0}})",
+            ),
+            Function(name, (NUMBER,), _whole, f"{name.lower()}({{0}})"),
+        )
+    ),
     Function("ROUND", (INTEGER,), INTEGER, "{0}"),
     Function("ROUND", (BIGINT,), BIGINT, "{0}"),
-    Function("ROUND", (DOUBLE,), BIGINT, "floor({0} + 0.5D)"),  # half up, as Java's Math.round
+    Function("ROUND", (DOUBLE,), BIGINT, _NEAREST),
     Function("ROUND", (NUMBER,), _rounded, "floor({0} + 0.5BD)"),
-    Function("ROUND", (DOUBLE, INTEGER), DOUBLE, _ROUNDED_TO),
-    Function("ROUND", (NUMBER, INTEGER), _same, "round({0}, {1})", literals=(1,)),
+    Function("ROUND", (DOUBLE, INTEGER), DOUBLE, _ROUNDED_TO, literals=(1,)),
+    Function("ROUND", (NUMBER, INTEGER), _same, _HALF_UP, literals=(1,)),
     Function("TRUNC", (INTEGER,), INTEGER, "{0}"),
     Function("TRUNC", (BIGINT,), BIGINT, "{0}"),
     Function("TRUNC", (DOUBLE,), BIGINT, "cast({0} AS BIGINT)"),
     Function("TRUNC", (NUMBER,), _rounded, "if({0} < 0, ceil({0}), floor({0}))"),
-    Function(
-        "TRUNC",
-        (DOUBLE, INTEGER),
-        DOUBLE,
-        f"(if({{0}} < 0, ceil({{0}} * {_POW}), floor({{0}} * {_POW})) / {_POW})",
-    ),
+    Function("TRUNC", (DOUBLE, INTEGER), DOUBLE, _CUT_TO, literals=(1,)),
     Function(
         "TRUNC",
         (NUMBER, INTEGER),

@@ -28,6 +28,7 @@ class Resolved:
 
 #: ksqlDB's messages have function names in lower case, except these
 _UPPER: Final = frozenset({"COALESCE"})
+_ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT", "GREATEST", "LEAST"})
 
 
 class NoSuchFunction(Exception):
@@ -51,6 +52,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
     if variants is None:
         raise NoSuchFunction(name)
     fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
+    if name in _ORDERS and any(each.contains("MAP") for each in arguments):
+        fits = []  # maps have no order
     if not fits:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)
         valid = "".join(f"\n{signature(variant)}" for variant in variants)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from standpipe.sql.functions.time_patterns import Letters
 from standpipe.sql.types.types import SqlType
 
 T: Final = SqlType("T")
@@ -47,3 +48,7 @@ class Function:
     #: than the arguments have: a larger result than {limit} is NULL. {total}: the length of all
     #: arguments, {count}: their number
     size: str = ""
+    #: letters that the pattern of a date or time, argument 2, may have; None: there is none
+    letters: Letters | None = None
+    #: indices of arguments that are time zones
+    zones: tuple[int, ...] = ()

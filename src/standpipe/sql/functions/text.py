@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from standpipe.sql.functions.cast import BLANKS
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types.types import BYTES, INTEGER, STRING, array
 
@@ -15,14 +16,21 @@ _SPLIT_BYTES: Final = (
     " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
     " e -> encode(e, 'ISO-8859-1'))"
 )
-#: Java's String.trim removes all characters up to the blank; Spark's trim removes only blanks
-_BLANKS: Final = "' \\t\\n\\r\\f\\u000b'"
 _MASKED: Final = "mask({text}, 'X', 'x', 'n', '-')"
 
 
 def _mask(template: str) -> str:
     return _MASKED.replace("{text}", template)
 
+
+#: both ends of a text, and what is between one and the other end
+_LEFT: Final = "left({0}, {1})"
+_AFTER_LEFT: Final = "substring({0}, least({1}, length({0})) + 1)"
+_RIGHT: Final = "right({0}, {1})"
+_BEFORE_RIGHT: Final = "left({0}, greatest(0, length({0}) - {1}))"
+
+#: a start before the beginning is the beginning; Spark would count the length from there
+_START: Final = "if({1} < -length({0}), 1, {1})"
 
 _PLACES: Final = (
     "filter(sequence(1, greatest(1, length({0}))), i -> substring({0}, i, length({1})) = {1})"
@@ -39,8 +47,9 @@ _SIZE_JOINED: Final = "{total} + ({count} - 2) * coalesce(length({0}), 0)"
 #: counted exactly only if it might be too large
 _ADDED: Final = "greatest(0L, cast(length({2}) AS BIGINT) - length({1}))"
 _SIZE_REPLACED: Final = (
-    f"if(length({{0}}) * (1L + {_ADDED}) <= {{limit}}, 0L, length({{0}}) + {_ADDED} *"
-    " ((length({0}) - length(replace({0}, {1}, ''))) div greatest(1, length({1}))))"
+    f"if((1L + length({{0}})) * (1L + {_ADDED}) <= {{limit}}, 0L, length({{0}}) + {_ADDED} *"
+    " if({1} = '', 1L + length({0}),"
+    " (length({0}) - length(replace({0}, {1}, ''))) div greatest(1, length({1}))))"
 )
 
 _STRINGS: Final = (
@@ -67,7 +76,12 @@ _STRINGS: Final = (
         size=SIZE_OF_TEXTS,
     ),
     Function(
-        "CONCAT", (BYTES, BYTES), BYTES, "concat({all})", is_variadic=True, size=SIZE_OF_TEXTS
+        "CONCAT",
+        (BYTES, BYTES),
+        BYTES,
+        "aggregate(array({all}), X'', (s, e) -> if(e IS NULL, s, concat(s, e)))",
+        is_variadic=True,
+        size=SIZE_OF_TEXTS,
     ),
     Function(
         "CONCAT_WS",
@@ -91,7 +105,7 @@ _STRINGS: Final = (
         "ELT",
         (INTEGER, STRING),
         STRING,
-        "if({0} < 1, NULL, try_element_at(array({all}), {0} + 1))",
+        "if({0} BETWEEN 1 AND {count} - 1, element_at(array({all}), {0} + 1), NULL)",
         is_variadic=True,
     ),
     Function(
@@ -103,10 +117,16 @@ _STRINGS: Final = (
     ),
     Function("INITCAP", (STRING,), STRING, "initcap({0})"),
     Function("INSTR", (STRING, STRING), INTEGER, "instr({0}, {1})"),
-    Function("INSTR", (STRING, STRING, INTEGER), INTEGER, "locate({1}, {0}, {2})"),
+    Function("INSTR", (STRING, STRING, INTEGER), INTEGER, _NTH_PLACE.replace("{3}", "1")),
     Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
     Function("LCASE", (STRING,), STRING, "lower({0})"),
-    Function("LEN", (STRING,), INTEGER, "length({0})"),
+    # UTF-16 units, which Java counts: four bytes of UTF-8 are two of them
+    Function(
+        "LEN",
+        (STRING,),
+        INTEGER,
+        "length({0}) + length(regexp_replace({0}, '[\\u0000-\\uFFFF]', ''))",
+    ),
     Function("LEN", (BYTES,), INTEGER, "octet_length({0})"),
     *(
         Function(
@@ -124,25 +144,25 @@ _STRINGS: Final = (
         "MASK_LEFT",
         (STRING, INTEGER),
         STRING,
-        f"concat({_mask('left({0}, {1})')}, substring({{0}}, {{1}} + 1))",
+        f"if({{1}} < 0, NULL, concat({_mask(_LEFT)}, {_AFTER_LEFT}))",
     ),
     Function(
         "MASK_RIGHT",
         (STRING, INTEGER),
         STRING,
-        "concat(left({0}, greatest(0, length({0}) - {1})), " + _mask("right({0}, {1})") + ")",
+        f"if({{1}} < 0, NULL, concat({_BEFORE_RIGHT}, {_mask(_RIGHT)}))",
     ),
     Function(
         "MASK_KEEP_LEFT",
         (STRING, INTEGER),
         STRING,
-        f"concat(left({{0}}, {{1}}), {_mask('substring({0}, {1} + 1)')})",
+        f"if({{1}} < 0, NULL, concat({_LEFT}, {_mask(_AFTER_LEFT)}))",
     ),
     Function(
         "MASK_KEEP_RIGHT",
         (STRING, INTEGER),
         STRING,
-        "concat(" + _mask("left({0}, greatest(0, length({0}) - {1}))") + ", right({0}, {1}))",
+        f"if({{1}} < 0, NULL, concat({_mask(_BEFORE_RIGHT)}, {_RIGHT}))",
     ),
     Function("MD5", (STRING,), STRING, "md5({0})"),
     Function(
@@ -169,7 +189,13 @@ _STRINGS: Final = (
     Function("REGEXP_REPLACE", (STRING,) * 3, STRING, "regexp_replace({0}, {1}, {2})"),
     Function("REGEXP_SPLIT_TO_ARRAY", (STRING, STRING), array(STRING), "split({0}, {1}, -1)"),
     Function(
-        "REPLACE", (STRING, STRING, STRING), STRING, "replace({0}, {1}, {2})", size=_SIZE_REPLACED
+        "REPLACE",
+        (STRING, STRING, STRING),
+        STRING,
+        # Java finds an empty text before each character and at the end; Spark finds none
+        "if({1} = '', concat({2}, concat_ws('', transform(filter(split({0}, ''), e -> e <> ''),"
+        " e -> concat(e, {2})))), replace({0}, {1}, {2}))",
+        size=_SIZE_REPLACED,
     ),
     Function(
         "SPLIT",
@@ -178,11 +204,11 @@ _STRINGS: Final = (
         f"if({{1}} = '', split({{0}}, ''), split({{0}}, {LITERALLY}, -1))",
     ),
     Function("SPLIT", (BYTES, BYTES), array(BYTES), _SPLIT_BYTES),
-    Function("SUBSTRING", (STRING, INTEGER), STRING, "substring({0}, {1})"),
-    Function("SUBSTRING", (STRING, INTEGER, INTEGER), STRING, "substring({0}, {1}, {2})"),
-    Function("SUBSTRING", (BYTES, INTEGER), BYTES, "substring({0}, {1})"),
-    Function("SUBSTRING", (BYTES, INTEGER, INTEGER), BYTES, "substring({0}, {1}, {2})"),
-    Function("TRIM", (STRING,), STRING, f"btrim({{0}}, {_BLANKS})"),
+    Function("SUBSTRING", (STRING, INTEGER), STRING, f"substring({{0}}, {_START})"),
+    Function("SUBSTRING", (STRING, INTEGER, INTEGER), STRING, f"substring({{0}}, {_START}, {{2}})"),
+    Function("SUBSTRING", (BYTES, INTEGER), BYTES, f"substring({{0}}, {_START})"),
+    Function("SUBSTRING", (BYTES, INTEGER, INTEGER), BYTES, f"substring({{0}}, {_START}, {{2}})"),
+    Function("TRIM", (STRING,), STRING, f"btrim({{0}}, {BLANKS})"),
     Function("UCASE", (STRING,), STRING, "upper({0})"),
     Function("UUID", (), STRING, "uuid()"),
 )

@@ -38,6 +38,7 @@ NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
 #: Types to which a string literal is converted if the context requires it.
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
 PRECISION_MAX: Final = 38  # Spark's limit; ksqlDB has none
+_SCALE_KEPT: Final = 6  # Spark's as well
 NESTING_MAX: Final = 50
 #: Spark stores instants as 64-bit microseconds, and one that does not fit ends the query
 INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
@@ -104,6 +105,14 @@ NULL: Final = SqlType("NULL")
 def decimal(precision: int, scale: int) -> SqlType:
     """DECIMAL(precision, scale), unchecked: `functions.cast.check_known` checks the limits."""
     return SqlType("DECIMAL", precision, scale)
+
+
+def fitted_decimal(precision: int, scale: int) -> SqlType:
+    """A DECIMAL of at most 38 digits: those before the point first, of the scale down to six."""
+    if precision <= PRECISION_MAX:
+        return decimal(precision, scale)
+    scale = max(PRECISION_MAX - (precision - scale), min(scale, _SCALE_KEPT))
+    return decimal(PRECISION_MAX, scale)
 
 
 def literal_decimal(text: str) -> SqlType:
@@ -244,7 +253,8 @@ def common_type(left: SqlType, right: SqlType) -> SqlType | None:
             return SqlType(base)
         one, two = as_decimal(left), as_decimal(right)
         scale = max(one.scale, two.scale)
-        return decimal(max(one.precision - one.scale, two.precision - two.scale) + scale, scale)
+        digits = max(one.precision - one.scale, two.precision - two.scale) + scale
+        return fitted_decimal(digits, scale)
     if left.base == right.base and left.base in ("ARRAY", "MAP"):
         pairs = zip(left.arguments, right.arguments, strict=True)
         parts = tuple(part for one, two in pairs if (part := common_type(one, two)) is not None)
@@ -283,4 +293,4 @@ def arithmetic_type(operator: str, left: SqlType, right: SqlType) -> SqlType | N
     else:
         scale = max(one.scale, two.scale)
         precision = min(one.precision - one.scale, two.precision - two.scale) + scale
-    return decimal(precision, scale)
+    return fitted_decimal(precision, scale)

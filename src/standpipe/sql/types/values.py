@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -28,10 +28,11 @@ _BIGINT_EXPONENT_MAX: Final = 18
 
 #: ksqlDB accepts any prefix that has the year: 2020, 2020-02, 2020-02-23T23:45, …, and then a zone
 _DATETIME: Final = re.compile(
-    r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})"
-    r"(?:\.(\d{1,9}))?)?)?)?)?)?\s*(Z|[+-]\d{2}:?\d{2})?"
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[T ](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})"
+    r"(?:\.(\d{1,9}))?)?)?)?)?)?\s*(Z|[+-]\d{2}:?\d{2})?",
+    re.ASCII,
 )
-_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?")
+_TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?", re.ASCII)
 
 
 @lru_cache(maxsize=4096)
@@ -91,7 +92,8 @@ def parse_bytes(text: str) -> bytes:
 
 def at_scale(number: Decimal, scale: int, rounding: str | None = None) -> Decimal:
     """Rounded to `scale` decimal places. Raises InvalidOperation for more than 38 digits."""
-    return number.quantize(Decimal(1).scaleb(-scale), rounding, DECIMALS)
+    made = number.quantize(Decimal(1).scaleb(-scale), rounding, DECIMALS)
+    return made if made else made.copy_abs()  # BigDecimal has no negative zero
 
 
 def whole_number(number: Decimal | float) -> int:
@@ -172,54 +174,6 @@ def is_finite(value: object) -> bool:
     return not isinstance(value, list) or all(map(is_finite, cast("list[object]", value)))
 
 
-def cast_value(value: object, source: SqlType, target: SqlType) -> object:
-    """CAST of a constant. Raises ValueError if the text or the number does not fit."""
-    if value is None:
-        return None
-    if target.base == "STRING" and not source.is_nested:
-        return _text(value)
-    if target.base in ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "BOOLEAN"):
-        return _cast_scalar(value, source, target)
-    return coerce(value, source, target)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value)
-
-
-def _cast_scalar(value: object, source: SqlType, target: SqlType) -> object:
-    if target.base == "BOOLEAN":
-        if isinstance(value, bool):
-            return value
-        if source.base == "STRING":
-            return str(value).lower() in ("true", "t", "yes", "y", "1")
-        raise ValueError(f"Cannot convert {source} to {target}")
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
-        raise ValueError(f"Cannot convert {source} to {target}")
-    if target.base == "DOUBLE":
-        return float(value)
-    try:
-        number = Decimal(str(value).strip() if isinstance(value, (str, float)) else value)
-        if target.base == "DECIMAL":
-            return as_decimal(at_scale(number, target.scale, ROUND_HALF_UP), target)
-        whole = whole_number(number)
-    except (InvalidOperation, OverflowError) as error:
-        raise ValueError(f"Cannot convert {value!r} to {target}") from error
-    limit = INTEGER_MAX if target.base == "INTEGER" else BIGINT_MAX
-    if not -limit - 1 <= whole <= limit:
-        raise ValueError(f"Numeric field overflow: {value} does not fit {target}")
-    return whole
-
-
-def today(days: int) -> date:
-    """The calendar day of a DATE's number of days."""
-    return (EPOCH + timedelta(days=days)).date()
-
-
 def unified(one: SqlType, two: SqlType) -> SqlType | None:
     """The type that holds both; text beside a date or time counts as one."""
     if one.base == "STRING" and two.base in _FROM_TEXT:
@@ -229,6 +183,11 @@ def unified(one: SqlType, two: SqlType) -> SqlType | None:
     if {one.base, two.base} == {"DATE", "TIMESTAMP"}:
         return one if one.base == "TIMESTAMP" else two
     return common_type(one, two)
+
+
+def today(days: int) -> date:
+    """The calendar day of a DATE's number of days."""
+    return (EPOCH + timedelta(days=days)).date()
 
 
 def format_date(days: int) -> str:

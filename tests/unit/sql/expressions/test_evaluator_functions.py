@@ -1,12 +1,71 @@
-"""The functions of pull queries, held to the registry: their meaning is test_evaluator.py's."""
+"""The functions of pull queries, held to the registry; and values where Python and Java differ.
+
+Their meaning beside Spark's is compared by tests/e2e/both_ways.py.
+"""
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
+import pytest
+
+from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.functions import registry
+from standpipe.sql.syntax.ast import Query, SelectItem
+from standpipe.sql.syntax.parser import parse
 
 
 def test_each_is_a_scalar_function_of_the_registry() -> None:
     assert set(FUNCTIONS) <= set(registry.names())
     assert not any(map(registry.is_aggregate, FUNCTIONS))
     assert not any(map(registry.is_table_function, FUNCTIONS))
+
+
+def value(text: str) -> object:
+    (query,) = parse(f"SELECT {text} FROM x;")
+    assert isinstance(query, Query)
+    item = query.items[0]
+    assert isinstance(item, SelectItem)
+    return constant(item.expression)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "why"),
+    [
+        ("ABS(-2147483648)", -(2**31), "wraps, as Java's"),
+        ("ROUND(-2.5E0)", -2, "half up also below zero"),
+        ("ROUND(-1.25, 1)", Decimal("-1.20"), "... of a DECIMAL"),
+        ("ROUND(0.49999999999999994E0)", 0, "no half is added"),
+        ("TRUNC(0.29E0, 2)", 0.29, "exact"),
+        ("CEIL(1E300)", 1e300, "no BIGINT on the way"),
+        ("LN(0)", -math.inf, ""),
+        ("EXP(1000)", math.inf, ""),
+        ("POWER(0, -1)", math.inf, ""),
+        ("1E0 / 0", math.inf, "a DOUBLE by zero"),
+        ("1E0 / -0.0E0", -math.inf, "... and by the other zero"),
+        ("1 / 0", None, "an INTEGER by zero"),
+        ("GREATEST(1, 2.5E0, NULL)", 2.5, "of several types"),
+        ("LEN('a😀')", 3, "UTF-16 units"),
+        ("INSTR('CORPORATE FLOOR', 'OR', -3)", 5, "from the end"),
+        ("INSTR('CORPORATE FLOOR', 'OR', -3, 2)", 2, "the second one"),
+        ("SUBSTRING('abc', -5, 2)", "ab", "a start before the beginning"),
+        ("CONCAT('a', CAST(NULL AS STRING), 'b')", "ab", "nulls are left out"),
+        ("'a' || CAST(NULL AS STRING)", "a", "the same function"),
+        ("TRIM('\u00a0x ')", "\u00a0x", "only what Java's trim removes"),
+        ("'a\\b' LIKE 'a\\_'", True, "there is no escape character without ESCAPE"),
+        ("ARRAY_CONTAINS(ARRAY[1, 2], 3)", False, ""),
+        ("ARRAY_JOIN(ARRAY[1E7, NULL])", "1.0E7,null", "Java's text of a DOUBLE"),
+        ("CAST(ARRAY[1.5E0] AS ARRAY<STRING>)", ["1.5"], "by parts"),
+        ("CAST(2147483648 AS INT)", -(2**31), "wraps"),
+        ("FORMAT_TIMESTAMP(CAST('2020-02-29' AS TIMESTAMP), 'd/M/yy h:mm a')",
+         "29/2/20 12:00 AM", "patterns of Java"),
+        ("FORMAT_TIMESTAMP(CAST('2020-02-29' AS TIMESTAMP), 'HH:mm', 'GMT+2')", "02:00", "zones"),
+        ("DATEADD(DAYS, 1, CAST('2020-02-29' AS DATE))", 18_322, "a unit"),
+        ("TO_BYTES('0x4', 'hex')", b"\x04", "an odd number of digits after 0x"),
+        ("URL_EXTRACT_PARAMETER('http://h/?x=a%20b', 'x')", "a b", ""),
+    ],
+)  # fmt: skip
+def test_values(text: str, result: object, why: str) -> None:
+    assert value(text) == result, why

@@ -40,6 +40,11 @@ def typed(sources: dict[str, Source]) -> Callable[[str], Typed]:
         ("delay / 2", "DOUBLE", "(`DELAY` / (2.0D))"),
         ("seats + miles", "BIGINT", "(cast(`SEATS` AS BIGINT) + `MILES`)"),
         ("fare * 2", "DECIMAL(17, 2)", "cast((`FARE` * (2)) AS DECIMAL(17, 2))"),
+        ("fare / 3", "DECIMAL(17, 13)",
+         "cast((`FARE` / cast((3) AS DECIMAL(10, 0))) AS DECIMAL(17, 13))"),
+        ("delay % miles", "DOUBLE",
+         "if(cast(`MILES` AS DOUBLE) = 0, `DELAY` * double('NaN'),\
+ (`DELAY` % cast(`MILES` AS DOUBLE)))"),
         ("tail + 'x'", "STRING",
          "if(0L + coalesce(length(`TAIL`), 0) + coalesce(length('x'), 0) > 4194304, NULL,\
  concat(`TAIL`, 'x'))"),
@@ -50,7 +55,8 @@ def typed(sources: dict[str, Source]) -> Callable[[str], Typed]:
          "(NOT (coalesce(`SEATS` >= (1), false) AND coalesce(`SEATS` <= (2), false)))"),
         ("seats IN (1, 3000000000)", "BOOLEAN",
          "(coalesce(cast(`SEATS` AS BIGINT) IN ((1L), (3000000000L)), false))"),
-        ("tail LIKE 'N!%' ESCAPE '!'", "BOOLEAN", "(`TAIL` LIKE 'N!%' ESCAPE '!')"),
+        ("tail LIKE 'N!%' ESCAPE '!'", "BOOLEAN", "(`TAIL` LIKE 'N\\\\%')"),
+        ("tail LIKE 'a\\b%'", "BOOLEAN", "(`TAIL` LIKE 'a\\\\\\\\b%')"),
         ("CASE seats WHEN 1 THEN 1 ELSE miles END", "BIGINT",
          "(CASE WHEN coalesce(`SEATS` = (1), false) THEN (1L) ELSE `MILES` END)"),
         ("at > '2013'", "BOOLEAN",

@@ -74,5 +74,5 @@ def test_every_template_has_a_place_for_every_argument(name: str) -> None:
     for variant in registry.variants(name):
         places = {field for _, field, _, _ in string.Formatter().parse(variant.template) if field}
         count = len(variant.parameters)
-        assert places <= {"all", *map(str, range(count))}
+        assert places <= {"all", "count", *map(str, range(count))}
         assert "all" in places or places == {str(place) for place in range(count)}

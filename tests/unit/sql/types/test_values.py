@@ -6,9 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from standpipe.sql.types.types import NULL, parse_type
+from standpipe.sql.types.types import parse_type
 from standpipe.sql.types.values import (
-    cast_value,
     coerce,
     is_finite,
     parse_date,
@@ -92,21 +91,6 @@ def test_coerce_refuses(value: object, source: str, target: str) -> None:
         coerce(value, parse_type(source), parse_type(target))
 
 
-@pytest.mark.parametrize(
-    ("value", "source", "target", "result"),
-    [
-        ("42", "STRING", "INT", 42),
-        (1.9, "DOUBLE", "INT", 1),
-        (42, "INT", "STRING", "42"),
-        (True, "BOOLEAN", "STRING", "true"),
-        ("yes", "STRING", "BOOLEAN", True),
-        ("1.25", "STRING", "DECIMAL(4, 1)", Decimal("1.3")),
-    ],
-)
-def test_cast(value: object, source: str, target: str, result: object) -> None:
-    assert cast_value(value, parse_type(source), parse_type(target)) == result
-
-
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
 def test_what_is_no_number_is_found_however_deep(number: float) -> None:
     for value in (number, [1.0, [number]], {"a": {"b": number}}, {number: "a"}):
@@ -114,26 +98,8 @@ def test_what_is_no_number_is_found_however_deep(number: float) -> None:
     assert is_finite({"a": [1.7976931348623157e308, "inf", None]})
 
 
-def test_a_cast_does_not_write_out_an_exponent() -> None:
-    for text in ("1e999999999", "-1e999999999", "1e19"):
-        with pytest.raises(ValueError, match="does not fit BIGINT"):
-            cast_value(text, parse_type("STRING"), parse_type("BIGINT"))
-    for text, number in (("9223372036854775807", 2**63 - 1), ("1e18", 10**18), ("1e-99999", 0)):
-        assert cast_value(text, parse_type("STRING"), parse_type("BIGINT")) == number
-
-
-def test_null_casts_to_anything() -> None:
-    assert cast_value(None, NULL, parse_type("INT")) is None
-
-
 def test_decimals_of_38_digits() -> None:
     """More than Python's default context has."""
     text = "1234567890123456789012345678.5"
     wide = parse_type("DECIMAL(38, 10)")
     assert coerce(Decimal(text), parse_type("DECIMAL(29, 1)"), wide) == Decimal(text)
-    assert cast_value(text, parse_type("STRING"), wide) == Decimal(text)
-
-
-def test_no_cast_writes_out_the_digits_of_a_huge_number() -> None:
-    with pytest.raises(ValueError, match="overflow"):
-        cast_value("1e999999999", parse_type("STRING"), parse_type("BIGINT"))

@@ -1,0 +1,68 @@
+"""+, -, *, / and %, as Java's primitive types and BigDecimal compute them."""
+
+# SQL values have no static types: these functions pass Any
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
+from typing import Any, Final
+
+from standpipe.sql.types import casts, values
+from standpipe.sql.types.types import SqlType
+
+
+def computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
+    """Java's arithmetic: integers wrap and divide towards zero; an undefined result is NULL."""
+    if of.base == "DECIMAL":
+        return _computed_decimal(sign, Decimal(one), Decimal(two), of.scale)
+    if of.base == "DOUBLE":
+        one, two = float(one), float(two)
+    try:
+        result = _OPERATIONS[sign](one, two)
+    except (ArithmeticError, ValueError):  # the latter: the remainder of infinity
+        return _by_zero(sign, one, two) if of.base == "DOUBLE" else None
+    return casts.wrapped(result, of.base) if of.base in ("INTEGER", "BIGINT") else result
+
+
+def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
+    """With 38 digits; NULL if that is not enough."""
+    try:
+        with localcontext(values.DECIMALS):
+            return values.at_scale(_OPERATIONS[sign](one, two), scale, ROUND_HALF_UP)
+    except ArithmeticError:
+        return None
+
+
+def _by_zero(sign: str, one: float, two: float) -> float:
+    if sign == "%" or one == 0 or math.isnan(one):
+        return math.nan
+    return math.copysign(math.inf, one) * math.copysign(1, two)
+
+
+def _divided(one: Any, two: Any) -> Any:
+    if isinstance(one, int):
+        whole = abs(one) // abs(two)
+        return whole if (one < 0) == (two < 0) else -whole
+    return one / two
+
+
+def _remainder(one: Any, two: Any) -> Any:
+    if isinstance(one, int):
+        return one - two * _divided(one, two)
+    if isinstance(one, Decimal):
+        return one - two * (one / two).to_integral_value(ROUND_DOWN)
+    return math.fmod(one, two)
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divided,
+    "%": _remainder,
+}

@@ -1,0 +1,70 @@
+"""What a function in Python is: one entry of the tables beside this module."""
+
+# SQL values have no static types: these functions pass Any
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from standpipe.sql.types.types import SqlType
+
+#: (types of the parameters, type of the result) -> the function for these types
+ForTypes = Callable[[tuple[SqlType, ...], SqlType], Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL.
+
+    `work`: characters that it reads or makes, or items that it looks at; None: a fixed amount.
+    `for_types`: makes `compute`, for a function whose result depends on types.
+    `counts`: numbers of arguments that it has in Python; empty: those of the registry.
+    """
+
+    compute: Callable[..., Any]
+    is_strict: bool = True
+    work: Callable[..., int] | None = None
+    for_types: ForTypes | None = None
+    counts: tuple[int, ...] = ()
+
+
+def of_types(for_types: ForTypes, *, work: Callable[..., int] | None = None) -> Computed:
+    """An entry whose function is made for the types of a call; strict."""
+    return Computed(_unmade, work=work, for_types=for_types)
+
+
+def _unmade(*_: object) -> object:
+    raise AssertionError("made for types")
+
+
+def present(*values: Any) -> list[Any]:
+    """The values that are not NULL."""
+    return [value for value in values if value is not None]
+
+
+def first_length(first: Any, *_: Any) -> int:
+    """Work of a function that reads its first argument once."""
+    return 0 if first is None else len(first)
+
+
+def lengths(*given: Any) -> int:
+    """Work of a function that reads all its arguments once."""
+    return sum(len(each) for each in given if hasattr(each, "__len__"))
+
+
+def order_of(value: Any) -> Any:
+    """A key to sort by: NULL first, NaN last, arrays and structs by their parts."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, float):
+        return (2, 0) if math.isnan(value) else (1, value)
+    if isinstance(value, list):
+        return (1, [order_of(item) for item in value])
+    if isinstance(value, dict):
+        return (1, [order_of(item) for item in value.values()])
+    return (1, value)

@@ -1,0 +1,164 @@
+"""Dates, times and instants: their arithmetic, their zones, and their texts by a pattern.
+
+A value that Java refuses (a pattern or a zone that does not exist, a day that no month has) is
+NULL here, as in ksqlDB.
+"""
+
+# SQL values have no static types: these functions pass Any
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from standpipe.sql.expressions.python import formats
+from standpipe.sql.expressions.python.computed import Computed
+from standpipe.sql.expressions.python.formats import Moment, Read
+from standpipe.sql.functions import time_patterns
+from standpipe.sql.functions.time_patterns import Letters
+from standpipe.sql.functions.times import DATE_DAYS_MAX, UNITS
+from standpipe.sql.types.calendar import DAY_MS
+from standpipe.sql.types.types import INSTANT_MS_MAX
+from standpipe.sql.types.zones import zone_of
+
+_UTC: Final = zone_of("UTC")
+
+
+def _or_null(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NULL where Java raises an exception."""
+
+    def compute(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except (ValueError, OverflowError):
+            return None
+
+    return compute
+
+
+def instant(millis: int) -> int | None:
+    """NULL outside the range of instants that Spark can keep."""
+    return millis if abs(millis) <= INSTANT_MS_MAX else None
+
+
+@_or_null
+def format_timestamp(millis: int, pattern: str, zone: str = "UTC") -> str | None:
+    """An instant in Unix ms by a pattern, as a zone's clocks show it."""
+    if abs(millis) > INSTANT_MS_MAX:
+        return None
+    return formats.formatted(Moment.at(millis, zone_of(zone)), pattern, time_patterns.SHOWN)
+
+
+def _format_date(days: int, pattern: str) -> str | None:
+    if abs(days) > DATE_DAYS_MAX:
+        return None
+    moment = Moment(days, 0, _UTC, 0, days * DAY_MS)
+    return formats.formatted(moment, pattern, time_patterns.SHOWN_DATE)
+
+
+def _format_time(millis: int, pattern: str) -> str:
+    moment = Moment(0, millis, _UTC, 0, millis)
+    return formats.formatted(moment, pattern, time_patterns.SHOWN_TIME)
+
+
+def _parse(text: str, pattern: str, letters: Letters) -> Read:
+    return formats.parsed(text, pattern, letters)
+
+
+def _parse_date(text: str, pattern: str) -> int:
+    """Text after the date is ignored, as by Java's SimpleDateFormat."""
+    try:
+        return _parse(text, pattern, time_patterns.PARSED_DATE).days
+    except ValueError:
+        return _parse(text[: len(pattern)], pattern, time_patterns.PARSED_DATE).days
+
+
+def _string_to_date(text: str, pattern: str) -> int:
+    return _parse(text, pattern, time_patterns.PARSED_DATE).days
+
+
+def _parse_time(text: str, pattern: str) -> int:
+    return _parse(text, pattern, time_patterns.PARSED_TIME).of_day_ms
+
+
+def _parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
+    """A text without a zone is in `zone`; one with a zone is moved there as well (Spark's)."""
+    read = _parse(text, pattern, time_patterns.PARSED)
+    local = read.days * DAY_MS + read.of_day_ms
+    if read.zone is not None:
+        local = read.zone.instant(local)
+    return instant(zone_of(zone).instant(local))
+
+
+def _convert_tz(millis: int, given: str, wanted: str) -> int:
+    """The time that clocks of `wanted` show when those of `given` show this one."""
+    at = zone_of(given).instant(millis)
+    return at + zone_of(wanted).offset_ms(at)
+
+
+def _step(unit: str, count: int) -> int | None:
+    length = UNITS.get(unit)
+    return None if length is None else length * count
+
+
+def _shifted(sign: int, shift: Callable[[int, int], int | None]) -> Callable[..., int | None]:
+    def compute(unit: str, count: int, value: int) -> int | None:
+        step = _step(unit, count)
+        return None if step is None else shift(value, sign * step)
+
+    return compute
+
+
+def _shift_date(days: int, step: int) -> int:
+    whole = abs(step) // DAY_MS
+    moved = days + (whole if step >= 0 else -whole)
+    return (moved + 2**31) % 2**32 - 2**31
+
+
+_SHIFTS: Final[Mapping[str, Callable[[int, int], int | None]]] = {
+    "TIMESTAMP": lambda value, step: instant(value + step),
+    "DATE": _shift_date,
+    "TIME": lambda value, step: (value + step) % DAY_MS,
+}
+
+
+def _pattern_length(_value: Any, pattern: str, *_zone: Any) -> int:
+    return 8 * len(pattern)  # each letter is looked up
+
+
+def _parsed_length(text: str, pattern: str, *_zone: Any) -> int:
+    return len(text) + 8 * len(pattern)
+
+
+def _formats(function: Callable[..., Any]) -> Computed:
+    return Computed(_or_null(function), work=_pattern_length)
+
+
+def _parses(function: Callable[..., Any]) -> Computed:
+    return Computed(_or_null(function), work=_parsed_length)
+
+
+FUNCTIONS: Final[Mapping[str, Computed]] = {
+    **{
+        f"{kind}{word}": Computed(_shifted(sign, shift))
+        for kind, shift in _SHIFTS.items()
+        for word, sign in (("ADD", 1), ("SUB", -1))
+    },
+    "CONVERT_TZ": Computed(_or_null(_convert_tz)),
+    "DATETOSTRING": _formats(_format_date),
+    "FORMAT_DATE": _formats(_format_date),
+    "FORMAT_TIME": _formats(_format_time),
+    "FORMAT_TIMESTAMP": _formats(format_timestamp),
+    "TIMESTAMPTOSTRING": _formats(format_timestamp),
+    "FROM_DAYS": Computed(lambda days: days),
+    "FROM_UNIXTIME": Computed(instant),
+    "PARSE_DATE": _parses(_parse_date),
+    "PARSE_TIME": _parses(_parse_time),
+    "PARSE_TIMESTAMP": _parses(_parse_timestamp),
+    "STRINGTODATE": _parses(_string_to_date),
+    "STRINGTOTIMESTAMP": _parses(_parse_timestamp),
+    # without an argument they are the clock's, which a pure room does not have
+    "UNIX_DATE": Computed(lambda days: days, counts=(1,)),
+    "UNIX_TIMESTAMP": Computed(lambda millis: millis, counts=(1,)),
+}

@@ -1,0 +1,197 @@
+"""Text, as Java's String and ksqlDB's functions of it have it.
+
+Positions and lengths count characters, except for LEN, which counts UTF-16 units as Java does.
+"""
+
+# SQL values have no static types: these functions pass Any
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from standpipe.sql.expressions.python.computed import Computed, first_length, lengths, present
+
+#: what Java's String.trim removes
+BLANKS: Final = "".join(map(chr, range(33)))
+_ESCAPED: Final = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+_WORD: Final = re.compile(r"[^ \t\n\x0b\f\r]+")
+
+
+def _chr(code: Any) -> str | None:
+    """A character by its code point, or by JSON's escapes of its UTF-16 units."""
+    if isinstance(code, str):
+        if _ESCAPED.fullmatch(code) is None:
+            return None
+        units = bytes.fromhex(code.replace("\\u", ""))
+        return units.decode("utf-16-be", "replace")
+    is_character = 0 <= code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF
+    return chr(code) if is_character else None if not 0 <= code <= 0x10FFFF else "\ufffd"
+
+
+def concat(*given: Any) -> Any:
+    """All texts, or all BYTES, one after the other; NULLs are left out."""
+    found = present(*given)
+    return (b"" if found and isinstance(found[0], bytes) else "").join(found)
+
+
+def _concat_for(parameters: Any, result: Any) -> Callable[..., Any]:
+    del parameters
+    empty: Any = b"" if result.base == "BYTES" else ""
+    return lambda *given: empty.join(present(*given))
+
+
+def _joined(by: Any, *given: Any) -> Any:
+    return None if by is None else by.join(present(*given))
+
+
+def _joined_length(by: Any, *given: Any) -> int:
+    return lengths(*given) + len(by or "") * len(given)
+
+
+def _instr(text: str, part: str, position: int = 1, occurrence: int = 1) -> int:
+    """The place of the n-th occurrence, from a position on; backwards if it is negative. 0: none.
+
+    A position of 0 and an occurrence below 1 count as 1. With three or four arguments the result
+    is 0 for NULL.
+    """
+    occurrence = max(1, occurrence)
+    if position >= 0:
+        at = max(position, 1) - 2
+        for _ in range(occurrence):
+            at = text.find(part, at + 1)
+            if at < 0 or at >= max(1, len(text)):
+                return 0
+        return at + 1
+    end = len(text) + position + 1  # the last place, from 1
+    for _ in range(occurrence):
+        at = text.rfind(part, 0, max(0, end - 1) + len(part)) if end > 0 else -1
+        if at < 0:
+            return 0
+        end = at
+    return end + 1
+
+
+def _instr_or_zero(*given: Any) -> int | None:
+    if None in given:
+        return 0 if len(given) > 2 else None
+    return _instr(*given)
+
+
+def _instr_work(text: str | None, part: str | None, *rest: int | None) -> int:
+    if text is None or part is None or None in rest:
+        return 0
+    occurrence = max(1, rest[1] or 1) if len(rest) > 1 else 1
+    return len(text) + len(part) * min(occurrence, len(text) + 1)
+
+
+def length(text: Any) -> int:
+    """UTF-16 units of a text, which Java counts; bytes of BYTES."""
+    if isinstance(text, bytes) or text.isascii():
+        return len(text)
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+def _padded(text: Any, size: int, pad: Any) -> Any:
+    """The padding, and what of the text fits; None if the arguments are not valid."""
+    if size < 0 or not pad:
+        return None
+    missing = max(0, size - len(text))
+    return (pad * (missing // len(pad) + 1))[:missing], text[:size]
+
+
+def _lpad(text: Any, size: int, pad: Any) -> Any:
+    made = _padded(text, size, pad)
+    return None if made is None else made[0] + made[1]
+
+
+def _rpad(text: Any, size: int, pad: Any) -> Any:
+    made = _padded(text, size, pad)
+    return None if made is None else made[1] + made[0]
+
+
+_MASKS: Final = {"Lu": "X", "Ll": "x", "Nd": "n"}
+
+
+def _mask(text: str) -> str:
+    """Each of Java's characters: beyond the BMP, a letter is two that are none."""
+    return "".join(
+        "--" if each > "\uffff" else _MASKS.get(unicodedata.category(each), "-") for each in text
+    )
+
+
+def _masked(keeps: bool, from_left: bool) -> Callable[[str, int], str | None]:
+    """MASK_LEFT, MASK_KEEP_RIGHT …: a part is masked, the rest is kept. NULL below zero."""
+
+    def compute(text: str, count: int) -> str | None:
+        if count < 0:
+            return None
+        at = min(count, len(text)) if from_left else max(0, len(text) - count)
+        left, right = text[:at], text[at:]
+        return _mask(left) + right if keeps is not from_left else left + _mask(right)
+
+    return compute
+
+
+def _replaced_length(text: str, old: str, new: str) -> int:
+    return len(text) + text.count(old) * max(0, len(new) - len(old))
+
+
+def _split(text: Any, by: Any) -> list[Any]:
+    """An empty separator splits between all characters or bytes."""
+    if by:
+        return text.split(by)
+    if isinstance(text, bytes):
+        return [text[at : at + 1] for at in range(len(text))] or [b""]
+    return list(text) or [""]
+
+
+def _substring(text: Any, start: int, size: int | None = None) -> Any:
+    """SUBSTRING: positions start at 1; a negative start counts from the end."""
+    first = start - 1 if start > 0 else max(0, len(text) + start) if start < 0 else 0
+    return text[first:] if size is None else text[first : first + max(0, size)]
+
+
+def _initcap(text: str) -> str:
+    return _WORD.sub(lambda word: word[0][0].upper() + word[0][1:], text.lower())
+
+
+def _elt(index: int | None, *given: Any) -> Any:
+    return given[index - 1] if index is not None and 1 <= index <= len(given) else None
+
+
+def _field(text: str | None, *given: Any) -> int:
+    return given.index(text) + 1 if text is not None and text in given else 0
+
+
+FUNCTIONS: Final[Mapping[str, Computed]] = {
+    "CHR": Computed(_chr),
+    "CONCAT": Computed(concat, is_strict=False, work=lengths, for_types=_concat_for),
+    "CONCAT_WS": Computed(_joined, is_strict=False, work=_joined_length),
+    "ELT": Computed(_elt, is_strict=False),
+    "FIELD": Computed(_field, is_strict=False),
+    "INITCAP": Computed(_initcap, work=len),
+    "INSTR": Computed(_instr_or_zero, is_strict=False, work=_instr_work),
+    "LCASE": Computed(str.lower, work=len),
+    "UCASE": Computed(str.upper, work=len),
+    "LEN": Computed(length, work=len),
+    "LPAD": Computed(_lpad, work=lambda text, size, pad: max(0, size) + len(pad)),
+    "RPAD": Computed(_rpad, work=lambda text, size, pad: max(0, size) + len(pad)),
+    "MASK": Computed(_mask, work=len),
+    "MASK_LEFT": Computed(_masked(False, True), work=first_length),
+    "MASK_RIGHT": Computed(_masked(False, False), work=first_length),
+    "MASK_KEEP_LEFT": Computed(_masked(True, True), work=first_length),
+    "MASK_KEEP_RIGHT": Computed(_masked(True, False), work=first_length),
+    "MD5": Computed(
+        lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), work=len
+    ),
+    "REPLACE": Computed(str.replace, work=_replaced_length),
+    "SPLIT": Computed(_split, work=first_length),
+    "SUBSTRING": Computed(_substring, work=first_length),
+    "TRIM": Computed(lambda text: text.strip(BLANKS), work=len),
+}

@@ -1,0 +1,113 @@
+"""Which patterns of dates and times are accepted: Java's letters that Spark accepts as well.
+
+A literal with another letter is refused; such a pattern out of a column gives NULL. In ksqlDB a
+DATE has no hours, and a TIME no days: a pattern that asks for them is an error there.
+Source: java.time.format.DateTimeFormatter, "Patterns for Formatting and Parsing"; Spark's
+"Datetime Patterns for Formatting and Parsing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+_DATE: Final = {"y": 6, "M": 4, "L": 4, "d": 2, "D": 3}
+_DATE_SHOWN: Final = {**_DATE, "G": 4, "E": 4, "Q": 4, "q": 4}
+_TIME: Final = {"a": 1, **dict.fromkeys("hHKkms", 2), "S": 9}
+_ZONE: Final = {**dict.fromkeys("ZXx", 5), "V": 2, "O": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The letters that a function accepts. `counts`: how often each may be repeated."""
+
+    counts: Mapping[str, int]
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.counts.items()))
+
+
+SHOWN_DATE: Final = Letters(_DATE_SHOWN)
+SHOWN_TIME: Final = Letters(_TIME)
+SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME, **_ZONE, "z": 3})
+PARSED_DATE: Final = Letters(_DATE)
+PARSED_TIME: Final = Letters(_TIME)
+PARSED: Final = Letters({**_DATE, **_TIME, **_ZONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field (`letter`, repeated `count` times), a bracket or, without a letter, plain text."""
+
+    letter: str
+    count: int
+    text: str = ""
+
+
+@lru_cache(maxsize=512)
+def parts_of(pattern: str, letters: Letters) -> tuple[Part, ...]:
+    """The pattern's parts. Raises ValueError if it is not valid."""
+    parts: list[Part] = []
+    at = depth = 0
+    while at < len(pattern):
+        mark = pattern[at]
+        if mark == "'":
+            text, at = _quoted(pattern, at)
+            parts.append(Part("", 0, text))
+            continue
+        end = at + 1
+        if mark.isascii() and mark.isalpha():
+            while pattern.startswith(mark, end):
+                end += 1
+            _check_field(mark, end - at, letters)
+            parts.append(Part(mark, end - at))
+        elif mark in "[]":
+            depth += 1 if mark == "[" else -1
+            if depth < 0:
+                raise ValueError("the pattern has a ] without a [")
+            parts.append(Part(mark, 1))
+        elif mark in "{}#":
+            raise ValueError(f"{mark} in the pattern must be quoted")
+        else:
+            parts.append(Part("", 0, mark))
+        at = end
+    return tuple(parts)
+
+
+def _check_field(letter: str, count: int, letters: Letters) -> None:
+    is_odd = (letter == "V" and count != 2) or (letter == "O" and count not in (1, 4))
+    if is_odd or count > letters.counts.get(letter, 0):
+        raise ValueError(f"{letter * count} in the pattern is not supported here")
+
+
+def _quoted(pattern: str, at: int) -> tuple[str, int]:
+    """The text that begins with a quote, and where it ends; two quotes are one."""
+    made: list[str] = []
+    place = at + 1
+    while True:
+        end = pattern.find("'", place)
+        if end < 0:
+            raise ValueError("the pattern has a ' without an end")
+        made.append(pattern[place:end])
+        if not pattern.startswith("''", end):
+            return "".join(made) or "'", end + 1
+        made.append("'")
+        place = end + 2
+
+
+def spark_test(letters: Letters, *, zones: bool) -> str:
+    """Spark SQL: whether {1} is such a pattern, without brackets. `zones`: with letters for the
+    zone. Java's regular expressions need a stack as deep as the text, so its length is limited."""
+    fields = "|".join(
+        f"{letter}{{{{1,{most}}}}}+(?!{letter})"
+        for letter, most in letters.counts.items()
+        if letter not in "VO" and (zones or letter not in "zZXx")
+    )
+    named = "|VV(?!V)|O(?!O)|OOOO(?!O)" if zones and "V" in letters.counts else ""
+    text = "\\'(?:[^\\']|\\'\\')*+\\'"
+    return (
+        f"length({{1}}) <= 200 AND regexp_like({{1}},"
+        f" '^(?:{text}|[^a-zA-Z\\'\\\\[\\\\]{{{{}}}}#]|{fields}{named})*+$')"
+    )

@@ -1,0 +1,32 @@
+"""A function means the same in Spark and in a pull query: a sample of `make functions`."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.e2e.both_ways import Both, report, trials, unexplained
+
+pytestmark = pytest.mark.e2e
+
+#: every third, over columns and over one row of literals: some 20 seconds
+EVERY = 3
+#: functions that only persistent queries have, and why
+ONLY_IN_SPARK = {
+    **dict.fromkeys(("UNIX_DATE", "UNIX_TIMESTAMP"), "without arguments they ask the clock"),
+    **dict.fromkeys(
+        ("REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_SPLIT_TO_ARRAY"),
+        "nothing bounds the time of a regular expression, and nothing can interrupt it",
+    ),
+    **dict.fromkeys(
+        ("EXTRACTJSONFIELD", "IS_JSON_STRING", "JSON_ARRAY_CONTAINS", "JSON_ARRAY_LENGTH",
+         "JSON_CONCAT", "JSON_ITEMS", "JSON_KEYS", "JSON_RECORDS", "TO_JSON_STRING"),
+        "not written yet",
+    ),
+}  # fmt: skip
+
+
+def test_spark_and_the_evaluator_agree(spark: SparkSession) -> None:
+    result = Both(spark).run(trials(literals=1)[::EVERY])
+    assert unexplained(result) == {}, report(result)
+    assert result.missing <= set(ONLY_IN_SPARK)
+    assert result.pairs > 10_000, "they are found"

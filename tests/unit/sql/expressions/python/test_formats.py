@@ -1,0 +1,67 @@
+"""Patterns of dates and times, in both directions, against what java.time gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from standpipe.sql.expressions.python.formats import Moment, formatted, parsed
+from standpipe.sql.functions.time_patterns import PARSED, SHOWN
+from standpipe.sql.types.zones import zone_of
+
+LEAP_DAY = 1_582_979_696_789  # 2020-02-29T12:34:56.789Z, a Saturday
+
+
+@pytest.mark.parametrize(
+    ("pattern", "zone", "text"),
+    [
+        ("yyyy-MM-dd'T'HH:mm:ss.SSS", "UTC", "2020-02-29T12:34:56.789"),
+        ("d/M/yy h:mm a", "UTC", "29/2/20 12:34 PM"),
+        ("EEE, MMMM d, y G", "UTC", "Sat, February 29, 2020 AD"),
+        ("D QQQ E EEEE LLL", "UTC", "60 Q1 Sat Saturday Feb"),
+        ("K k H hh SSSSSS", "UTC", "0 12 12 12 789000"),
+        ("'it''s' ''", "UTC", "it's '"),
+        ("HH:mm z", "Europe/Paris", "13:34 CET"),
+        ("HH:mm Z ZZZZ ZZZZZ", "GMT+2", "14:34 +0200 GMT+02:00 +02:00"),
+        ("X XX XXX x xxx O OOOO VV", "UTC", "Z Z Z +00 +00:00 GMT GMT UTC"),
+        ("X x O", "-03:30", "-0330 -0330 GMT-3:30"),
+        ("yyyy[-MM]", "UTC", "2020-02"),
+    ],
+)
+def test_formatted(pattern: str, zone: str, text: str) -> None:
+    assert formatted(Moment.at(LEAP_DAY, zone_of(zone)), pattern, SHOWN) == text
+
+
+@pytest.mark.parametrize("pattern", ["w", "YYYY", "MMMMM", "b", "V", "OO", "{", "]", "'x", "zzzz"])
+def test_no_patterns(pattern: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        formatted(Moment.at(LEAP_DAY, zone_of("UTC")), pattern, SHOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "days", "of_day_ms"),
+    [
+        ("2020-02-29 12:34:56", "yyyy-MM-dd HH:mm:ss", 18_321, 45_296_000),
+        ("29/2/20 1:05 PM", "d/M/yy h:mm a", 18_321, 47_100_000),
+        ("20200229", "yyyyMMdd", 18_321, 0),
+        ("29 feb 2020", "dd MMM yyyy", 18_321, 0),
+        ("2020", "yyyy[-MM]", 18_262, 0),
+        ("2020-02", "yyyy[-MM]", 18_293, 0),
+        ("60", "D", 59, 0),
+    ],
+)
+def test_parsed(text: str, pattern: str, days: int, of_day_ms: int) -> None:
+    found = parsed(text, pattern, PARSED)
+    assert (found.days, found.of_day_ms, found.zone) == (days, of_day_ms, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("2019-02-29", "yyyy-MM-dd"), ("2020-2-9", "yyyy-MM-dd"), ("24:00", "HH:mm"),
+        ("2020-02-29 x", "yyyy-MM-dd"), ("13:00 PM", "hh:mm a"), ("", "yyyy"),
+        ("99999-01-01", "yyyy-MM-dd"),
+    ],
+)  # fmt: skip
+def test_texts_that_are_not_of_the_pattern(text: str, pattern: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - NULL, whatever the reason
+        parsed(text, pattern, PARSED)
