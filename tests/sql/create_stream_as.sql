@@ -109,7 +109,7 @@ CREATE STREAM s AS SELECT tail, TRANSFORM(tags, x => LEN(x) + 1) AS lens FROM fl
 STREAM S: `TAIL` STRING KEY, `LENS` ARRAY<INTEGER>
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, if(exists(`TAGS`, `X` -> (((cast(length(`X`) + length(regexp_replace(`X`, '[\u0000-\uFFFF]', '')) AS INT) + (1)) IS NULL))), NULL, transform(`TAGS`, `X` -> (cast(length(`X`) + length(regexp_replace(`X`, '[\u0000-\uFFFF]', '')) AS INT) + (1)))) AS `LENS`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT `TAIL` AS `TAIL`, if(exists(`TAGS`, `X` -> (((cast(shiftright(octet_length(encode(`X`, 'UTF-16BE')), 1) AS INT) + (1)) IS NULL))), NULL, transform(`TAGS`, `X` -> (cast(shiftright(octet_length(encode(`X`, 'UTF-16BE')), 1) AS INT) + (1)))) AS `LENS`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 # Two entries of one key as well.
 CREATE STREAM s AS SELECT tail, TRANSFORM(MAP('a' := seats), (k, v) => UCASE(k), (k, v) => v) AS m FROM flights;

@@ -120,12 +120,12 @@ _STRINGS: Final = (
     Function("INSTR", (STRING, STRING, INTEGER), INTEGER, _NTH_PLACE.replace("{3}", "1")),
     Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
     Function("LCASE", (STRING,), STRING, "lower({0})"),
-    # UTF-16 units, which Java counts: four bytes of UTF-8 are two of them
+    # UTF-16 units, which Java counts
     Function(
         "LEN",
         (STRING,),
         INTEGER,
-        "length({0}) + length(regexp_replace({0}, '[\\u0000-\\uFFFF]', ''))",
+        "shiftright(octet_length(encode({0}, 'UTF-16BE')), 1)",
     ),
     Function("LEN", (BYTES,), INTEGER, "octet_length({0})"),
     *(
