@@ -219,6 +219,10 @@ PICTURES: dict[str, Picture] = {
         lambda r: [Bar(name, fault["worst_ms_max"]) for name, fault in r["faults"].items()],
         is_log=True,
     ),
+    "exhaustion": Picture(
+        "s until all is as before, once there is room again",
+        lambda r: [Bar(name, fault["settled_ms_max"] / 1e3) for name, fault in r["faults"].items()],
+    ),
     "driver_kills": Picture("kills, by moment", lambda r: _named(r["kinds"])),
     "store_kills": Picture(
         "count",
