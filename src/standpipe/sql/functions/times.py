@@ -246,9 +246,10 @@ def template_for(function: Function, arguments: Sequence[Typed]) -> str:
     time_patterns.parts_of(str(pattern.value), function.letters)
     if not function.zoned or not names_zone(str(pattern.value)):
         return plain
-    if not all(isinstance(each, Constant) for each in arguments[1:]):
+    given = [each.value for each in arguments[1:] if isinstance(each, Constant)]
+    if len(given) < len(arguments) - 1:
         raise ValueError("a pattern with the zone needs that as a literal")
-    return function.zoned
+    return plain if None in given else function.zoned
 
 
 def names_zone(pattern: str) -> bool:

@@ -42,6 +42,12 @@ def test_template(arguments: tuple[Typed, ...], chosen: str, why: str) -> None:
     assert times.template_for(F, arguments) == chosen, why
 
 
+def test_a_zone_of_null_makes_null_and_not_an_error_of_spark() -> None:
+    made = times.template_for(F, (COLUMN, Constant(STRING, "z"), Constant(STRING, None)))
+    assert made.startswith("if(")
+    assert made.endswith(", plain, NULL)")
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
