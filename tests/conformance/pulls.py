@@ -26,6 +26,7 @@ from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.hedging import HedgedReads
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.slow_path import SlowPath
+from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import Form
 
@@ -51,7 +52,7 @@ def open_pulls(world: World, session: Session) -> SlowPath:
         forward_timeout_ms=1000,
         routing_timeout_ms=1000,
         scan_timeout_ms=30_000,
-        bootstrap_servers=world.servers,
+        stream_pulls=StreamPulls(world.servers),
     )
 
 
