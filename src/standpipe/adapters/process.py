@@ -132,6 +132,19 @@ def own_bytes(pid: int | None = None) -> int | None:
     return None
 
 
+def processor_ticks() -> tuple[int, int] | None:
+    """(idle, in all) of this machine's processors since its start; None: not Linux.
+
+    Idle is what is left, so time that a hypervisor gave to others is not.
+    """
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, idle, waiting, *others = map(int, fields)
+    except (OSError, ValueError):
+        return None
+    return idle + waiting, user + nice + system + idle + waiting + sum(others)
+
+
 def open_descriptors_of(pid: int) -> int | None:
     """How many file descriptors a process has open; None: it is gone, another user's, or not Linux.
 

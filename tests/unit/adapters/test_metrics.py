@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
 
-UNITS = ("seconds", "bytes", "records", "rows", "total")
+UNITS = ("seconds", "bytes", "records", "rows", "inodes", "fds", "total")
 #: no quantities: 1 or 0, and a place in a log
 FLAGS = (
     "standpipe_quorum_has_leader",

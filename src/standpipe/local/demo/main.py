@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from standpipe.adapters.process import processor_ticks
 from standpipe.errors import ServerError, SetupError
 from standpipe.local.client import status
 from standpipe.local.client.rest_client import NodesClient
@@ -196,6 +197,7 @@ class Demo:
         options, log = self.options, self.log
         rate = min(float(options.events_per_second), self.live_count / options.seconds)
         log.live_events_per_second = rate
+        log.live_reads_per_second = options.reads_per_second
         victim = self._choose_victim()
         reader = self._start_reader()
         stop = threading.Event()
@@ -206,6 +208,7 @@ class Demo:
         try:
             reader.wait_until_asking()
             log.live_started = time.time()
+            before = processor_ticks()
             with ThreadPoolExecutor(1) as pool, LiveScreen(self.steps.console, "live") as screen:
                 try:
                     feeding = pool.submit(
@@ -219,6 +222,9 @@ class Demo:
                 finally:
                     stop.set()
             log.live_done = time.time()
+            after = processor_ticks()
+            if before and after:
+                log.live_ticks = after[0] - before[0], after[1] - before[1]
             reader.finish()
         finally:
             reader.kill()

@@ -44,9 +44,10 @@ FIELDS: dict[str, str] = {
     "bulk_seconds": "duration of the bulk load",
     "live_seconds": "duration of the live phase",
     "live_events_per_second": "rate of events in the live phase",
+    "idle_percent": "of the machine's processors in the live phase; null: unknown",
     "setup_seconds": "from the command to a cluster with its tables created",
     "seconds": "the whole run",
-    "notes": "the first failed or wrong reads in words",
+    "notes": "rates for a machine that was too slow; the first failed or wrong reads in words",
 }
 
 
@@ -72,6 +73,9 @@ class RunLog:
     events_in_tables: int = 0
     bulk_events: int = 0
     live_events_per_second: float = 0.0
+    live_reads_per_second: float = 0.0
+    #: (idle, in all) of the machine's processors in the live phase; None: unknown
+    live_ticks: tuple[int, int] | None = None
     reads: Sequence[ReadSample] = ()
     probes: Sequence[ProbeSample] = ()
     check: CheckResult = field(default_factory=CheckResult)
@@ -129,12 +133,48 @@ def report(log: RunLog) -> dict[str, object]:
         "bulk_seconds": _rounded(log.bulk_done - log.bulk_started),
         "live_seconds": _rounded(live_s),
         "live_events_per_second": _rounded(log.live_events_per_second),
+        "idle_percent": _idle_percent(log),
         "setup_seconds": _rounded(log.ready - log.started),
         "seconds": _rounded(log.finished - log.started),
-        "notes": [*failed[:NOTES_MAX], *wrong[:NOTES_MAX]],
+        "notes": [*_advice(log, failed), *failed[:NOTES_MAX], *wrong[:NOTES_MAX]],
     }
     assert values.keys() == FIELDS.keys(), values.keys() ^ FIELDS.keys()
     return {**values, "fields": FIELDS}
+
+
+#: below, reads wait for the processor, and some until they are given up
+IDLE_PERCENT_MIN = 5.0
+#: of what a cold start loads, tables keep up with this part beside reads
+STEADY_PART = 0.1
+
+
+def _idle_percent(log: RunLog) -> float | None:
+    if log.live_ticks is None or log.live_ticks[1] <= 0:
+        return None
+    idle, ticks = log.live_ticks
+    return round(100 * idle / ticks, 1)
+
+
+def _advice(log: RunLog, failed: Sequence[str]) -> list[str]:
+    """Rates that such a machine keeps up with, if reads failed for want of processor time."""
+    idle = _idle_percent(log)
+    if not failed or idle is None or idle >= IDLE_PERCENT_MIN:
+        return []
+    loaded = log.bulk_events / max(0.001, log.bulk_done - log.bulk_started)
+    part = min(0.5, STEADY_PART * loaded / max(1.0, log.live_events_per_second))
+    events, reads = (
+        max(1, round(part * rate))
+        for rate in (log.live_events_per_second, log.live_reads_per_second)
+    )
+    why = f"the processors were {idle:g} % idle: this machine is too slow for these rates"
+    what = f"standpipe demo --events-per-second {events} --reads-per-second {reads}"
+    return [f"{why}. Try {what}"]
+
+
+def _shown(fresh: Mapping[str, float | None]) -> str:
+    if fresh["p50"] is None:
+        return "no event that was followed could be read in time,"
+    return f"p50 {fresh['p50']} ms, p99 {fresh['p99']} ms"
 
 
 def summary(figures: Mapping[str, Any]) -> list[str]:
@@ -147,13 +187,13 @@ bulk load {f["pipeline_events_per_second"]:,} events/s from a cold start
   reads      {f["reads_ok"]:,} ok, {f["reads_failed"]} failed, {f["reads_wrong"]} wrong; \
 {f["reads_per_second"]} per second, {f["reads_retried"]} needed the retry
   latency    p50 {latency["p50"]} ms, p99 {latency["p99"]} ms, max {latency["max"]} ms
-  freshness  p50 {fresh["p50"]} ms, p99 {fresh["p99"]} ms \
-at {f["live_events_per_second"]:,.0f} events/s
+  freshness  {_shown(fresh)} at {f["live_events_per_second"]:,.0f} events/s
   kill -9    {f["killed_node"]}: next good read of its keys after \
 {f["first_good_read_after_kill_ms"]} ms, longest gap {f["longest_gap_after_kill_ms"]} ms
   restart    it answered again after {f["first_answer_after_restart_ms"]} ms
   checked    {f["rows_compared"]:,} rows against pandas
-  time       set-up {f["setup_seconds"]} s, all {f["seconds"]} s
+  time       set-up {f["setup_seconds"]} s, all {f["seconds"]} s; \
+processors {"?" if f["idle_percent"] is None else f["idle_percent"]} % idle
 """
     return [*lines.splitlines(), *(f"  ! {note}" for note in f["notes"][:5])]
 

@@ -81,3 +81,35 @@ def test_every_field_has_its_meaning_beside_it() -> None:
     found = report(run_log())
     assert found.keys() - {"fields"} == FIELDS.keys()
     assert all(FIELDS.values())
+
+
+@pytest.mark.parametrize(
+    ("idle", "outcome", "advice", "why"),
+    [
+        (2, "failed", "--events-per-second 350 --reads-per-second 70", "a tenth of the bulk load"),
+        (20, "failed", None, "there was time: that is no reason"),
+        (2, "ok", None, "it was busy, and nothing failed"),
+        (None, "failed", None, "not known here"),
+    ],
+)
+def test_a_machine_that_is_too_slow_is_told_what_it_keeps_up_with(
+    idle: int | None, outcome: str, advice: str | None, why: str
+) -> None:
+    log = run_log(
+        read(101, 1, outcome=outcome, note="no answer"),
+        bulk_events=3500,
+        live_events_per_second=1000.0,
+        live_reads_per_second=200.0,
+        live_ticks=None if idle is None else (idle, 100),
+    )
+    found = report(log)
+    shown = "\n".join(summary(found))
+    assert found["idle_percent"] == idle
+    assert ("this machine is too slow" in shown) == (advice is not None), why
+    assert advice is None or advice in shown
+    assert ("? % idle" in shown) == (idle is None)
+
+
+def test_events_that_nobody_could_read_are_said_in_words() -> None:
+    log = run_log(probes=[ProbeSample(acked=2.0, seen=0.0)])
+    assert "no event that was followed could be read in time" in "\n".join(summary(report(log)))
