@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +52,44 @@ def test_descriptors_are_nearly_used_up_at_nine_tenths(is_open: int, is_well: bo
     assert is_well or found == f"tailer has {is_open} of 1000 file descriptors open"
 
 
+#: opens five files when told to, and says when it has
+CHILD = """
+import sys
+print(flush=True)
+files = [open("/dev/null") for _ in sys.stdin.readline().split()]
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_it_is_read_from_the_machine(tmp_path: Path) -> None:
     paths = NodePaths(tmp_path)
     paths.make()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+
+    def descriptors() -> dict[str, DescriptorRoom]:
+        return {each.name: each for each in NodeRoom(paths, os.getpid()).descriptors()}
+
+    command, pipe = [sys.executable, "-c", CHILD], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
         (paths.run / "tailer.pid").write_text(f"{child.pid}\n")
         (paths.run / "control.pid").write_text("999999999\n")
         (paths.run / "worker-0.pid").write_text("not a number")
-        before = {each.name: each for each in NodeRoom(paths, os.getpid()).descriptors()}
-        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (before["tailer"].open, 100))
-        after = {each.name: each for each in NodeRoom(paths, os.getpid()).descriptors()}
-        child.communicate(b"\n")
+        child.stdout.readline()
+        before = descriptors()
+        child.stdin.write("1 2 3 4 5\n")
+        child.stdout.readline()
+        after = descriptors()
+        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (after["tailer"].open, 100))
+        full = descriptors()
+        child.communicate("\n")
     assert before.keys() == {"parent", "tailer"}, "a process that is gone has none"
-    with ExitStack() as files:
-        first = next(iter(NodeRoom(paths, os.getpid()).descriptors())).open
-        for number in range(5):
-            files.enter_context((tmp_path / f"{number}").open("w"))
-        assert next(iter(NodeRoom(paths, os.getpid()).descriptors())).open == first + 5
+    assert before["parent"].open > 0
     assert before["parent"].max == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert before["tailer"].complaint is None
-    assert after["tailer"].complaint is not None
+    assert after["tailer"].open == before["tailer"].open + 5
+    assert after["tailer"].complaint is None
+    assert full["tailer"].complaint is not None
     disk, found = NodeRoom(paths, 0).disk(), os.statvfs(tmp_path)
     assert disk.size_bytes == found.f_blocks * found.f_frsize
     assert 0 < disk.free_bytes <= disk.size_bytes
