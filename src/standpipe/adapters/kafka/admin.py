@@ -45,6 +45,8 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 REPLICATION_MAX: Final = 3
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
+#: rounds in a row that found no Kafka, until another client looks for it
+SILENCES_MAX: Final = 3
 ROUNDS_MAX: Final = 50  # of reconciling: a deletion takes a while to be seen everywhere
 ROUND_PAUSE_S: Final = 0.05
 LEFT_MAX: Final = 100  # topics that were not deleted, kept for the statements that wait
@@ -101,6 +103,7 @@ class KafkaAdmin:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._client: Any = None
+        self._silences = 0
 
     def partition_counts(self) -> dict[str, int]:
         """All topics and their partition counts. Raises KafkaUnavailable."""
@@ -157,7 +160,9 @@ class KafkaAdmin:
                         return ReconcileOutcome(failures={**retries.failures, order.name: why})
                     retries.note(order, self._try(order), _now_ms())
             except KafkaUnavailable as error:
+                self._note_silence()
                 return ReconcileOutcome(error.message, retries.failures)
+            self._silences = 0
             outcome = _outcome(orders, observed, retries.failures)
             awaits = any(isinstance(order, AwaitTopic) for order in orders)
             if not (due or awaits) or not outcome.is_settled:
@@ -166,6 +171,13 @@ class KafkaAdmin:
         unseen = (one.name for one in orders if isinstance(one, KafkaOrder | AwaitTopic))
         slow = dict.fromkeys(unseen, "Kafka accepted the change but has not applied it")
         return ReconcileOutcome(failures={**slow, **retries.failures})
+
+    def _note_silence(self) -> None:
+        """A client may not find its brokers again: one did not for 110 s after the only broker had
+        stood still, while others did at once. A new one asks the bootstrap servers."""
+        self._silences += 1
+        if self._silences >= SILENCES_MAX:
+            self._client, self._silences = None, 0
 
     def _try(self, order: KafkaOrder) -> str:
         """Carry out one order and return why Kafka refuses it, if it does. Raises KafkaUnavailable

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import pytest
 
+from standpipe.adapters.kafka import admin
 from standpipe.adapters.kafka.admin import KafkaAdmin, ReconcileOutcome, TopicRefused
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.feature_levels import TOPIC_IDS
@@ -113,3 +114,18 @@ def test_an_argument_that_the_client_refuses_is_the_topics_own_fault() -> None:
     for order in (CreateTopic("a\0b", 1, {}), CreateTopic("a", 2**40, {})):
         with pytest.raises(TopicRefused, match="client"):
             admin.carry_out(order)
+
+
+def test_another_client_looks_for_a_kafka_that_is_silent_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One did not find its broker again for 110 s, and topics were not kept for as long."""
+    monkeypatch.setattr(admin, "TIMEOUT_S", 0.02)
+    kafka = KafkaAdmin("127.0.0.1:1")
+    used: list[object] = []
+    for _ in range(2 * admin.SILENCES_MAX):
+        used.append(kafka._admin())
+        assert "Kafka" in kafka.reconcile(EMPTY, ID, lambda _: True).unreachable
+    first, second = used[: admin.SILENCES_MAX], used[admin.SILENCES_MAX :]
+    assert [len(set(map(id, clients))) for clients in (first, second)] == [1, 1]
+    assert first[0] is not second[0]
