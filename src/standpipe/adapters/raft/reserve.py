@@ -7,8 +7,8 @@ which frees blocks and an inode, and the write is tried again. One file at a tim
 is needed: what another program frees or wants to fill is no reason to give away all of it. The
 files are made again once the disk has room for twice as much.
 
-A node with a full disk so goes on voting and following for some hundred statements. Health says
-that the disk is full long before (`node.room`).
+So a node whose disk is full still votes and follows. Its other processes can use up what is freed:
+the reserve gives time, and health says before that the disk is nearly full (`node.room`).
 
 Not here: which writes may be tried again (`disk`, `log_file`).
 """
@@ -24,8 +24,8 @@ from typing import Final
 
 COUNT: Final = 8
 FILE_BYTES: Final = 1 << 20
-#: of the disk's free bytes, a refill may take at most this part
-REFILL_PART: Final = 2
+#: a refill needs so many times its bytes to be free
+REFILL_FREE_TIMES: Final = 2
 #: what the kernel says where blocks, inodes or a quota are used up
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -37,11 +37,6 @@ class Reserve:
         self._paths = [directory / f"reserve-{number}" for number in range(count)]
         self._kept = [path for path in self._paths if _is_whole(path)]
         self.refill()
-
-    @property
-    def is_whole(self) -> bool:
-        """False: writes have used a part of it."""
-        return len(self._kept) == len(self._paths)
 
     def with_room(self, write: Callable[[], None]) -> None:
         """Call `write`, and again after each file that was removed because it found no room.
@@ -63,7 +58,7 @@ class Reserve:
             return
         with contextlib.suppress(OSError):
             disk = os.statvfs(self._paths[0].parent)
-            if disk.f_bavail * disk.f_frsize < REFILL_PART * len(missing) * FILE_BYTES:
+            if disk.f_bavail * disk.f_frsize < REFILL_FREE_TIMES * len(missing) * FILE_BYTES:
                 return
             for path in missing:
                 _allocate(path)

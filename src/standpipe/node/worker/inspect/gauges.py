@@ -82,7 +82,7 @@ class States:
     def read(self) -> Iterator[State]:
         """All of one instant, except sizes, which take longest and are read when consumed.
 
-        Only room and what the parent says about the workers before there is a map.
+        Before there is a map: only the disk, the processes, and what the parent says of workers.
         """
         self.workers.refresh()
         yield from of_room(self.room)

@@ -14,6 +14,7 @@ from standpipe.sql.expressions.python.computed import (
     Computed,
     first_length,
     lengths,
+    of_types,
     order_of,
     present,
 )
@@ -150,7 +151,7 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "ARRAY_DISTINCT": Computed(_first, work=len),
     "ARRAY_EXCEPT": Computed(_except, work=lengths),
     "ARRAY_INTERSECT": Computed(_intersect, work=lengths),
-    "ARRAY_JOIN": Computed(_contains, is_strict=False, work=_join_work, for_types=_join),
+    "ARRAY_JOIN": of_types(_join, is_strict=False, work=_join_work),
     "ARRAY_LENGTH": Computed(len),
     "ARRAY_MAX": Computed(lambda items: max(present(*items), key=order_of, default=None), work=len),
     "ARRAY_MIN": Computed(lambda items: min(present(*items), key=order_of, default=None), work=len),

@@ -33,9 +33,11 @@ class Computed:
     counts: tuple[int, ...] = ()
 
 
-def of_types(for_types: ForTypes, *, work: Callable[..., int] | None = None) -> Computed:
-    """An entry whose function is made for the types of a call; strict."""
-    return Computed(_unmade, work=work, for_types=for_types)
+def of_types(
+    for_types: ForTypes, *, is_strict: bool = True, work: Callable[..., int] | None = None
+) -> Computed:
+    """An entry whose function is made for the types of a call."""
+    return Computed(_unmade, is_strict=is_strict, work=work, for_types=for_types)
 
 
 def _unmade(*_: object) -> object:

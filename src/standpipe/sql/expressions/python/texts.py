@@ -15,7 +15,13 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from standpipe.sql.expressions.python.computed import Computed, first_length, lengths, present
+from standpipe.sql.expressions.python.computed import (
+    Computed,
+    first_length,
+    lengths,
+    of_types,
+    present,
+)
 
 #: what Java's String.trim removes
 BLANKS: Final = "".join(map(chr, range(33)))
@@ -34,14 +40,8 @@ def _chr(code: Any) -> str | None:
     return chr(code) if is_character else None if not 0 <= code <= 0x10FFFF else "\ufffd"
 
 
-def concat(*given: Any) -> Any:
+def _concat(_: Any, result: Any) -> Callable[..., Any]:
     """All texts, or all BYTES, one after the other; NULLs are left out."""
-    found = present(*given)
-    return (b"" if found and isinstance(found[0], bytes) else "").join(found)
-
-
-def _concat_for(parameters: Any, result: Any) -> Callable[..., Any]:
-    del parameters
     empty: Any = b"" if result.base == "BYTES" else ""
     return lambda *given: empty.join(present(*given))
 
@@ -171,7 +171,7 @@ def _field(text: str | None, *given: Any) -> int:
 
 FUNCTIONS: Final[Mapping[str, Computed]] = {
     "CHR": Computed(_chr),
-    "CONCAT": Computed(concat, is_strict=False, work=lengths, for_types=_concat_for),
+    "CONCAT": of_types(_concat, is_strict=False, work=lengths),
     "CONCAT_WS": Computed(_joined, is_strict=False, work=_joined_length),
     "ELT": Computed(_elt, is_strict=False),
     "FIELD": Computed(_field, is_strict=False),
