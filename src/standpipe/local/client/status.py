@@ -84,7 +84,6 @@ def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
     """Whether a node answers, its version, and what it says of its health."""
     try:
         info = msgspec.json.decode(http.get(public, "/info").body)
-        health = msgspec.json.decode(http.get(public, "/healthcheck").body)
     except (PathFailed, msgspec.MsgspecError):
         return NodeView(node_id=node_id, public=public, is_up=False)
     return NodeView(
@@ -92,11 +91,17 @@ def ask_node(http: SyncClient, node_id: str, public: str) -> NodeView:
         public=public,
         is_up=True,
         version=str(info.get("KsqlServerInfo", {}).get("version", "")),
-        problems=tuple(_problems(cast(Entity, health.get("details") or {}))),
+        problems=tuple(_problems(http, public)),
     )
 
 
-def _problems(details: Entity) -> Iterator[str]:
+def _problems(http: SyncClient, public: str) -> Iterator[str]:
+    try:
+        health = msgspec.json.decode(http.get(public, "/healthcheck").body)
+    except (PathFailed, msgspec.MsgspecError):
+        yield "healthcheck: no answer"
+        return
+    details = cast(Entity, health.get("details") or {})
     for name, detail in cast(dict[str, Entity], details).items():
         if not detail.get("isHealthy", True):
             yield f"{name}: {detail.get('message') or 'not healthy'}"

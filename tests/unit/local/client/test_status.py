@@ -96,3 +96,11 @@ def test_a_node_that_is_not_healthy_says_why(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "not healthy" in shown
     assert "node-1: disk: nearly full" in shown
+
+
+def test_a_node_that_answers_is_up_whatever_its_health_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/healthcheck", b"not JSON")
+    node = ask_node(Node(timeout_s=1), "node-1", "127.0.0.1:8088")
+    assert (node.is_up, node.problems) == (True, ("healthcheck: no answer",))
