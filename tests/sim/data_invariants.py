@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from standpipe.control.routing import route
+from standpipe.control.routing.bounds import Bounds
 from standpipe.data.encoding.store_keys import commit_header, parse_rowtime_header, partition_of
 from standpipe.data.encoding.stored_rows import pack_row, rows_digest
-from standpipe.model import NO_BATCH, Progress, ReplicaState
+from standpipe.model import NO_BATCH, NodeId, NodeInfo, Placement, Progress, ReplicaState
 
 from .data_kafka import SimLog
 from .data_tailer import SimTailer
@@ -16,6 +18,7 @@ from .invariants import Violation
 if TYPE_CHECKING:
     from .data_world import DataWorld
 
+HERE = NodeInfo(node_id=NodeId("n"), public="n", internal="n", peer="n", incarnation="x")
 Label = tuple[int, int, int]  # committed end, lease epoch, batch
 Rows = dict[bytes, bytes]
 
@@ -160,6 +163,36 @@ class NeverBeyondTheTarget(DataInvariant):
             self.check((lag or 0) <= end - position, f"{tailer.name} reports a lag of {lag}")
 
 
+class BoundedReadsAreWithinTheirBound(DataInvariant):
+    """Rows that a read with a bound gets are those of a batch, at the replica's position or after
+    it: else its lag says nothing about them."""
+
+    def seen(self, tailer: SimTailer) -> None:
+        if tailer.machine is None or not self._may_be_read(tailer):
+            return
+        self.world.counts["bounded reads"] += 1
+        if tailer.store.meta.batch != NO_BATCH:
+            return  # RowsAreTheFoldOfTheirBatches
+        position = tailer.store.meta.position
+        folds = self.oracle.folds[tailer.partition].items()
+        found = any(tailer.store.rows in each for label, each in folds if label[0] >= position)
+        self.check(found, f"{tailer.name} at {label_of(tailer)} shows no batch since {position}")
+
+    def _may_be_read(self, tailer: SimTailer) -> bool:
+        assert tailer.machine is not None
+        status = tailer.machine.status(confirmed_boot_ms=0, rows=0)
+        bounds = Bounds(lag_records_max=status.offset_lag or 0)
+        (verdict,) = route.route(
+            Placement(table_id="t", generation=1, partition=0, replicas=(HERE.node_id,)),
+            {HERE.node_id: HERE},
+            local=HERE.node_id,
+            local_status=status,
+            bounds=bounds,
+            rules=route.RULES,
+        )
+        return verdict.ok
+
+
 class DigestsAgree(DataInvariant):
     """The digest is that of the rows, and replicas with one label have one digest."""
 
@@ -244,6 +277,7 @@ ALL: tuple[type[DataInvariant], ...] = (
     NothingForeignIsVisible,
     NothingGoesBack,
     NeverBeyondTheTarget,
+    BoundedReadsAreWithinTheirBound,
     DigestsAgree,
     CommitsAreWhatTheEventsSay,
     WhatCompactionLeavesIsEnough,

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from standpipe.control.routing import route
 from standpipe.data.commit import progress, repair, takeover
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.progress import ProgressBook
@@ -146,6 +147,12 @@ def answer_while_going_by_order() -> list[Plant]:
     for state in (states.CATCHING_UP, states.RUNNING):
         table[state, events.ORDER_APPLIED] = states.CATCHING_UP
     return [(positions, "NEXT", table)]
+
+
+def bound_rows_between_two_batches() -> list[Plant]:
+    """A read with a bound gets rows of a compacted range, by their lag alone."""
+    rules = tuple(rule for rule in route.RULES if rule is not route.is_of_one_batch)
+    return [(route, "RULES", rules)]
 
 
 def apply_past_the_target() -> list[Plant]:
@@ -431,6 +438,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     grow_old_while_idle,
     say_nothing_while_idle,
     answer_while_going_by_order,
+    bound_rows_between_two_batches,
     apply_past_the_target,
     commit_position_before_rows,
     progress_before_the_sinks_flush,

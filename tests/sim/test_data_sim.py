@@ -60,7 +60,11 @@ def test_a_seed_replays_byte_for_byte() -> None:
 
 
 #: plant -> the first seed that catches it, where those below it take minutes
-FIRST = {data_planted.accept_another_attempt: 12, data_recreated_planted.trust_the_name: 18}
+FIRST = {
+    data_planted.accept_another_attempt: 12,
+    data_planted.bound_rows_between_two_batches: 38,
+    data_recreated_planted.trust_the_name: 18,
+}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,7 @@ FIRST = {data_planted.accept_another_attempt: 12, data_recreated_planted.trust_t
     [
         data_planted.accept_another_attempt,
         data_planted.skip_the_header_check_on_restore,
+        data_planted.bound_rows_between_two_batches,
         data_planted.ignore_the_epoch_of_a_progress_record,
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,

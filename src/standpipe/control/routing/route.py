@@ -25,8 +25,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from standpipe.control.liveness.lag import NO_END, offset_lag
+from standpipe.control.routing.bounds import ANYTHING, LAG_UNBOUNDED, Bounds
 from standpipe.control.routing.policies import POLICIES
 from standpipe.model import (
+    NO_BATCH,
     Assignment,
     Health,
     NodeId,
@@ -40,34 +42,6 @@ from standpipe.model import (
 from standpipe.model_liveness import KnownLag, PeerLiveness
 
 Role = Literal["ACTIVE", "STANDBY"]
-
-#: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
-LAG_UNBOUNDED: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """How stale an answer may be. `lag_records_max` at or above 2^63 - 1: no bound."""
-
-    lag_records_max: int = LAG_UNBOUNDED
-    standby_reads: bool = True
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether a lag can be too large."""
-        return self.lag_records_max < LAG_UNBOUNDED
-
-
-ANYTHING: Final = Bounds()
-
-
-def lag_bound(
-    *, request: int | None, table: int | None, node: int = LAG_UNBOUNDED, limit: int = LAG_UNBOUNDED
-) -> int:
-    """The bound in force: the request's, else the table's (WITH), else the node's; capped."""
-    asked = request if request is not None else table if table is not None else node
-    return min(asked, limit)
-
 
 # -------------------------------------------------------------------------------- candidates
 
@@ -102,6 +76,9 @@ class Candidate:
     lag_records: int | None  # None: unknown, which is never 0
     #: lag against the end that was known at the instant of its position; None: the same
     lag_records_then: int | None = None
+    #: after a gap that compaction left, its rows are not those of a batch: a superseded row may be
+    #: there whose successor lies beyond the position, so no lag bounds how old the rows are
+    is_between_batches: bool = False
     #: of the local replica, where Kafka confirmed the end too long ago: how long
     end_too_old_ms: int | None = None
     health: Health = Health.ALIVE
@@ -167,6 +144,10 @@ class Verdict:
         }
 
 
+BETWEEN_BATCHES: Final = (
+    "Replica is between two batches: its rows may be further behind than its lag in records says."
+)
+
 #: A rule refuses a candidate with a reason, or accepts it with None.
 Rule = Callable[[Candidate, Bounds], str | None]
 
@@ -204,6 +185,13 @@ def is_answering(candidate: Candidate, bounds: Bounds) -> str | None:
     return None if candidate.state.answers else f"Replica is {candidate.state.name}."
 
 
+def is_of_one_batch(candidate: Candidate, bounds: Bounds) -> str | None:
+    """Rows between two batches satisfy no bound, whatever the lag: only a read without one gets
+    them. A peer checks its own rows."""
+    is_refused = bounds.is_bounded and candidate.is_local and candidate.is_between_batches
+    return BETWEEN_BATCHES if is_refused else None
+
+
 def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     """Lag equal to the bound is allowed (KLIP-12's sketch says less; docs/sources.md).
 
@@ -233,6 +221,7 @@ RULES: Final[tuple[Rule, ...]] = (
     is_role_allowed,
     is_not_dead,
     is_answering,
+    is_of_one_batch,
     is_within_lag,
 )
 
@@ -307,13 +296,17 @@ def route(
 
 
 def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
-    """After those known to be within the bound: unknown lags, then stale lags beyond it."""
+    """After those known to be within the bound: unknown lags, then those beyond it as of their
+    last report, by their lag or because their rows were of no batch."""
     if not bounds.is_bounded:
         return 0
-    return 2 if candidate.is_beyond(bounds) else int(candidate.lag_records is None)
+    is_doubtful = candidate.is_between_batches or candidate.is_beyond(bounds)
+    return 2 if is_doubtful else int(candidate.lag_records is None)
 
 
 def _why_usable(candidate: Candidate, bounds: Bounds) -> str:
+    if bounds.is_bounded and candidate.is_between_batches:
+        return "Replica was between two batches as of its last report; tried late."
     if not candidate.is_beyond(bounds):
         return "Usable."
     lag, maximum = candidate.lag_records, bounds.lag_records_max
@@ -339,6 +332,7 @@ def _here(
         is_local=True,
         state=status.state if status is not None else None,
         lag_records=lag,
+        is_between_batches=status is not None and status.batch == NO_BATCH,
     )
 
 
@@ -362,6 +356,7 @@ def _there(
         info=info,
         is_local=False,
         state=known.lag.state if known else None,
+        is_between_batches=known is not None and known.lag.batch == NO_BATCH,
         lag_records=lag,
         lag_records_then=lag_then,
         health=peer.health if peer else unheard,

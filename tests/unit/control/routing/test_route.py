@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds
 from standpipe.control.routing.route import (
-    LAG_UNBOUNDED,
-    Bounds,
     PeerReports,
     Verdict,
-    lag_bound,
     placements,
     route,
 )
 from standpipe.model import (
+    NO_BATCH,
     Assignment,
     AssignmentEpoch,
     BatchId,
@@ -43,14 +42,17 @@ NODES = {node_id: info(node_id) for node_id in (A, B, C)}
 
 
 def status(
-    state: ReplicaState = RUNNING, position: int = 100, committed_end: int = 100
+    state: ReplicaState = RUNNING,
+    position: int = 100,
+    committed_end: int = 100,
+    batch: BatchId = BatchId(1),  # noqa: B008
 ) -> ReplicaStatus:
     return ReplicaStatus(
         state=state,
         position=Offset(position),
         committed_end=Offset(committed_end),
         log_end=Offset(committed_end),
-        batch=BatchId(1),
+        batch=batch,
         lease_epoch=LeaseEpoch(1),
         confirmed_boot_ms=0,
         source_instant_ms=0,
@@ -72,8 +74,12 @@ def heard(
     leaving: str = "",
     held_down: str = "",
     state: ReplicaState = RUNNING,
+    between: str = "",
 ) -> PeerReports:
-    """What was reported: lags in records below END; health of nodes, alive if not named."""
+    """What was reported: lags in records below END; health of nodes, alive if not named.
+
+    `between`: nodes whose replica is between two batches.
+    """
     return PeerReports(
         committed_end=Offset(END) if lags else Offset(-1),
         lags={
@@ -88,7 +94,7 @@ def heard(
                     position=Offset(END - lag),
                     committed_end=Offset(END),
                     state=state,
-                    batch=BatchId(1),
+                    batch=NO_BATCH if node_id in between else BatchId(1),
                 ),
             )
             for node_id, lag in (lags or {}).items()
@@ -198,6 +204,8 @@ def test_order_by_what_was_heard(
         (heard({A: 10, B: 10}), 10, "acb", "lag = bound is allowed; C itself trails by 0"),
         (heard({A: 1, B: 1}), 0, "c|ab", "bound 0: only who has everything"),
         (heard({A: 5, B: 5}, down="a"), 4, "c|ba", "only this one"),
+        (heard({A: 0, B: 5}, between="a"), 10, "cba", "the active was between batches: tried late"),
+        (heard({A: 0, B: 5}, between="a"), LAG_UNBOUNDED, "acb", "which no unbounded read minds"),
     ],
 )
 def test_order_within_a_bound(told: PeerReports, lag_max: int, order: str, why: str) -> None:
@@ -334,23 +342,9 @@ def test_no_policy_prefers_a_doubtful_replica(policy: str) -> None:
     assert verdicts[-1].node_id == C
 
 
-@pytest.mark.parametrize(
-    ("request_", "table", "node", "limit", "bound", "why"),
-    [
-        (None, None, 50, LAG_UNBOUNDED, 50, "the node's"),
-        (None, 20, 50, LAG_UNBOUNDED, 20, "the table's goes before the node's"),
-        (None, 90, 50, LAG_UNBOUNDED, 90, "also where it allows more"),
-        (5, 20, 50, LAG_UNBOUNDED, 5, "the request's goes before both"),
-        (0, 20, 50, LAG_UNBOUNDED, 0, "0 is a bound"),
-        (70, 20, 50, 60, 60, "the limit caps the request"),
-        (None, 90, 50, 60, 60, "and the table"),
-        (None, None, LAG_UNBOUNDED, 60, 60, "and the node"),
-    ],
+BETWEEN = (
+    "Replica is between two batches: its rows may be further behind than its lag in records says."
 )
-def test_lag_bound(
-    request_: int | None, table: int | None, node: int, limit: int, bound: int, why: str
-) -> None:
-    assert lag_bound(request=request_, table=table, node=node, limit=limit) == bound, why
 
 
 @pytest.mark.parametrize(
@@ -372,6 +366,10 @@ def test_lag_bound(
         (status(position=100), 0, True, "Usable."),
         (status(committed_end=-1), 10, False, "Lag information is not present for host."),
         (status(committed_end=-1), LAG_UNBOUNDED, True, "Usable."),
+        (status(CATCHING_UP, 97, batch=NO_BATCH), LAG_UNBOUNDED, True, "Usable."),
+        (status(CATCHING_UP, 97, batch=NO_BATCH), 3, False, BETWEEN),
+        (status(CATCHING_UP, 97, batch=NO_BATCH), LAG_UNBOUNDED - 1, False, BETWEEN),
+        (status(CATCHING_UP, 97), 3, True, "Usable."),
     ],
 )
 def test_local_replica(

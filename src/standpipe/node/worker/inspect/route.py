@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.adapters.clock import Clock
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
-from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds
 from standpipe.errors import BadRequest
 from standpipe.model import NodeInfo, Source
 from standpipe.node.worker.inspect.kip535 import Metadata

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.control.routing.route import Bounds
+from standpipe.control.routing.bounds import Bounds
+from standpipe.control.routing.route import BETWEEN_BATCHES
 from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
+from standpipe.node.worker.request.answer import Freshness
 
 
 def table_name(source: Source) -> str:
@@ -42,6 +44,13 @@ def check(forward: ForwardHeaders, source: Source, partitions: Sequence[int]) ->
     if forward.table and forward.table != table_name(source):
         why = f"NOT_OWNER: {source.name} is {table_name(source)} here, not {forward.table}."
         raise ForwardRefused(why, is_not_owner=True)
+
+
+def check_answer(fresh: Freshness, bounds: Bounds) -> None:
+    """Raises ForwardRefused when a target answered a bounded read with rows of no batch. One of an
+    older release does: it judges them by their lag in records."""
+    if bounds.is_bounded and fresh.batch is None:
+        raise ForwardRefused(BETWEEN_BATCHES)
 
 
 def owners(

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from standpipe.adapters.clock import Clock
 from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
-from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds, Verdict, lag_bound, route
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds, lag_bound
+from standpipe.control.routing.route import Verdict, route
 from standpipe.data.replica.positions import end_age_ms
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader

@@ -27,7 +27,8 @@ from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.routing.route import Bounds, Verdict, excluded
+from standpipe.control.routing.bounds import Bounds
+from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
@@ -222,9 +223,7 @@ class SlowPath:
         ]
         if failures:
             raise Unanswered(failures)
-        rows: list[bytes] = []
-        for part in parts:
-            rows += part.rows
+        rows = [row for part in parts for row in part.rows]
         none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
         fresh = oldest(part.fresh for part in parts) if parts else none_read
         return PartitionAnswer(rows=rows, fresh=fresh)
@@ -279,6 +278,7 @@ class SlowPath:
         )
         try:
             part = await self.forwarder.read(verdict.info, read)
+            forward_checks.check_answer(part.fresh, query.bounds)
         except ForwardRefused:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.node.workers import USERS, page
 
-from standpipe.control.routing.route import LAG_UNBOUNDED, Bounds
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds
 from standpipe.model import NodeId, Offset, Placement
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest, owners

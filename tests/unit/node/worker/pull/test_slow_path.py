@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
 from standpipe.adapters.http.peer_client import Response
+from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.query.pull import lookup
 from standpipe.errors import NoReplica, NotReady, StandpipeError
-from standpipe.model import ReplicaState, ReplicaStatus
+from standpipe.model import NO_BATCH, ReplicaState, ReplicaStatus
 from standpipe.node.worker.pull import slow_path
 from standpipe.node.worker.pull.forward_headers import (
     EPOCH_HEADER,
@@ -33,6 +35,7 @@ Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
 ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
 LAG = "standpipe-offset-lag"
+DEFAULTS: dict[str, Any] = route.route.__kwdefaults__ or {}
 BOOTSTRAP = ReplicaState.BOOTSTRAP
 
 
@@ -117,6 +120,33 @@ def test_a_forwards_lag_counts_against_what_the_entry_knows(
         assert (END_HEADER in sent) is sends_end, why
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize("path", ["local", "forwarded", "forwarded to an older release"])
+def test_rows_between_two_batches_satisfy_no_bound(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a gap that compaction left, with a lag of 3: the superseded row of a key may be there,
+    and its successor may lie any number of records behind the position."""
+
+    async def story(nodes: Nodes) -> None:
+        gap = changed(page(97, 100, ReplicaState.CATCHING_UP), batch=NO_BATCH)
+        nodes["a"].hold(0, gap)
+        entry = nodes["a" if path == "local" else "c"]
+        assert (await entry.answer(ONE)).fresh.batch is None, "without a bound it is read"
+        if path == "forwarded to an older release":  # which has no such rule
+            rules = tuple(rule for rule in route.RULES if rule is not route.is_of_one_batch)
+            monkeypatch.setattr(route.route, "__kwdefaults__", {**DEFAULTS, "rules": rules})
+        for lag_max in (3, 1_000_000):
+            if path == "local":
+                assert entry.fast(ONE, lag_max) is None
+            with pytest.raises(NoReplica) as refused:
+                await entry.answer(ONE, lag_max)
+            told: Any = refused.value.body()["standpipe"]
+            assert [one["why"] for one in told["verdicts"]] == [route.BETWEEN_BATCHES]
+            assert [one["node"] for one in told["verdicts"]] == ["a"]
+
+    run(tmp_path, story, {0: ["a"]})
 
 
 def test_the_target_tells_what_its_lag_counts_against(tmp_path: Path) -> None:
