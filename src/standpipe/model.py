@@ -367,18 +367,15 @@ class Progress(Record, frozen=True, kw_only=True):
 
     query_id: str
     commit: Commit
-    #: source topic -> partition -> offset up to which its events are in the batch
-    sources: dict[str, dict[int, int]] = {}
+    sources: dict[str, dict[int, int]] = {}  # source topic -> partition -> end of what is in it
     sinks: dict[int, int] = {}  # partition of the table topic -> end offset that covers the batch
-    #: `sinks` of the previous valid record: shows if some in between are gone; empty: not given
-    starts: dict[int, int] = {}
+    starts: dict[int, int] = {}  # `sinks` of the valid record before it; empty: not given
     clean_through: dict[int, int] = {}  # partition -> below it every foreign record was repaired
     watermark_ms: int = 0
-    #: instant at which Spark chose the batch's source offsets (Unix ms, driver's clock)
-    batch_started_ms: int = 0
+    batch_started_ms: int = 0  # when Spark chose its offsets (Unix ms, driver's clock)
+    source_instant_ms: int = 0  # no source record from before it is missing (likewise); 0: unknown
     committed_at_ms: int = 0
-    #: that of the previous valid record: nothing in the ranges is older; 0: not given
-    since_ms: int = 0
+    since_ms: int = 0  # that of the valid record before it: no row is older; 0: not given
     topic_id: str = ""  # Kafka's id (KIP-516) of the topic that `sinks` belong to; "": not given
     source_topic_ids: dict[str, str] = {}  # source topic -> Kafka's id, for `sources`
 
@@ -409,7 +406,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     batch: BatchId  # batch that the rows show; NO_BATCH: between batches after compaction
     lease_epoch: LeaseEpoch
     confirmed_boot_ms: int  # boot clock: last instant at which Kafka answered and A = C; 0: never
-    source_instant_ms: int  # batch_started_ms of the batch that is shown; 0: unknown
+    source_instant_ms: int  # of the batch that is shown (`Progress`); 0: unknown
     foreign_records: int  # seen and skipped since the store was created
     rows: int
     watermark_ms: int

@@ -44,6 +44,7 @@ from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
+from standpipe.pipeline.run.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery
 
 NODE = NodeId("node-1")
@@ -100,6 +101,7 @@ class World:
             spark=self.spark,
             reads=KafkaReads(bootstrap_servers=self.servers, config=self.config),
             log=self.log,
+            probe=SourceProbe(log=self.log),
             service_id=SERVICE,
             checkpoints=self.directory / "checkpoints",
             check_lease=lambda _query, _epoch: None,

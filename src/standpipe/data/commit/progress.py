@@ -150,7 +150,7 @@ class ProgressBook:
             end=end,
             clean_through=Offset(progress.clean_through.get(partition, 0)),
             watermark_ms=progress.watermark_ms,
-            source_instant_ms=progress.batch_started_ms,
+            source_instant_ms=progress.source_instant_ms,
             since_ms=since_ms,
             committed_at_ms=progress.committed_at_ms,
             went_back=progress.sinks.get(partition, before) < before,

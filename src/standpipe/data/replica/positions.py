@@ -280,8 +280,8 @@ def end_age_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
 def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
     """now - the instant up to which all source events are in the answer; None: unknown.
 
-    Until idle sources are proven idle by their end offsets (pipeline), that instant is the start of
-    the batch that is shown, so an idle table looks older than it is, never younger.
+    The pipeline finds that instant with each batch (`data/commit/source_instant.py`): a table whose
+    sources are idle looks older than it is, never younger.
     """
     if status.source_instant_ms == 0 or replica_lag_ms(status, now_boot_ms) is None:
         return None

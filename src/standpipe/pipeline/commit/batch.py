@@ -67,6 +67,8 @@ class CommitBatch:
     topics: TopicCheck
     check_lease: Callable[[], None]
     limits: WriteLimits
+    #: up to which instant (Unix ms) all source records are below these ends; 0: unknown
+    source_instant: Callable[[Offsets], int]
     #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
     report_bad: Callable[[Offsets, Offsets, TooLarge], int]
@@ -125,6 +127,7 @@ class CommitBatch:
             clean_through=self.janitor.clean_through(),
             watermark_ms=self.janitor.watermark_ms(offsets.watermark_ms),
             batch_started_ms=offsets.started_ms,
+            source_instant_ms=self.source_instant(offsets.ends),
             committed_at_ms=time.time_ns() // 1_000_000,
             topic_id=self.topics.topic_id,
             source_topic_ids=self.topics.source_topic_ids,

@@ -122,6 +122,27 @@ class ProgressLog:
         answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
 
+    def ends_of(self, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """End offsets of several topics, given their numbers of partitions, with one request. A
+        topic with a partition of which Kafka tells nothing is left out. Raises KafkaUnavailable."""
+        latest = _admin.OffsetSpec.latest()
+        asked = {_kafka.TopicPartition(t, p): latest for t, n in counts.items() for p in range(n)}
+        found: dict[str, dict[int, int]] = {}
+        silent: set[str] = set()
+        try:
+            answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+            for place, answer in answers.items():
+                try:
+                    offset = int(answer.result().offset)
+                    found.setdefault(place.topic, {})[place.partition] = offset
+                except _kafka.KafkaException:
+                    silent.add(place.topic)
+            for topic in silent:  # with fresh metadata the next time
+                self._client.list_topics(topic, timeout=REQUEST_S_MAX)
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {error}") from error
+        return {topic: ends for topic, ends in found.items() if topic not in silent}
+
     def delete_below(self, topic: str, offsets: Mapping[int, Offset]) -> None:
         """Delete records below these offsets, which `cleanup.policy` must allow. Raises
         KafkaUnavailable."""

@@ -56,6 +56,7 @@ from standpipe.pipeline.run.reconcile import (
 )
 from standpipe.pipeline.run.scheduler import Queries, resolution
 from standpipe.pipeline.run.scratch import scratch_folder
+from standpipe.pipeline.run.source_probe import SourceProbe
 from standpipe.pipeline.run.warm_standby import Rehearsals
 
 TICK_S = 0.1
@@ -137,7 +138,7 @@ def _run(
         service_id = options.config[keys.SERVICE_ID]
         marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
         log = ProgressLog(options.bootstrap_servers, service_id, secret)
-        fences = FenceWatch(options.bootstrap_servers, log)
+        fences, probe = FenceWatch(options.bootstrap_servers, log), SourceProbe(log=log)
         queries = Queries(
             marks=marks,
             around=PipelineContext(
@@ -146,6 +147,7 @@ def _run(
                     bootstrap_servers=options.bootstrap_servers, config=options.config
                 ),
                 log=log,
+                probe=probe,
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
                 marks=marks,
@@ -156,6 +158,7 @@ def _run(
         fences.start()
         status = _keep_equal(queries, Control(follower, me, fences), asked_to_stop, crashed)
         fences.stop()
+        probe.stop()
         return status
     finally:
         # calls into a JVM fail before it has quite ended

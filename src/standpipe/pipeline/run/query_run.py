@@ -39,6 +39,7 @@ from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.backlog import Backlog, Unread
 from standpipe.pipeline.run.late_records import LateRecords
 from standpipe.pipeline.run.public_topic import publish_rows
+from standpipe.pipeline.run.source_probe import SourceProbe
 from standpipe.pipeline.run.stall import Signs
 from standpipe.pipeline.run.task_progress import work_of
 from standpipe.pipeline.wanted import WantedQuery, plan_digest
@@ -57,6 +58,8 @@ class PipelineContext:
     checkpoints: Path
     #: raises Fenced unless this pipeline still holds the query's lease under that epoch
     check_lease: Callable[[str, LeaseEpoch], None]
+    #: where the topics of all queries end
+    probe: SourceProbe
     #: which queries are in a batch
     marks: BatchMarks = field(default_factory=BatchMarks)
     #: each query ends when it has read what its topics held at its start
@@ -74,6 +77,8 @@ class QueryRun:
     unread: Unread
     late: LateRecords
     spark: SparkSession
+    #: tells the probe that the query has ended
+    leave_probe: Callable[[], None] = field(default=lambda: None)
     #: set if the table is built beside the one that serves reads
     backlog: Backlog | None = None
 
@@ -87,6 +92,7 @@ class QueryRun:
         if self.is_active:
             return self.topics.failure or self.janitor.failure
         self.janitor.stop()
+        self.leave_probe()
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query without an error")
 
@@ -122,6 +128,7 @@ class QueryRun:
     def stop(self) -> None:
         """Abort the current batch; it is replayed at the next start."""
         self.janitor.stop()
+        self.leave_probe()
         self.streaming_query.stop()
 
     def count_late(self) -> int:
@@ -166,6 +173,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         ),
         records,
     )
+    _follow_sources(query, stand.newest, around)
     counted = BadRecords(session, query.query_id, query.plan.inputs, around.reads, around.log)
     commit = CommitBatch(
         query_id=query.query_id,
@@ -179,6 +187,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         topics=topics,
         check_lease=check_lease,
         limits=_limits(wanted, around, looks=wanted.measures_rows),
+        source_instant=functools.partial(around.probe.covered, query.query_id),
         report_bad=counted.report,
         finish=finisher(wanted),
         revision=query.revision,
@@ -198,8 +207,16 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         unread=_unread(wanted, around.log, commit.counts),
         late=LateRecords(query.query_id),
         spark=around.spark,
+        leave_probe=functools.partial(around.probe.leave, query.query_id),
         backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
     )
+
+
+def _follow_sources(
+    query: PersistentQuery, newest: Progress | None, around: PipelineContext
+) -> None:
+    topics = {source.topic for source in query.plan.inputs}
+    around.probe.follow(query.query_id, topics, 0 if newest is None else newest.source_instant_ms)
 
 
 def _started(

@@ -232,7 +232,7 @@ class Node:
                 query_id="Q",
                 commit=by,
                 sinks={0: Offset(end)},
-                batch_started_ms=77,
+                source_instant_ms=77,
                 topic_id=topic_id,
             )
         )

@@ -133,6 +133,7 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         topics=cast(TopicCheck, Topics(*changed)),
         check_lease=check_lease,
         limits=WriteLimits(bytes_max=9, samples_max=1),
+        source_instant=lambda ends: 1000 + ends["s"][0],
         report_bad=report_bad,
     )
 
@@ -150,6 +151,7 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert progress.sources == {"s": {0: 21}}
     assert progress.sinks == dict.fromkeys(range(WANTED.table.partitions), 9)
     assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
+    assert progress.source_instant_ms == 1021, "of what the batch covers, whenever it began"
     assert progress.since_ms == 3
     assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
     assert commit_batch.counts.bad_records == 3, "rows that are too large count, too"
