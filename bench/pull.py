@@ -71,6 +71,7 @@ CONNECTIONS = 16
 LOAD_QUIET_MAX = 2.5
 BODIES = 50_000
 PARTITIONS = 4
+POSITION = Offset(10)
 RESULT = report.RESULTS / "pull.json"
 
 TABLE = Source(
@@ -171,16 +172,16 @@ def fill(config: NodeConfig, keys: int) -> None:
     for partition, puts in enumerate(rows):
         identity = StoreIdentity(table_id="T1", generation=1, partition=partition)
         writer = StoreWriter(config.paths.state / "T1-1" / str(partition), identity)
-        writer.apply(puts, [], StoreMeta(identity=identity, batch=BatchId(1)))
+        writer.apply(puts, [], StoreMeta(identity=identity, position=POSITION, batch=BatchId(1)))
         writer.close()
 
 
 def running() -> ReplicaStatus:
     return ReplicaStatus(
         state=ReplicaState.RUNNING,
-        position=Offset(10),
-        committed_end=Offset(10),
-        log_end=Offset(10),
+        position=POSITION,
+        committed_end=POSITION,
+        log_end=POSITION,
         batch=BatchId(1),
         lease_epoch=LeaseEpoch(1),
         confirmed_boot_ms=Clock().boot_ms(),

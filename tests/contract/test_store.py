@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ from tests.examples import examples
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.stored_rows import rows_digest
-from standpipe.data.query.pull import Store
+from standpipe.data.query.pull import ReadView
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.model import Offset
@@ -23,6 +24,12 @@ from standpipe.model import Offset
 pytestmark = pytest.mark.contract
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
+
+
+class Store(ReadView, Protocol):
+    """A reader of a store: each read by itself, or several of one instant."""
+
+    def view(self) -> AbstractContextManager[ReadView]: ...
 
 
 class FakeStore:

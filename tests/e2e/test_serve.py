@@ -153,14 +153,33 @@ class Node:
         return int(getattr(self.config, which).rpartition(":")[2])
 
     def write_status(self, source: Source, number: int, page: ReplicaStatus) -> None:
+        """What the tailer says of a replica: with its rows, if there are any, and in its page."""
+        identity = StoreIdentity.of(source.replica_id(number))
+        path = self._store(source, number)
+        if path.exists():
+            writer = StoreWriter(path, identity)
+            meta = StoreMeta(
+                identity=identity,
+                position=page.position,
+                batch=page.batch,
+                source_instant_ms=page.source_instant_ms,
+            )
+            writer.apply([], [], meta)
+            writer.close()
+        self.write_page(source, number, page)
+
+    def write_page(self, source: Source, number: int, page: ReplicaStatus) -> None:
+        """Of a replica whose store says by itself what its rows are."""
         path = page_path(self.config.paths.run, source.replica_id(number))
         StatusWriter(path).write(page)
 
+    def _store(self, source: Source, number: int) -> Path:
+        return self.config.paths.state / f"{source.table_id}-1" / str(number)
+
     def write_rows(self, source: Source, number: int, rows: dict[str, list[object]]) -> None:
         """`rows`: key -> value columns; of a windowed table the window's start comes first."""
-        identity = StoreIdentity(table_id=source.table_id or "", generation=1, partition=number)
-        path = self.config.paths.state / f"{source.table_id}-1" / str(number)
-        writer = StoreWriter(path, identity)
+        identity = StoreIdentity.of(source.replica_id(number))
+        writer = StoreWriter(self._store(source, number), identity)
         puts: list[tuple[bytes, bytes]] = []
         for key, columns in rows.items():
             start = [int(str(columns[0]))] if source.window else []

@@ -118,8 +118,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     writer.fill()
     for number in range(PARTITIONS):
         for node in cluster.holders(number):
-            if number != LARGE:
-                node.write_rows(USERS, number, {})
+            if number == LARGE:
+                node.write_page(USERS, number, status())
+                continue
+            node.write_rows(USERS, number, {})
             node.write_status(USERS, number, status())
     cluster.publish()
     cluster.start()

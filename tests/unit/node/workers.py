@@ -17,7 +17,7 @@ from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.config import registry
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
-from standpipe.data.encoding.store_keys import encode_key, partition_of, store_key
+from standpipe.data.encoding.store_keys import partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import StandpipeError
@@ -194,17 +194,24 @@ class Worker:
             self._slow_path.map.refresh()
 
     def hold(self, number: int, status: ReplicaStatus) -> None:
-        """A replica with the row of the partition's key; a page that was written is replaced."""
-        identity = StoreIdentity(table_id="T1", generation=1, partition=number)
-        path = store_path(self.paths.state, identity.replica_id)
-        if not path.exists():
-            raw = encode_key((KEYS[number],), USERS.key_columns, "KAFKA")
-            assert raw is not None
-            writer = StoreWriter(path, identity)
-            row = (store_key((KEYS[number],), ("STRING",)), pack_row(b"[1]", 5))
-            writer.apply([row], [], StoreMeta(identity=identity, batch=BatchId(7)))
-            writer.close()
+        """A replica with the row of the partition's key, and its page."""
+        self.apply(number, position=status.position, batch=status.batch)
         StatusWriter(page_path(self.paths.run, ReplicaId("T1", 1, number))).write(status)
+
+    def apply(self, number: int, *, position: int, batch: int, value: bytes = b"[1]") -> None:
+        """A transaction of the tailer, which has not written the page yet."""
+        identity = StoreIdentity(table_id="T1", generation=1, partition=number)
+        self.replicas.close()  # a process opens a store once
+        writer = StoreWriter(store_path(self.paths.state, identity.replica_id), identity)
+        row = (store_key((KEYS[number],), ("STRING",)), pack_row(value, 5))
+        meta = StoreMeta(
+            identity=identity,
+            position=Offset(position),
+            batch=BatchId(batch),
+            source_instant_ms=2**45,  # in the future: its lag is 0
+        )
+        writer.apply([row], [], meta)
+        writer.close()
 
     def hear(self, *lags: tuple[str, int, int, int], reported_ms_ago: int = 0) -> None:
         """What control tells: (node, partition, position, committed end) of peers that are alive.

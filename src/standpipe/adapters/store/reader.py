@@ -29,10 +29,11 @@ from standpipe.errors import NotReady
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of `StoreReader.scan`
 
 
-class _Read(Protocol):
+class Instant(Protocol):
     """A read transaction as py-lmdb has it with `buffers=False`: everything is copied."""
 
     def get(self, key: bytes, /, *, db: object = ...) -> bytes | None: ...
+    def id(self) -> int: ...
     def cursor(self) -> _ChunkCursor: ...
     def abort(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -44,44 +45,48 @@ class _ChunkCursor(Protocol):
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
 
 
-class _TransactionView:
+class View:
     """A store at one instant: see `data.query.pull.ReadView`."""
 
-    __slots__ = ("_transaction",)
+    __slots__ = ("_instant", "get")
 
-    def __init__(self, transaction: _Read) -> None:
-        self._transaction = transaction
-
-    def get(self, key: bytes, /) -> bytes | None:
-        return self._transaction.get(key)
+    def __init__(self, instant: Instant) -> None:
+        self._instant = instant
+        self.get: Final = instant.get  # a call less for each lookup
 
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
-        cursor = self._transaction.cursor()
+        """At most `limit` pairs with low <= key < high, in order."""
+        cursor = self._instant.cursor()
         if not cursor.set_range(low):
             return []
         below = takewhile(lambda pair: pair[0] < high, cursor)
         return list(islice(below, limit))
 
 
-class HeldView(_TransactionView):
+class HeldView(View):
     """A view that outlives one iteration of the event loop; its reader must close it soon.
 
     The store ends it (`is_over`) when it has to: the map grew, and pages move in memory, or the
     store was rebuilt.
     """
 
-    __slots__ = ("is_over", "label")
+    __slots__ = ("_reader", "is_over", "label")
 
-    def __init__(self, transaction: _Read, label: bytes | None) -> None:
-        super().__init__(transaction)
+    def __init__(self, instant: Instant, reader: StoreReader, label: bytes | None) -> None:
+        super().__init__(instant)
+        self._reader = reader
         #: two views of a store with equal labels have equal rows; None: no batch yet
         self.label = label
         self.is_over = False
 
+    def meta(self) -> StoreMeta:
+        """As `StoreReader.meta_of`, of the view's instant."""
+        return self._reader.meta_of(self._instant)
+
     def close(self) -> None:
         """Release the pages; the view may be over by then."""
         self.is_over = True
-        self._transaction.abort()
+        self._instant.abort()
 
 
 class StoreReader:
@@ -98,8 +103,10 @@ class StoreReader:
         #: in errors, which clients see: table and partition, not the place
         self.name = f"{path.parent.name}/{path.name}"
         self._environment: lmdb.Environment | None = None
-        self._start: Callable[[], _Read] = self._open_and_start
+        self._start: Callable[[], Instant] = self._open_and_start
         self._meta: object = None
+        #: the meta that was decoded last, and the id of the transaction that left it
+        self._decoded: tuple[int, StoreMeta] | None = None
         self._inode = 0
         self._check_due = 0.0  # monotonic, s
         #: not closed yet
@@ -107,7 +114,7 @@ class StoreReader:
 
     def get(self, key: bytes, /) -> bytes | None:
         """The stored value, copied out of the map once."""
-        with self._begin() as transaction:
+        with self.begin() as transaction:
             return transaction.get(key)
 
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
@@ -124,32 +131,42 @@ class StoreReader:
         return pairs
 
     @contextmanager
-    def view(self) -> Generator[_TransactionView]:
+    def view(self) -> Generator[View]:
         """Several reads of one instant. Do not await inside: it pins pages."""
-        with self._begin() as transaction:
-            yield _TransactionView(transaction)
+        with self.begin() as instant:
+            yield View(instant)
 
     def instant(self) -> HeldView:
         """A view of the newest transaction that may be held across awaits. Close it."""
-        transaction = self._begin()
-        found = HeldView(transaction, transaction.get(META_KEY, db=self._meta))
+        instant = self.begin()
+        found = HeldView(instant, self, instant.get(META_KEY, db=self._meta))
         self._instants = [each for each in self._instants if not each.is_over]
         self._instants.append(found)
         return found
 
     def meta(self) -> StoreMeta:
         """What the newest transaction recorded about its rows."""
-        with self._begin() as transaction:
-            return self._meta_in(transaction)
+        with self.begin() as instant:
+            return self.meta_of(instant)
+
+    def meta_of(self, instant: Instant) -> StoreMeta:
+        """What was recorded with the rows of an instant. LMDB numbers the transactions that write,
+        and a reader has the number of the newest one: the meta is decoded once for each, and a
+        lookup costs one call more. Raises NotReady if there is none."""
+        number = instant.id()
+        decoded = self._decoded
+        if decoded is None or decoded[0] != number:
+            decoded = self._decoded = (number, self._meta_in(instant))
+        return decoded[1]
 
     @contextmanager
     def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
         """Meta and all rows of one instant, looked up one by one (`rows_by_lookup`). This may
         take long: never call it in a process that serves requests."""
-        with self._begin() as transaction:
+        with self.begin() as transaction:
             yield self._meta_in(transaction), rows_by_lookup(transaction)
 
-    def _meta_in(self, transaction: _Read) -> StoreMeta:
+    def _meta_in(self, transaction: Instant) -> StoreMeta:
         data = transaction.get(META_KEY, db=self._meta)
         if data is None:
             raise NotReady(f"the store of {self.name} holds no batch yet")
@@ -160,8 +177,10 @@ class StoreReader:
         if self._environment is not None:
             self._environment.close()
         self._environment, self._start = None, self._open_and_start
+        self._decoded = None  # the next store numbers its own transactions
 
-    def _begin(self) -> _Read:
+    def begin(self) -> Instant:
+        """The store now, to be left as a context at once: `view` without its cost."""
         now = time.monotonic()
         if now >= self._check_due:
             self._check_due = now + self.CHECK_S
@@ -179,7 +198,7 @@ class StoreReader:
         except FileNotFoundError:
             return False
 
-    def _open_and_start(self) -> _Read:
+    def _open_and_start(self) -> Instant:
         environment: lmdb.Environment | None = None
         try:
             self._inode = (self.path / DATA_FILE).stat().st_ino
@@ -193,7 +212,7 @@ class StoreReader:
                 environment.close()
             raise NotReady(f"there is no store of {self.name} here yet") from error
         self._environment = environment
-        self._start = cast(Callable[[], _Read], partial(environment.begin, db=rows))
+        self._start = cast(Callable[[], Instant], partial(environment.begin, db=rows))
         return self._start()
 
     def _adopt_map_size(self) -> None:

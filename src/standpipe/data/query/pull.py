@@ -2,8 +2,8 @@
 
 The full row is spliced: key columns and window bounds come from the plan and the store key, the
 value columns are the stored bytes, never decoded. A projection cuts the array into raw cells.
-Several keys, or several windows of a key, are read in one view of the store, so that an answer
-never mixes two batches of a partition (docs/ARCHITECTURE.md, promise 5).
+All is read in one view of the store, so that an answer never mixes two batches of a partition
+(docs/ARCHITECTURE.md, promise 5), and is labelled with what was recorded with its rows.
 
 Not here: which replica answers, and its bound on the lag (`control/routing/route.py`); HTTP.
 """
@@ -11,7 +11,6 @@ Not here: which replica answers, and its bound on the lag (`control/routing/rout
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from decimal import Decimal
 from itertools import islice
 from typing import Final, Protocol
@@ -54,14 +53,6 @@ class ReadView(Protocol):
         ...
 
 
-class Store(ReadView, Protocol):
-    """One table partition, as `adapters/store/writer.py` reads it."""
-
-    def view(self) -> AbstractContextManager[ReadView]:
-        """Several reads at the same instant. Nothing may be awaited inside."""
-        ...
-
-
 def partition_of_key(source: Source, key: Sequence[Value]) -> int:
     """Partition of the table in which a key lives. Raises UnfitKey; a null key has none (-1)."""
     raw = encode_key(key, source.key_columns, source.key_format, source.key_delimiter)
@@ -76,43 +67,41 @@ def partitions(plan: PullPlan) -> tuple[int, ...]:
     return tuple(sorted(found - {-1}))
 
 
-def lookup(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
+def lookup(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
     """Rows of the keys of `plan` that live in `partition`: JSON arrays, windows ascending.
 
     A plan with one key is not checked against `partition`: the router has just computed it. Raises
     DamagedRow if a stored row fails its checksum.
     """
     if plan.is_scan or plan.where is not None or plan.cells is not None or plan.is_merged:
-        return _decoded(plan, store, partition)
+        return _decoded(plan, view, partition)
     if len(plan.keys) == 1 and plan.source.window is None:
-        return _plain(plan, store, plan.keys[0])[: plan.limit]
+        return _plain(plan, view, plan.keys[0])[: plan.limit]
     read = _windows if plan.source.window else _plain
     rows: list[bytes] = []
-    with store.view() as view:
-        for key in _keys_in(plan, partition):
-            rows += read(plan, view, key)
+    for key in _keys_in(plan, partition):
+        rows += read(plan, view, key)
     return rows[: plan.limit]
 
 
-def _decoded(plan: PullPlan, store: Store, partition: int) -> list[bytes]:
-    """Lookups that splicing cannot answer; at one instant of the store, like any other lookup.
+def _decoded(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
+    """Lookups that splicing cannot answer.
 
     A scan runs to its end here, for callers with nothing else to do; a worker runs it in steps
     (`node.worker.pull.scans`).
     """
-    with store.view() as view:
-        if plan.is_scan:
-            scan = Scan(plan)
-            while not scan.is_over:
-                scan.step(view)
-            return scan.rows()
-        pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
-        if plan.is_ordered:
-            pairs = order.in_key_order(plan, sorted(pairs))
-        rows = rows_of(plan, pairs)
-        if plan.is_count:
-            return [b"[%d]" % sum(1 for _ in rows)]
-        return list(islice(rows, plan.limit))
+    if plan.is_scan:
+        scan = Scan(plan)
+        while not scan.is_over:
+            scan.step(view)
+        return scan.rows()
+    pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+    if plan.is_ordered:
+        pairs = order.in_key_order(plan, sorted(pairs))
+    rows = rows_of(plan, pairs)
+    if plan.is_count:
+        return [b"[%d]" % sum(1 for _ in rows)]
+    return list(islice(rows, plan.limit))
 
 
 def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:

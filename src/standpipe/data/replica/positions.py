@@ -251,6 +251,20 @@ def must_reopen(silent_ms: int, tombstones_ms: int) -> bool:
     return silent_ms > tombstones_ms
 
 
+def may_judge(status: ReplicaStatus, rows: StoreMeta) -> bool:
+    """Whether a page that was read before the rows may decide about them. `rows`: the meta in their
+    transaction.
+
+    The tailer writes the page after the transaction, so the rows may be newer, and satisfy what
+    older ones would. Not so if a gap has just put them between two batches: then only the page of
+    the same transaction knows whether they may be read. And they are older than the page if the
+    store was replaced, for as long as the old file is open.
+    """
+    if rows.batch == NO_BATCH:
+        return status.batch == NO_BATCH and status.position == rows.position
+    return status.position <= rows.position
+
+
 # --------------------------------------------------------------------------------------- lags
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 
 import msgspec
@@ -20,11 +18,10 @@ from standpipe.sql.plans import PullPlan
 
 
 class SortedStore:
-    """`data.query.pull.Store` over a sorted list; counts the instants at which it was looked at."""
+    """`data.query.pull.ReadView` over a sorted list."""
 
     def __init__(self, rows: dict[bytes, bytes]) -> None:
         self._pairs = sorted(rows.items())
-        self.views = 0
 
     def get(self, key: bytes, /) -> bytes | None:
         return dict(self._pairs).get(key)
@@ -32,11 +29,6 @@ class SortedStore:
     def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
         at = bisect_left(self._pairs, (low, b""))
         return [pair for pair in self._pairs[at:] if pair[0] < high][:limit]
-
-    @contextmanager
-    def view(self) -> Iterator[SortedStore]:
-        self.views += 1
-        yield self
 
 
 def plan(source: Source, *keys: tuple[object, ...], **more: object) -> PullPlan:
@@ -108,12 +100,6 @@ def test_a_partition_answers_for_its_own_keys_only() -> None:
         ]
     everywhere = {partition_of(key.encode(), 4) for key in "abc"}
     assert pull.partitions(plan(source, *keys, (None,))) == tuple(sorted(everywhere))
-
-
-def test_several_keys_are_read_at_one_instant() -> None:
-    PLAIN.views = 0
-    pull.lookup(plan(TABLE, ("a",), ("b",)), PLAIN, 0)
-    assert PLAIN.views == 1
 
 
 # ---------------------------------------------------------------------------------- windows

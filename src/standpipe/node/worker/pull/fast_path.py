@@ -4,7 +4,7 @@
     PlanCache.cached          the plan of a shape that the slow path has parsed before: 3 us
     partition_of_key          from the table's own partition count, never from live nodes
     RouteCache.of             verdicts on the replicas; decided again only when a cause changed
-    lookup                    one LMDB read: the row
+    lookup                    one LMDB read: the row, and what was recorded with it
     render_rows, header_lines the answer's layout and its freshness headers
 
 It runs inside `adapters.http.server`, between reading and writing the socket: it awaits nothing,
@@ -12,7 +12,8 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
 (`node.worker.pull.slow_path`), which starts from the request's bytes and answers alike:
 
 - a text whose shape is new; several keys, a null key, a scan or a merged answer; another replica is
-  first; no usable replica or no status of it; a lag beyond the bound of a forward;
+  first; no usable replica or no status of it, or one that does not fit the rows; a lag beyond the
+  bound of a forward;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -32,8 +33,10 @@ import structlog
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.store.reader import View
 from standpipe.control.routing.route import Verdict
 from standpipe.data.query.pull import lookup, partition_of_key
+from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.model import NodeId
 from standpipe.node.worker.pull.forward import ForwardRefused
@@ -123,19 +126,24 @@ class LookupFastPath:
                 return None
             if forward is not None and excess_lag(forward, status, bounds) is not None:
                 return None
-            rows = lookup(plan, replica.store, partition)
+            store = replica.store
+            with store.begin() as instant:
+                rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
+            if meta is not route.labelled[2] and not may_judge(status, meta):
+                return None
             now_ms = int(time.time() * 1000)
             end = route.reported_end if forward is None else furthest(forward, route.reported_end)
-            if route.labelled != (now_ms, end):
+            if route.labelled != (now_ms, end, meta):
                 fresh = freshness_of(
                     status,
+                    meta,
                     reported_end=end,
                     served_by=self.node_id,
                     role=here.role.lower(),
                     boot_ms=self.clock.boot_ms(),
                     unix_ms=now_ms,
                 )
-                route.label, route.labelled = header_lines(fresh), (now_ms, end)
+                route.label, route.labelled = header_lines(fresh), (now_ms, end, meta)
             label = route.label
             content = render_rows(token.form, plan, rows, now_ms)
         except EXPECTED:

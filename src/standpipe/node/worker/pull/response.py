@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.stream_pull import final_message
-from standpipe.node.worker.request.answer import Freshness
+from standpipe.node.worker.request.answer import Freshness, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, batches_of
 
 
@@ -56,3 +56,16 @@ async def streamed(
         yield layout.failed(error)
     finally:
         await batches.aclose()
+
+
+async def of_stream(
+    layout: AnswerPieces, fresh: Freshness, batches: AsyncGenerator[list[bytes]]
+) -> PullResponse:
+    """The answer of a stream: whole if it is one batch. An error before the second is all of it."""
+    first = await anext(batches, list[bytes]())
+    second = await anext(batches, None)
+    if second is not None:
+        return PullResponse(b"", fresh, streamed(layout, (first, second), batches))
+    message = final_message(layout.plan, len(first))
+    body = render_rows(layout.form, layout.plan, first, layout.at_ms, message)
+    return PullResponse(body, fresh)

@@ -16,7 +16,7 @@ from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds, lag_bound
 from standpipe.control.routing.route import Verdict, route
-from standpipe.data.replica.positions import end_age_ms
+from standpipe.data.replica.positions import StoreMeta, end_age_ms
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.pull.forward import Forwarder
@@ -40,9 +40,10 @@ class CachedRoute:
     reported_end: Offset
     #: of bounded reads: boot ms at which the replica's end becomes too old; None: it is already
     due_boot_ms: int | None = None
-    #: freshness headers of this node's answer, valid for the millisecond and the end in `labelled`
+    #: freshness headers of this node's answer, valid for the millisecond, the end and the meta of
+    #: the rows in `labelled`
     label: bytes = b""
-    labelled: tuple[int, Offset] = (-1, NO_END)
+    labelled: tuple[int, Offset, StoreMeta | None] = (-1, NO_END, None)
 
 
 @dataclass

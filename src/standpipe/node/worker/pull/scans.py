@@ -74,14 +74,6 @@ class OpenView(Ranged, Protocol):
         ...
 
 
-class Holdable(Protocol):
-    """`adapters.store.reader.StoreReader`, as far as a scan needs it."""
-
-    def instant(self) -> OpenView:
-        """A view of the newest transaction, for the caller to close."""
-        ...
-
-
 class ScanRequester:
     """The client or peer that waits for a scan.
 
@@ -158,9 +150,9 @@ class ScanRequest(Generic[Begun]):
     """A scan of one partition's store."""
 
     plan: PullPlan
-    store: Holdable
-    #: called before each view from which the scan may begin
-    begin: Callable[[], Begun]
+    #: opens a view of the newest rows, for the scan to close; and what the scan returns if it
+    #: begins with that view
+    begin: Callable[[], tuple[Begun, OpenView]]
     requester: ScanRequester
     #: by the monotonic clock
     until_s: float
@@ -188,7 +180,7 @@ class Scans:
         self._pump: asyncio.Task[None] | None = None
 
     async def rows(self, scan: ScanRequest[Begun]) -> tuple[list[bytes], Begun]:
-        """The rows of one partition, all of one batch, and what `begin` returned before them.
+        """The rows of one partition, all of one batch, and what `begin` returned with their view.
 
         Raises ForwardRefused when the time is over or batches come too fast, BadRequest when there
         are too many rows or the requester is gone, TooManyRequests when too many scans wait, and
@@ -289,7 +281,7 @@ class _Work(Generic[Begun]):
     """One scan, and the view of the store that it holds."""
 
     def __init__(self, request: ScanRequest[Begun]) -> None:
-        self._plan, self._store, self._begin = request.plan, request.store, request.begin
+        self._plan, self._begin = request.plan, request.begin
         self._scan = Scan(request.plan)
         self._held: OpenView | None = None
         self._held_since_s = 0.0
@@ -341,8 +333,8 @@ class _Work(Generic[Begun]):
         if held is not None and not held.is_over and now_s - self._held_since_s < HELD_S_MAX:
             return held
         self.release()
-        begun = self._begin()  # before the view: what it returns must not be newer than the rows
-        held = self._held = self._store.instant()
+        begun, held = self._begin()
+        self._held = held
         self._held_since_s = now_s
         if self._begun is None or self._begun[1] != held.label:
             self._begins += 1

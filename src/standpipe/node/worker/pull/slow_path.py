@@ -27,12 +27,13 @@ from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.store.reader import View
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
-from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Snapshot
+from standpipe.model import NodeId, Offset, ReplicaId, Snapshot
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import excess_lag, furthest, table_name
@@ -49,18 +50,18 @@ from standpipe.node.worker.pull.hedging import (
     is_costly,
 )
 from standpipe.node.worker.pull.large_texts import LargeTexts
+from standpipe.node.worker.pull.local_read import Judged, LocalRead, judged
 from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
-    readable,
     refusal_to_peer,
     unanswered,
     with_map,
 )
-from standpipe.node.worker.pull.response import PullResponse, pieces, streamed
-from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
+from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
+from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache, newer_owners
 from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
-from standpipe.node.worker.pull.stream_pull import StreamPulls, final_message
+from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.answer import (
     Freshness,
     against,
@@ -196,13 +197,7 @@ class SlowPath:
         """A stream has no replicas: the node that was asked reads its topic."""
         fresh = Freshness(served_by=self.node_id, role="none", state="NONE")
         layout = AnswerPieces(form, plan, int(time.time() * 1000))
-        batches = self.stream_pulls.batches(plan, snapshot, digest)
-        first = await anext(batches, list[bytes]())
-        second = await anext(batches, None)  # an error before it is the whole answer
-        if second is None:
-            message = final_message(plan, len(first))
-            return PullResponse(render_rows(form, plan, first, layout.at_ms, message), fresh)
-        return PullResponse(b"", fresh, streamed(layout, (first, second), batches))
+        return await of_stream(layout, fresh, self.stream_pulls.batches(plan, snapshot, digest))
 
     async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
         """Rows of several partitions, or of none if all keys are null.
@@ -232,7 +227,7 @@ class SlowPath:
 
     async def _part(self, query: _Query, partition: int) -> PartitionAnswer:
         """Rows of one partition from the first replica that gives them. Raises Unanswered."""
-        verdicts = self._verdicts(query, partition)
+        verdicts = self._route(query, partition).verdicts
         named: list[Verdict] = []  # by refusals
 
         async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
@@ -263,7 +258,7 @@ class SlowPath:
         self, query: _Query, partition: int, verdict: Verdict, left_ms: int
     ) -> PartitionAnswer:
         if verdict.is_local:
-            return await self._here(query, partition, verdict, left_ms)
+            return await self._here(query, partition, left_ms)
         if not verdict.ok or verdict.info is None:
             raise ForwardRefused(verdict.why)
         is_scan = query.plan.is_scan
@@ -314,41 +309,29 @@ class SlowPath:
     async def _here_only(
         self, query: _Query, partition: int, forward: ForwardHeaders
     ) -> PartitionAnswer:
-        here = self._verdict_here(query, partition)
-        if here.ok and forward.committed_end is not None:  # else the page need not be read again
-            status = self._replica(query, partition).status()
-            lag = excess_lag(forward, status, query.bounds) if status is not None else None
+        if forward.committed_end is not None:
+            status, _ = self._local(query, partition).page()
+            lag = excess_lag(forward, status, query.bounds)
             if lag is not None:
                 raise ForwardRefused(excluded(lag, query.bounds), lag_records=lag)
         left_ms = query.time_limit_ms if forward.timeout_ms is None else forward.timeout_ms
-        return await self._here(query, partition, here, left_ms, forward)
+        return await self._here(query, partition, left_ms, forward)
 
     # ------------------------------------------------------------- this node's replica
 
     async def _here(
-        self,
-        query: _Query,
-        partition: int,
-        verdict: Verdict,
-        left_ms: int,
-        forward: ForwardHeaders | None = None,
+        self, query: _Query, partition: int, left_ms: int, forward: ForwardHeaders | None = None
     ) -> PartitionAnswer:
-        plan, replica = query.plan, self._replica(query, partition)
-
-        def judged_again() -> tuple[ReplicaStatus, Verdict]:
-            found = self._verdict_here(query, partition)
-            return readable(replica.status(), found), found
-
+        local = self._local(query, partition)
         try:
-            if plan.is_scan:
+            if query.plan.is_scan:
                 until_s = time.monotonic() + left_ms / 1000
                 scan = ScanRequest(
-                    plan, replica.store, judged_again, query.requester, until_s, query.digest
+                    query.plan, local.begin_scan, query.requester, until_s, query.digest
                 )
-                rows, (status, verdict) = await self.scans.rows(scan)
+                rows, found = await self.scans.rows(scan)
             else:
-                status = readable(replica.status(), verdict)
-                rows = await self._looked_up(query, replica, partition)
+                rows, found = await self._looked_up(query, local, partition)
                 query.requester.hold(sum(map(len, rows)))
         except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
@@ -359,38 +342,38 @@ class SlowPath:
             raise ForwardRefused(f"Store cannot be read: {error}") from error
         end = furthest(forward, self.routes.reported_end(query.replica_id(partition)))
         fresh = freshness_of(
-            status,
+            found.status,
+            found.rows,
             reported_end=end,
             served_by=self.node_id,
-            role=verdict.role.lower(),
+            role=found.verdict.role.lower(),
             boot_ms=self.clock.boot_ms(),
             unix_ms=int(time.time() * 1000),
         )
         if forward is not None:
-            fresh = replace(fresh, committed_end=max(end, status.committed_end))
+            fresh = replace(fresh, committed_end=max(end, found.status.committed_end))
         return PartitionAnswer(rows=rows, fresh=fresh)
 
-    async def _looked_up(self, query: _Query, replica: LocalReplica, partition: int) -> list[bytes]:
+    async def _looked_up(
+        self, query: _Query, local: LocalRead, partition: int
+    ) -> tuple[list[bytes], Judged]:
         """Rows of keys. The loop turns before the next lookup of many keys."""
         async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
-            with self.in_hand.on_loop(query.digest):
-                rows = lookup(query.plan, replica.store, partition)
+            page = local.page()
+            store = local.replica.store
+            with self.in_hand.on_loop(query.digest), store.begin() as instant:
+                rows = lookup(query.plan, View(instant), partition)
+                found = judged(page, store.meta_of(instant))
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
-        return rows
+        return rows, found
 
-    def _verdict_here(self, query: _Query, partition: int) -> Verdict:
-        """The verdict on the local replica. Raises ForwardRefused if there is none."""
-        verdicts = self._verdicts(query, partition)
-        here = next((verdict for verdict in verdicts if verdict.is_local), None)
-        if here is None:
-            why = "NOT_OWNER: no replica of this partition is assigned to this host."
-            raise ForwardRefused(why, is_not_owner=True)
-        return here
+    def _local(self, query: _Query, partition: int) -> LocalRead:
+        return LocalRead(self._replica(query, partition), lambda: self._route(query, partition))
 
-    def _verdicts(self, query: _Query, partition: int) -> list[Verdict]:
+    def _route(self, query: _Query, partition: int) -> CachedRoute:
         replica_id, status = query.replica_id(partition), self._replica(query, partition).status()
-        return self.routes.of(query.view, replica_id, status, query.bounds).verdicts
+        return self.routes.of(query.view, replica_id, status, query.bounds)
 
     def _known_end(self, query: _Query, partition: int) -> Offset | None:
         status = self._replica(query, partition).status()

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.data.replica.positions import replica_lag_ms
+from standpipe.data.replica.positions import StoreMeta, replica_lag_ms
 from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
@@ -82,6 +82,7 @@ class Freshness(Record, frozen=True, kw_only=True):
 
 def freshness_of(
     status: ReplicaStatus,
+    rows: StoreMeta | None = None,
     *,
     reported_end: Offset,
     served_by: str,
@@ -91,17 +92,20 @@ def freshness_of(
 ) -> Freshness:
     """Freshness of a replica's answer at an instant, given on both clocks.
 
-    `reported_end`: the largest committed end that others reported; NO_END: none.
+    `rows`: the meta in the transaction that the rows were read in, which may be newer than the
+    page; None: no rows, the page alone. `reported_end`: the largest committed end that others
+    reported; NO_END: none.
     """
-    source_instant = status.source_instant_ms
+    shown = status if rows is None else rows
+    source_instant = shown.source_instant_ms
     return Freshness(
         served_by=served_by,
         role=role,
         state=status.state.name,
-        offset_lag=offset_lag((status.committed_end, reported_end), status.position),
+        offset_lag=offset_lag((status.committed_end, reported_end), shown.position),
         replica_lag_ms=replica_lag_ms(status, boot_ms),
         source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
-        batch=None if status.batch == NO_BATCH else status.batch,
+        batch=None if shown.batch == NO_BATCH else shown.batch,
     )
 
 

@@ -12,7 +12,6 @@ import pytest
 from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 
 from standpipe.adapters.files.turn_page import digest_of
-from standpipe.adapters.store.reader import StoreReader
 from standpipe.node.worker.pull import fast_path
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward_headers import RequestFormat
@@ -110,14 +109,14 @@ def test_a_refused_text_is_left_to_the_slow_path(tmp_path: Path) -> None:
 def test_a_fault_is_counted_and_left_to_the_slow_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(self: StoreReader, key: bytes) -> bytes:
+    def broken(*_: object) -> list[bytes]:
         raise ZeroDivisionError
 
     def story(worker: Worker) -> None:
-        monkeypatch.setattr(StoreReader, "get", broken)
-        fast_path = worker.fast_path()
+        monkeypatch.setattr(fast_path, "lookup", broken)
+        path = worker.fast_path()
         for _ in range(3):
-            assert fast_path.answer(LINES, body_of(ONE)) is None
+            assert path.answer(LINES, body_of(ONE)) is None
         assert faults(worker) == {"ZeroDivisionError": 3}
 
     with_worker(tmp_path, story)

@@ -109,7 +109,9 @@ async def read(
 ) -> tuple[list[bytes], int]:
     """The rows, and the batch that the store was at when the scan began."""
     until_s = time.monotonic() + left_s
-    request = ScanRequest(PLAN, store, lambda: store.batch, requester or ScanRequester(), until_s)
+    request = ScanRequest(
+        PLAN, lambda: (store.batch, store.instant()), requester or ScanRequester(), until_s
+    )
     return await (of or Scans()).rows(request)
 
 
@@ -187,7 +189,7 @@ def test_what_is_over_at_once_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) 
 
     async def story() -> None:
         until_s = time.monotonic() + 3600
-        request = ScanRequest(PLAN, Store(), lambda: None, ScanRequester(), until_s)
+        request = ScanRequest(PLAN, lambda: (None, Store().instant()), ScanRequester(), until_s)
         with pytest.raises(StopIteration) as done:  # it never gave up its turn
             Scans().rows(request).send(None)
         assert done.value.value[0] == rows_of(1)
@@ -206,7 +208,7 @@ def test_what_is_over_in_one_slice_does_not_wait_for_a_place(
         before = [asyncio.create_task(read(Endless(), of=of)) for _ in range(3 * PLACES)]
         limited = msgspec.structs.replace(PLAN, limit=0)
         until_s = time.monotonic() + 3600
-        request = ScanRequest(limited, Store(), lambda: None, ScanRequester(), until_s)
+        request = ScanRequest(limited, lambda: (None, Store().instant()), ScanRequester(), until_s)
         assert (await of.rows(request))[0] == []
         assert not any(task.done() for task in before)
         for task in before:
@@ -380,7 +382,7 @@ def test_a_limit_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     limited = msgspec.structs.replace(PLAN, limit=2)
     until_s = time.monotonic() + 3600
-    request = ScanRequest(limited, store, lambda: None, ScanRequester(), until_s)
+    request = ScanRequest(limited, lambda: (None, store.instant()), ScanRequester(), until_s)
     rows, _ = asyncio.run(Scans().rows(request))
     assert rows == rows_of(1)[:2]
     assert store._reads == 2

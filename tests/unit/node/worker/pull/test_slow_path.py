@@ -19,7 +19,7 @@ from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.query.pull import lookup
 from standpipe.errors import NoReplica, NotReady, StandpipeError
-from standpipe.model import NO_BATCH, ReplicaState, ReplicaStatus
+from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus
 from standpipe.node.worker.pull import slow_path
 from standpipe.node.worker.pull.forward_headers import (
     EPOCH_HEADER,
@@ -145,6 +145,78 @@ def test_rows_between_two_batches_satisfy_no_bound(
             told: Any = refused.value.body()["standpipe"]
             assert [one["why"] for one in told["verdicts"]] == [route.BETWEEN_BATCHES]
             assert [one["node"] for one in told["verdicts"]] == ["a"]
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+FORWARD = {
+    FORWARDED_HEADER: "1",
+    PARTITION_HEADER: "0",
+    TABLE_HEADER: "T1-1",
+    "accept": "application/vnd.ksqlapi.delimited.v1",
+}
+SCAN = "SELECT * FROM USERS;"
+
+
+async def read_by(path: str, node: Worker, lag_max: int | None = None) -> dict[str, str] | None:
+    """Headers of the answer by one of the paths to this node's rows; None: it is refused."""
+    if "fast" in path:
+        if path == "fast":
+            whole = (node.fast(ONE, lag_max) or b"").decode()
+        else:
+            whole = node.fast_peer_lane(body_of(ONE, lag_max), FORWARD)
+        head = dict(line.split(": ", 1) for line in whole.split("\r\n") if ": " in line)
+        return head or None
+    response = await node.peer_lane(body_of(SCAN if "scan" in path else ONE, lag_max), FORWARD)
+    return response.headers if response.status == 200 else None
+
+
+PATHS = ("fast", "fast, forwarded", "slow, forwarded", "scan, forwarded")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_label_is_that_of_the_rows(tmp_path: Path, path: str) -> None:
+    """The tailer applied batch 9 between the read of its page and the read of the row."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.hold(0, page(100, 100))
+        node.hear(("b", 0, 130, 130))
+        found = await read_by(path, node)
+        assert found is not None
+        assert (found["standpipe-batch"], found[LAG]) == ("7", "30")
+        node.apply(0, position=120, batch=9, value=b"[2]")
+        found = await read_by(path, node)
+        assert found is not None
+        assert (found["standpipe-batch"], found[LAG]) == ("9", "10")
+        assert found["standpipe-source-lag-ms"] == "0", "of the same transaction, too"
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("position", "batch", "why"),
+    [
+        (120, NO_BATCH, "a gap put them between two batches, perhaps with foreign rows among them"),
+        (90, 7, "the store was replaced, and its old file is still open"),
+        (90, NO_BATCH, "both"),
+    ],
+)
+def test_a_page_that_does_not_fit_the_rows_decides_nothing(
+    tmp_path: Path, path: str, position: int, batch: int, why: str
+) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.hold(0, page(100, 100))
+        node.apply(0, position=position, batch=batch)
+        for lag_max in (None, 1_000_000):
+            assert await read_by(path, node, lag_max) is None, why
+        state = ReplicaState.CATCHING_UP if batch == NO_BATCH else ReplicaState.RUNNING
+        node.hold(0, changed(page(position, 100, state), batch=BatchId(batch)))
+        assert await read_by(path, node) is not None, "the page follows"
+        is_served = await read_by(path, node, 1_000_000) is not None
+        assert is_served is (batch != NO_BATCH)
 
     run(tmp_path, story, {0: ["a"]})
 

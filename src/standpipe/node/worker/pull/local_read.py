@@ -1,0 +1,75 @@
+"""The replica of this node at one instant: what was judged, and the rows that it was judged for.
+
+The page is read first, then the rows with the meta of their transaction, which labels them. A page
+that may not decide about these rows (`data.replica.positions.may_judge`) is a refusal: its next
+version follows within milliseconds.
+
+Not here: the verdict (`control.routing.route`), the fast path (`node.worker.pull.fast_path`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from standpipe.adapters.store.reader import HeldView
+from standpipe.control.routing.route import Verdict
+from standpipe.data.replica.positions import StoreMeta, may_judge
+from standpipe.model import ReplicaStatus
+from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.node.worker.pull.refusals import readable
+from standpipe.node.worker.pull.route_cache import CachedRoute
+from standpipe.node.worker.request.cluster_view import LocalReplica
+
+UNFIT_PAGE: Final = "Replica's rows are not those that its status describes: it is being changed."
+NOT_OWNER: Final = "NOT_OWNER: no replica of this partition is assigned to this host."
+
+
+class Judged(NamedTuple):
+    """A replica that may be read. `rows`: what was recorded with the rows that were read."""
+
+    status: ReplicaStatus
+    verdict: Verdict
+    rows: StoreMeta
+
+
+@dataclass(frozen=True)
+class LocalRead:
+    """A read of this node's replica. `route`: decides again, if anything has changed."""
+
+    replica: LocalReplica
+    route: Callable[[], CachedRoute]
+
+    def page(self) -> tuple[ReplicaStatus, Verdict]:
+        """The status of the replica and the verdict on it, before its rows are read. Raises
+        ForwardRefused if it may not be read."""
+        route = self.route()
+        verdict = verdict_here(route)
+        return readable(route.status, verdict), verdict
+
+    def begin_scan(self) -> tuple[Judged, HeldView]:
+        """A view of the newest rows, for the caller to close. Raises ForwardRefused, NotReady."""
+        page = self.page()
+        view = self.replica.store.instant()
+        try:
+            return judged(page, view.meta()), view
+        except BaseException:
+            view.close()
+            raise
+
+
+def verdict_here(route: CachedRoute) -> Verdict:
+    """The verdict on the local replica. Raises ForwardRefused if there is none."""
+    here = next((verdict for verdict in route.verdicts if verdict.is_local), None)
+    if here is None:
+        raise ForwardRefused(NOT_OWNER, is_not_owner=True)
+    return here
+
+
+def judged(page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:
+    """The page, with the meta of the instant that was read after it. Raises ForwardRefused if the
+    page may not decide about its rows."""
+    if not may_judge(page[0], rows):
+        raise ForwardRefused(UNFIT_PAGE)
+    return Judged(*page, rows)
