@@ -230,6 +230,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     pipeline_id: str = ""  # of the reporting pipeline; empty: an older release
     read_records: int = 0  # of a table's next generation: those of its topics in a batch,
     backlog_records: int | None = None  # and those that it does not cover; None: unknown
+    covered: dict[str, dict[int, int]] | None = None  # as `Progress.sources`, up to `batch`
 
 
 class QueryLease(Record, frozen=True, kw_only=True):
@@ -338,6 +339,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     pipelines: dict[str, LeaseEpoch] = {}
     leases: dict[str, QueryLease] = {}
     isolated: dict[str, tuple[str, ...]] = {}  # isolated name -> pipelines registered for it
+    held: dict[str, int] = {}  # table id -> next generation, for which the one that answers is held
     query_statuses: tuple[QueryStatus, ...] = ()
     published_boot_ms: int = 0  # when the controller wrote this, on the node's boot clock
     quorum_sync_ms: int = 0  # what the slowest write of its log took in the last minute

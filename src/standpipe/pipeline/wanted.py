@@ -31,6 +31,8 @@ class WantedQuery:
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
     #: its table is built beside the one that serves reads
     is_successor: bool = False
+    #: it commits nothing, until reads have moved to the table's next generation
+    is_held: bool = False
     #: measure each row before it is written, because Kafka has refused one; local to this pipeline
     measures_rows: bool = False
 
@@ -46,7 +48,7 @@ class WantedQuery:
         plan = plan_digest(self.query.plan)
         table = (self.table.table_id, self.table.generation)
         writers = tuple(sorted(self.writers.items()))
-        return (*table, plan, self.lease_epoch, writers, self.published_topic)
+        return (*table, plan, self.lease_epoch, writers, self.published_topic, self.is_held)
 
     @property
     def published_topic(self) -> str | None:

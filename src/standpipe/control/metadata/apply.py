@@ -42,6 +42,7 @@ from standpipe.control.metadata.commands import (
     EndPipelines,
     FoundCluster,
     GrantLeases,
+    HoldTable,
     InsertInto,
     IsolateQuery,
     RecordTopics,
@@ -58,6 +59,7 @@ from standpipe.control.metadata.commands import (
     TopicDeleted,
     WithdrawStatement,
 )
+from standpipe.control.metadata.holds import hold
 from standpipe.model import LeaseEpoch, LogIndex, NodeId, Source, TopicSpec
 
 K = TypeVar("K")
@@ -114,6 +116,8 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
             return _replace_stream(catalog, command)
         case ReplaceTableAs():
             return _replace_table(catalog, command)
+        case HoldTable():
+            return hold(catalog, command)
         case SwitchTable():
             return _switch_table(catalog, command)
         case DropSource():
@@ -305,6 +309,7 @@ def _switch_table(catalog: Catalog, command: SwitchTable) -> Catalog:
         catalog,
         sources={**catalog.sources, successor.name: successor},
         successors=_without(catalog.successors, successor.name),
+        held=_without(catalog.held, there.table_id or ""),
         queries=_without(catalog.queries, there.query_id or ""),
         topics=_without(catalog.topics, *gone),
         doomed_topics=_with_names(catalog.doomed_topics, gone),

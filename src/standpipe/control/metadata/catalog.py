@@ -36,8 +36,9 @@ from standpipe.model import (
 )
 
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
-#: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names
-CATALOG_VERSION: Final = 6
+#: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
+#: that are held
+CATALOG_VERSION: Final = 7
 #: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
 #: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.
@@ -110,6 +111,9 @@ class Catalog(Record, frozen=True, kw_only=True):
     queries: Mapping[str, PersistentQuery] = {}
     #: name of a table -> its next generation, which is being built
     successors: Mapping[str, Source] = {}
+    #: table id -> the next generation, for which the one that answers is held
+    #: (`control.metadata.holds`)
+    held: Mapping[str, int] = {}
     #: name of CREATE TYPE -> its definition
     types: Mapping[str, str] = {}
     assignment: Assignment = Assignment()
@@ -202,6 +206,7 @@ def to_snapshot(
         pipelines=dict(catalog.pipelines),
         leases=dict(catalog.leases),
         isolated=dict(catalog.isolated),
+        held=dict(catalog.held),
         query_statuses=query_statuses,
         published_boot_ms=published_boot_ms,
         quorum_sync_ms=quorum_sync_ms,
@@ -227,6 +232,7 @@ def from_snapshot(snapshot: Snapshot) -> Catalog:
         pipelines=snapshot.pipelines,
         leases=snapshot.leases,
         isolated=snapshot.isolated,
+        held=snapshot.held,
         topics={topic.name: topic for topic in snapshot.topics},
         doomed_topics=snapshot.doomed_topics,
         made_topics=snapshot.made_topics,

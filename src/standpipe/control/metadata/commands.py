@@ -116,11 +116,27 @@ class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_
     topic: TopicSpec
 
 
+class HoldTable(CommandBase, frozen=True, kw_only=True, tag="hold_table"):
+    """The generation that answers commits no more batches, until reads move to the next one.
+
+    Its query gets another lease epoch, so that its fence ends it. `is_held` False: it goes on.
+    """
+
+    name: str
+    generation: int  # the next one
+    is_held: bool = True
+
+
 class SwitchTable(CommandBase, frozen=True, kw_only=True, tag="switch_table"):
-    """The next generation has caught up: reads go to it, and the old one is dropped."""
+    """The next generation has caught up: reads go to it, and the old one is dropped.
+
+    Version 2 also says what is in its rows at least: all that the old one ever committed.
+    """
 
     name: str
     generation: int
+    #: source topic -> partition -> offset up to which the old one had read, as it was held
+    floor: dict[str, dict[int, int]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class DropSource(CommandBase, frozen=True, kw_only=True, tag="drop_source"):
@@ -247,6 +263,7 @@ Command = (
     | InsertInto
     | ReplaceStreamAs
     | ReplaceTableAs
+    | HoldTable
     | SwitchTable
     | DropSource
     | CreateType
@@ -276,7 +293,8 @@ VERSIONS: Final[Mapping[str, int]] = {
     "insert_into": 1,
     "replace_stream_as": 1,
     "replace_table_as": 1,
-    "switch_table": 1,
+    "hold_table": 1,
+    "switch_table": 2,
     "drop_source": 1,
     "create_type": 1,
     "drop_type": 1,

@@ -13,6 +13,8 @@
     6       Kafka's ids of the topics that the cluster made (record_topics), statements that are
             taken back (withdraw_statement), remembered requests bounded by bytes, catalog version 5
     7       queries with a driver of their own (isolate_query, start_pipeline 3), catalog version 6
+    8       a table is held while reads move to its next generation (hold_table, switch_table 2),
+            catalog version 7
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -39,12 +41,13 @@ from standpipe.control.metadata.commands import (
     RegisterNode,
     SetFeatureLevel,
     StartPipeline,
+    SwitchTable,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 7
+NEWEST: Final = 8
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other
@@ -53,6 +56,8 @@ GOSSIP: Final = 5
 TOPIC_IDS: Final = 6
 #: below, all pipelines share all queries
 ISOLATION: Final = 7
+#: below, a table commits on while reads move to its next generation, so they may go back
+HOLDS: Final = 8
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -73,6 +78,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("withdraw_statement", 1): TOPIC_IDS,
     ("isolate_query", 1): ISOLATION,
     ("start_pipeline", 3): ISOLATION,
+    ("hold_table", 1): HOLDS,
+    ("switch_table", 2): HOLDS,
 }
 
 
@@ -158,6 +165,8 @@ def at_level(command: Command, level: int) -> Command:
             level, changed = raised, {}
         case RegisterNode(node=node):
             changed = {"version": _second(level), "node": node_at(node, level)}
+        case SwitchTable(floor=floor):
+            changed = {"version": 1 if floor is UNSET else 2}
         case StartPipeline(isolates=name):
             changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
@@ -194,8 +195,9 @@ class Leading:
             if self._copy.catalog.successors:
                 async with self._turn:
                     catalog, heard = self._copy.catalog, self._placing.observer.told()
-                    if command := watch.due(catalog, self._copy.statuses, heard):
-                        _log.info("reads move", table=command.name, to=command.generation)
+                    now_ms = Clock().boot_ms()
+                    if command := watch.due(catalog, self._copy.statuses, heard, now_ms):
+                        _log.info("reads are about to move", command=str(command))
                         await self._append(command, self._epoch())
             await first_of([asyncio.sleep(LOOK_MS / 1000), self._quorum.changed()])
 

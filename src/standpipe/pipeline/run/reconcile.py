@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.holds import held_queries
 from standpipe.control.metadata.isolation import SHARED, isolation_of
 from standpipe.model import LeaseEpoch, LogIndex, Record
 from standpipe.pipeline.wanted import WantedQuery
@@ -91,12 +92,14 @@ def _queries(
         if source.query_id is not None and source.changelog is None and not source.takes_inserts
     }
     sinks = {source.query_id: source for source in catalog.generations}
+    held = held_queries(catalog)
     successors = {source.query_id for source in catalog.successors.values()}
     return {
         query.query_id: WantedQuery(
             query=query,
             table=(sinks.get(query.query_id) or catalog.sources[query.sink]).stored_form(),
             is_successor=query.query_id in successors,
+            is_held=query.query_id in held,
             lease_epoch=epoch,
             writers={
                 source.topic: written[source.topic]
@@ -110,7 +113,7 @@ def _queries(
             },
         )
         for query in catalog.queries.values()
-        if query.state == "RUNNING"
+        if (query.state == "RUNNING" or query.query_id in held)
         and query.sink in catalog.sources
         and (epoch := epoch_of(query.query_id)) is not None
     }

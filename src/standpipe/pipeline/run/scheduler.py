@@ -23,12 +23,13 @@ from typing import Literal
 
 import structlog
 
-from standpipe.model import NO_BATCH, QueryStatus
+from standpipe.model import QueryStatus
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run.backlog import IDLE, BackgroundQuestion
+from standpipe.pipeline.run.held import HELD, Held, committed, hold_query
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
 from standpipe.pipeline.run.reconcile import QueryOrder, StartQuery
 from standpipe.pipeline.run.stall import Signs, StallWatch, Work
@@ -61,8 +62,9 @@ def _work_of_start(around: PipelineContext, query_id: str) -> Work:
 class _Entry:
     wanted: WantedQuery
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"] = "STARTING"
-    starting: Future[QueryRun] | None = None
+    starting: Future[QueryRun | Held] | None = None
     run: QueryRun | None = None
+    held: Held | None = None
     since: float = 0.0
     failures: int = 0
     #: Kafka has rejected one of its rows as too large
@@ -87,7 +89,7 @@ class Queries:
     """The queries that the catalog wants, each in its state."""
 
     around: PipelineContext
-    start: Callable[[WantedQuery, PipelineContext], QueryRun] = start_query
+    start: Callable[[WantedQuery, PipelineContext], QueryRun | Held] = start_query
     clock: Callable[[], float] = time.monotonic
     work: Callable[[PipelineContext, str], Work] = _work_of_start
     #: which queries are in a batch, and what is held against them
@@ -141,6 +143,10 @@ class Queries:
         """Start a query, if it may be in a batch now."""
         wanted = entry.wanted
         revision = wanted.query.revision
+        if wanted.is_held:  # it runs no batch: nothing is held against it
+            entry.starting = self._starters.submit(hold_query, wanted, self.around.log)
+            entry.stall.began(now)
+            return
         if self.marks.blame(wanted.query_id, revision) is Blame.GUILTY:
             failure = QueryFailed("DRIVER_DIED", resolution("DRIVER_DIED", wanted))
             self._failed(entry, failure, now)
@@ -203,14 +209,18 @@ class Queries:
 
     # --------------------------------------------------------------------------- transitions
 
-    def _started(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+    def _started(self, entry: _Entry, starting: Future[QueryRun | Held], now: float) -> None:
         entry.starting = None
         error = starting.exception()
         if not isinstance(error, NotYet):
             entry.missing_since = None
         if error is None:
-            entry.run, entry.state, entry.since = starting.result(), "RUNNING", now
+            begun, entry.state, entry.since = starting.result(), "RUNNING", now
             entry.reason = entry.message = ""
+            if isinstance(begun, Held):
+                entry.held, entry.reason = begun, HELD
+                return
+            entry.run = begun
             entry.rate_from = (0, now)
             entry.stall.began(now)
             _logger.info("query running", query_id=entry.wanted.query_id)
@@ -258,7 +268,7 @@ class Queries:
         elif entry.reason == "NO_PROGRESS":
             entry.reason = entry.message = ""
 
-    def _watch_start(self, entry: _Entry, starting: Future[QueryRun], now: float) -> None:
+    def _watch_start(self, entry: _Entry, starting: Future[QueryRun | Held], now: float) -> None:
         """A start that hangs cannot be cancelled: it holds a thread, and may still write to the
         checkpoint that a second start would use. Only the process can be restarted."""
         if not starting.running():  # still queued behind others
@@ -332,6 +342,7 @@ class Queries:
             entry.rate_from = (run.counts.input_records, now)
         # read before the batch: a later batch covers no less
         backlog = run.backlog.backlog_records() if run and run.backlog else None
+        batch, covered = committed(run, entry.held)
         reason, message = entry.reason, entry.message
         if run is not None and run.notice and not reason:
             reason, message = "TOPIC_CHANGED", run.notice[:MESSAGE_LENGTH_MAX]
@@ -341,7 +352,8 @@ class Queries:
             reason=reason,
             message=message,
             lease_epoch=entry.wanted.lease_epoch,
-            batch=run.counts.batch if run else NO_BATCH,
+            batch=batch,
+            covered=covered,
             input_rows_per_second=round(rate, 1),
             bad_records=run.counts.bad_records if run else 0,
             late_records=run.count_late() if run else 0,
@@ -374,7 +386,7 @@ def _name(run: QueryRun, error: Exception) -> QueryRun:
     raise run.named(error)
 
 
-def _stop(run: QueryRun) -> None:
+def _stop(run: QueryRun | Held) -> None:
     """Stop a run. A query that does not stop in time ends with the JVM at the latest."""
     try:
         run.stop()
@@ -382,6 +394,6 @@ def _stop(run: QueryRun) -> None:
         _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
 
 
-def _stop_when_started(starting: Future[QueryRun]) -> None:
+def _stop_when_started(starting: Future[QueryRun | Held]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         _stop(starting.result())

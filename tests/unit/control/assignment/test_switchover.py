@@ -11,10 +11,13 @@ from tests.unit.control.metadata.test_catalog import after, generation_of, strea
 from standpipe.control.assignment import switchover
 from standpipe.control.assignment.from_catalog import ClusterObservation
 from standpipe.control.assignment.model import TablePartition
+from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.commands import (
     CommitAssignment,
     CreateSource,
     GrantLeases,
+    HoldTable,
+    SetFeatureLevel,
     StartPipeline,
     SwitchTable,
 )
@@ -95,7 +98,7 @@ SWITCH = SwitchTable(name="U", generation=2)
 )
 def test_reads_move_when_every_replica_shows_the_batch(changes: Any, why: str) -> None:
     watch = switchover.Watch()
-    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) == SWITCH, why
+    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes), 0) == SWITCH, why
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_reads_move_when_every_replica_shows_the_batch(changes: Any, why: str) -
 )
 def test_reads_stay_while_one_replica_trails(changes: Any, why: str) -> None:
     watch = switchover.Watch()
-    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes)) is None, why
+    assert watch.due(CATALOG, {"CTAS_U_24": STATUS}, heard(**changes), 0) is None, why
 
 
 @pytest.mark.parametrize(
@@ -135,26 +138,26 @@ def test_reads_stay_while_one_replica_trails(changes: Any, why: str) -> None:
 )
 def test_reads_stay_while_the_query_has_not_caught_up(changes: Any, why: str) -> None:
     status = msgspec.structs.replace(STATUS, **changes)
-    assert switchover.Watch().due(CATALOG, {status.query_id: status}, heard()) is None, why
+    assert switchover.Watch().due(CATALOG, {status.query_id: status}, heard(), 0) is None, why
 
 
 def test_a_dead_node_does_not_hold_reads_back_but_a_silent_one_does() -> None:
     statuses = {"CTAS_U_24": STATUS}
-    assert switchover.Watch().due(CATALOG, statuses, heard(away=(B,), silent=(B,))) == SWITCH
-    assert switchover.Watch().due(CATALOG, statuses, heard(silent=(B,))) is None
+    assert switchover.Watch().due(CATALOG, statuses, heard(away=(B,), silent=(B,)), 0) == SWITCH
+    assert switchover.Watch().due(CATALOG, statuses, heard(silent=(B,)), 0) is None
     everybody = heard(away=(A, B))
-    assert switchover.Watch().due(CATALOG, statuses, everybody) is None, "nobody would answer"
+    assert switchover.Watch().due(CATALOG, statuses, everybody, 0) is None, "nobody would answer"
 
 
 def test_a_partition_that_nobody_keeps_holds_reads_back() -> None:
     left = Assignment(epoch=AssignmentEpoch(2), placements=PLACED[:-1])
     catalog = after(CommitAssignment(assignment=left), start=CATALOG)
-    assert switchover.Watch().due(catalog, {"CTAS_U_24": STATUS}, heard()) is None
+    assert switchover.Watch().due(catalog, {"CTAS_U_24": STATUS}, heard(), 0) is None
 
 
 def test_nothing_is_due_without_successors() -> None:
     switched = after(SWITCH, start=CATALOG)
-    assert switchover.Watch().due(switched, {"CTAS_U_24": STATUS}, heard()) is None
+    assert switchover.Watch().due(switched, {"CTAS_U_24": STATUS}, heard(), 0) is None
 
 
 def test_reports_that_come_seldom_do_not_hold_reads_back() -> None:
@@ -164,7 +167,7 @@ def test_reports_that_come_seldom_do_not_hold_reads_back() -> None:
     def due(batch: int, shown: int, **changes: Any) -> object:
         status = msgspec.structs.replace(STATUS, batch=BatchId(batch), **changes)
         lags = {"batch": BatchId(shown), "position": Offset(40)}
-        return watch.due(CATALOG, {"CTAS_U_24": status}, heard(**lags))
+        return watch.due(CATALOG, {"CTAS_U_24": status}, heard(**lags), 0)
 
     assert due(batch=2, shown=0) is None
     assert due(batch=3, shown=1) is None
@@ -173,3 +176,101 @@ def test_reports_that_come_seldom_do_not_hold_reads_back() -> None:
     assert due(batch=5, shown=5, lease_epoch=LeaseEpoch(1)) is None, "another pipeline writes it"
     assert due(batch=6, shown=5) is None
     assert due(batch=9, shown=6) == SWITCH
+
+
+# ---------------------------------------------------------------------------------- the floor
+
+#: as CATALOG, at the level that holds tables; both generations have a pipeline
+HOLDS = after(
+    SetFeatureLevel(level=feature_levels.HOLDS),
+    GrantLeases(grants=(("CTAS_U_23", "p1"),)),
+    start=CATALOG,
+)
+HOLD = HoldTable(name="U", generation=2)
+Offsets = dict[str, dict[int, int]]
+
+
+class Pipeline:
+    """Both queries of the table over topic `s`, as one pipeline reports them."""
+
+    def __init__(self) -> None:
+        self.catalog = HOLDS
+        self.first: Offsets = {"s": {0: 100, 1: 100}}
+        self.second: Offsets = {"s": {0: 100, 1: 100}}
+        self.batch = 7
+        self.knows_hold = True
+
+    def statuses(self) -> dict[str, QueryStatus]:
+        is_held = bool(self.catalog.held) and self.knows_hold
+        epoch = self.catalog.leases["CTAS_U_23"].lease_epoch
+        first = msgspec.structs.replace(
+            STATUS,
+            query_id="CTAS_U_23",
+            lease_epoch=epoch if self.knows_hold else HOLDS.leases["CTAS_U_23"].lease_epoch,
+            reason="HELD" if is_held else "",
+            covered=self.first,
+        )
+        second = msgspec.structs.replace(STATUS, batch=BatchId(self.batch), covered=self.second)
+        return {each.query_id: each for each in (first, second)}
+
+    def look(self, watch: switchover.Watch, now_ms: int = 0) -> switchover.Order | None:
+        """What is due, which is logged. Every replica shows the newest batch."""
+        shown = heard()
+        for reports in shown.reports.values():
+            for partition, lag in reports.items():
+                assert isinstance(reports, dict)
+                reports[partition] = msgspec.structs.replace(lag, batch=BatchId(self.batch))
+        order = watch.due(self.catalog, self.statuses(), shown, now_ms)
+        if order is not None:
+            self.catalog = after(order, start=self.catalog)
+        return order
+
+
+def test_reads_that_move_do_not_go_back() -> None:
+    """The generation that answers commits on while the switch is decided: what it ever committed is
+    in the next one before reads move there."""
+    pipeline, watch = Pipeline(), switchover.Watch()
+    assert pipeline.look(watch) == HOLD, "it has caught up with what was there"
+    pipeline.first = {"s": {0: 105, 1: 100}}  # before its pipeline read that command
+    pipeline.knows_hold = False
+    assert pipeline.look(watch) is None, "what is said under the old lease can still change"
+    pipeline.knows_hold = True
+    for second in ({0: 100, 1: 100}, {0: 104, 1: 200}):
+        pipeline.batch, pipeline.second = pipeline.batch + 1, {"s": second}
+        assert pipeline.look(watch) is None, f"it has read {second} of {pipeline.first}"
+    pipeline.batch, pipeline.second = 10, {"s": {0: 105, 1: 200}}
+    floor: Offsets = {"s": {0: 105, 1: 100}}
+    assert pipeline.look(watch) == SwitchTable(name="U", generation=2, floor=floor)
+    assert pipeline.catalog.held == {}
+
+
+def test_reads_move_only_when_the_replicas_show_the_floor() -> None:
+    pipeline, watch = Pipeline(), switchover.Watch()
+    assert pipeline.look(watch) == HOLD
+    pipeline.first = pipeline.second = {"s": {0: 105, 1: 100}}
+    pipeline.batch = 8
+    statuses = pipeline.statuses()
+    assert watch.due(pipeline.catalog, statuses, heard(), 0) is None, "they show batch 7"
+    assert isinstance(pipeline.look(watch), SwitchTable)
+
+
+def test_a_topic_that_only_the_old_statement_reads_holds_nothing_back() -> None:
+    pipeline, watch = Pipeline(), switchover.Watch()
+    assert pipeline.look(watch) == HOLD
+    pipeline.first = {"another": {0: 9}}
+    assert isinstance(pipeline.look(watch), SwitchTable)
+
+
+def test_a_table_is_not_held_for_ever() -> None:
+    pipeline, watch = Pipeline(), switchover.Watch()
+    pipeline.first = {"s": {0: 999, 1: 999}}
+    held_ms = switchover.HOLD_MS_MAX
+    assert pipeline.look(watch, 1000) == HOLD
+    assert pipeline.look(watch, 1000) is None
+    assert pipeline.look(watch, 1000 + held_ms - 1) is None
+    released = HoldTable(name="U", generation=2, is_held=False)
+    assert pipeline.look(watch, 1000 + held_ms) == released
+    again_ms = 1000 + held_ms + switchover.HOLD_AGAIN_MS
+    assert pipeline.look(watch, again_ms - 1) is None
+    assert pipeline.look(watch, again_ms) == HOLD
+    assert pipeline.look(switchover.Watch(), 5) is None, "another leader counts anew"

@@ -32,6 +32,7 @@ from standpipe.control.metadata.commands import (
     EndPipelines,
     FoundCluster,
     GrantLeases,
+    HoldTable,
     InsertInto,
     IsolateQuery,
     Receipt,
@@ -168,7 +169,8 @@ COMMANDS: tuple[Command, ...] = (
     CreateSource(source=stream("R")),
     table_as("U", "R", 23),
     generation_of("U", 2, 24),
-    SwitchTable(name="U", generation=2),
+    HoldTable(name="U", generation=2),
+    SwitchTable(name="U", generation=2, floor={"s": {0: 9}}),
     written_by("O", 26),
     rewritten("O", 26),
     RecordTopics(ids={"T": "id of T", "s": ""}),
@@ -210,8 +212,9 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert [(one.feature_level, one.version) for one in story[17:20]] == [(1, 1), (1, 1), (2, 2)]
     assert (story[20].types, story[21].types) == ({"MONEY": "DECIMAL(6, 2)"}, {})
     assert list(story[24].successors) == ["U"]
-    assert (story[25].successors, story[25].sources["U"].generation) == ({}, 2)
-    assert story[27].queries["CSAS_O_26"].revision == 2
+    assert story[25].held == {"U_23": 2}
+    assert (story[26].successors, story[26].sources["U"].generation) == ({}, 2)
+    assert story[28].queries["CSAS_O_26"].revision == 2
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -282,7 +285,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 7; this program reads up to 6"):
+    with pytest.raises(UnknownCommand, match="version 8; this program reads up to 7"):
         from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         from_bytes(b"\x00nonsense")

@@ -15,10 +15,12 @@ from standpipe.control.metadata.commands import (
     Command,
     DropType,
     FoundCluster,
+    HoldTable,
     IsolateQuery,
     RegisterNode,
     SetFeatureLevel,
     StartPipeline,
+    SwitchTable,
     encode,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
@@ -63,6 +65,9 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (StartPipeline(pipeline_id="p"), 3, 2, "it is registered, for leases"),
         (StartPipeline(pipeline_id="p"), 7, 2, "shared pipelines start as before"),
         (StartPipeline(pipeline_id="p", isolates="T"), 7, 3, "older nodes would share it"),
+        (SwitchTable(name="U", generation=2), 7, 1, "as older nodes read it"),
+        (SwitchTable(name="U", generation=2, floor={"s": {0: 9}}), 8, 2, "it says the floor"),
+        (HoldTable(name="U", generation=2), 8, 1, "every node reads it"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -180,6 +185,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 7)), (1, (1, 1)), (2, (1, 2)), (9, (1, 7))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 8)), (1, (1, 1)), (2, (1, 2)), (9, (1, 8))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

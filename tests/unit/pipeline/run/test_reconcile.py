@@ -7,7 +7,13 @@ from tests.unit.pipeline.queries_of import commands_of, wanted_of
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
-from standpipe.control.metadata.commands import ReplaceTableAs, SwitchTable, TerminateQuery
+from standpipe.control.metadata.commands import (
+    HoldTable,
+    ReplaceTableAs,
+    SetQueryState,
+    SwitchTable,
+    TerminateQuery,
+)
 from standpipe.model import LeaseEpoch, LogIndex, QueryLease, TopicSpec
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
@@ -29,6 +35,7 @@ A, B = wanted_of(SQL)
 #: the same id, made again: another table stands behind it
 A2 = msgspec.structs.replace(A.table, table_id="another")
 A_AGAIN = dataclasses.replace(A, table=A2)
+A_HELD = dataclasses.replace(A, is_held=True)
 A_GRANTED_ANEW = dataclasses.replace(A, lease_epoch=LeaseEpoch(3))
 ME = PipelineRegistration(pipeline_id="me", lease_epoch=LeaseEpoch(1), log_index=LogIndex(1))
 
@@ -62,6 +69,12 @@ def test_both_generations_of_a_table_run() -> None:
     assert (found[A.query_id].table.topic, found[A.query_id].is_successor) == ("A", False)
     assert found["CTAS_A_9"].table.topic == "CTAS_A_9-changelog"
     assert found["CTAS_A_9"].is_successor
+    held = apply(catalog, LogIndex(10), HoldTable(name="A", generation=2))
+    assert [q.query_id for q in every_query(held) if q.is_held] == [A.query_id]
+    paused = SetQueryState(query_ids=(A.query_id,), state="PAUSED")
+    assert A.query_id not in {q.query_id for q in every_query(apply(catalog, LogIndex(10), paused))}
+    still = [q.query_id for q in every_query(apply(held, LogIndex(11), paused)) if q.is_held]
+    assert still == [A.query_id], "who holds it says what it committed, although it is paused"
     switch = SwitchTable(name="A", generation=2)
     (left, _) = every_query(apply(catalog, LogIndex(10), switch))[::-1]
     assert (left.query_id, left.published_topic) == ("CTAS_A_9", "A")
@@ -86,6 +99,12 @@ def test_both_generations_of_a_table_run() -> None:
             [A],
             [StopQuery(A.query_id), StartQuery(A_GRANTED_ANEW)],
             "another one may have written it in between",
+        ),
+        (
+            [A_HELD],
+            [A],
+            [StopQuery(A.query_id), StartQuery(A_HELD)],
+            "it commits nothing more",
         ),
         (
             [SWITCHED],

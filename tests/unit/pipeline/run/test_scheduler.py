@@ -1,7 +1,9 @@
 """States of queries, with a start that is told what to do and a clock that is set."""
 
+import dataclasses
 from concurrent.futures import wait
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,9 @@ from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.run import scheduler
 from standpipe.pipeline.run.backlog import ASK_EVERY_S, IDLE
+from standpipe.pipeline.run.held import Held
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun
 from standpipe.pipeline.run.reconcile import StartQuery, StopQuery
 from standpipe.pipeline.run.scheduler import (
@@ -112,6 +116,22 @@ class World:
         self.queries.tend()
         (status,) = self.queries.statuses()
         return f"{status.state} {status.reason}".strip()
+
+
+def test_a_held_query_starts_nothing_and_says_what_it_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held(batch=BatchId(4), covered={"s": {0: 9}})
+    monkeypatch.setattr(scheduler, "hold_query", lambda wanted, log: held)
+    world = World()
+    world.queries.around = cast(PipelineContext, SimpleNamespace(log=None))
+    world.queries.carry_out(StopQuery(Q))
+    world.queries.carry_out(StartQuery(dataclasses.replace(WANTED, is_held=True)))
+    assert world.tend() == "RUNNING HELD"
+    (status,) = world.queries.statuses()
+    assert (status.batch, status.covered) == (4, {"s": {0: 9}})
+    assert world.looked == [], "Spark runs nothing"
+    world.queries.carry_out(StopQuery(Q))
 
 
 @pytest.mark.parametrize(
