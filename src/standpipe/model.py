@@ -413,6 +413,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     rows: int
     watermark_ms: int
     known_boot_ms: int = 0  # boot clock: last instant at which Kafka had no more than C; 0: never
+    beat_boot_ms: int = 0  # boot clock: when the tailer wrote this page; 0: it does not say
 
     @property
     def offset_lag(self) -> int | None:

@@ -79,8 +79,8 @@ class Candidate:
     #: after a gap that compaction left, its rows are not those of a batch: a superseded row may be
     #: there whose successor lies beyond the position, so no lag bounds how old the rows are
     is_between_batches: bool = False
-    #: of the local replica, where Kafka confirmed the end too long ago: how long
-    end_too_old_ms: int | None = None
+    #: of the local replica: why a lag in records says nothing now; "": it does
+    lag_unknown: str = ""
     health: Health = Health.ALIVE
     is_held_down: bool = False  # DOWN although it beats
     workers_ok: bool = True
@@ -201,8 +201,8 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     """
     if not bounds.is_bounded:
         return None
-    if candidate.end_too_old_ms is not None:
-        return f"Lag is not known: Kafka last answered here {candidate.end_too_old_ms} ms ago."
+    if candidate.lag_unknown:
+        return candidate.lag_unknown
     if candidate.lag_records is None:
         return "Lag information is not present for host." if candidate.is_local else None
     is_refused = candidate.is_surely_beyond(bounds)
@@ -259,13 +259,13 @@ def route(
     bounds: Bounds = ANYTHING,
     policy: str = "active-first",
     rules: Iterable[Rule] = RULES,
-    end_too_old_ms: int | None = None,
+    lag_unknown: str = "",
 ) -> list[Verdict]:
     """Verdicts on all replicas of a partition, in the order in which they should be tried.
 
-    `suspects`: nodes whose path failed recently. `end_too_old_ms`: how long ago Kafka confirmed the
-    local replica's end, if that is too long for a bounded read. Usable replicas come first; if
-    there are none, `node.worker.pull.refusals` builds the error.
+    `suspects`: nodes whose path failed recently. `lag_unknown`: why the local replica's lag in
+    records says nothing; "": it does. Usable replicas come first; if there are none,
+    `node.worker.pull.refusals` builds the error.
     """
     own_end = local_status.committed_end if local_status is not None else NO_END
     ranked: list[tuple[_Rank, Verdict]] = []
@@ -274,7 +274,7 @@ def route(
         info, is_suspect = nodes.get(node_id), node_id in suspects
         if node_id == local:
             candidate = replace(
-                _here(node_id, role, info, local_status, heard), end_too_old_ms=end_too_old_ms
+                _here(node_id, role, info, local_status, heard), lag_unknown=lag_unknown
             )
         else:
             candidate = _there(node_id, role, info, heard, own_end=own_end, is_suspect=is_suspect)

@@ -164,7 +164,9 @@ class ApplyMachine:
             return [ReportDataLoss(reason)]
         return [*self._apply(), *self._flow()]
 
-    def status(self, *, confirmed_boot_ms: int, rows: int, known_boot_ms: int = 0) -> ReplicaStatus:
+    def status(
+        self, *, confirmed_boot_ms: int, rows: int, known_boot_ms: int = 0, beat_boot_ms: int = 0
+    ) -> ReplicaStatus:
         """The status page of this replica. Its committed end is unknown until all progress was
         read: before that it is stale, and the lag would seem to be zero."""
         return ReplicaStatus(
@@ -180,6 +182,7 @@ class ApplyMachine:
             rows=rows,
             watermark_ms=self.meta.watermark_ms,
             known_boot_ms=known_boot_ms,
+            beat_boot_ms=beat_boot_ms,
         )
 
     # -------------------------------------------------------------------------- taking in

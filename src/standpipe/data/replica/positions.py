@@ -291,6 +291,16 @@ def end_age_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
     return max(0, now_boot_ms - known_ms)
 
 
+def tailer_silent_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
+    """How long ago the tailer wrote the page, >= 0; None: it does not say. A tailer that lives
+    writes it many times a second, even while Kafka is silent; a page outlives its tailer."""
+    if status.beat_boot_ms == 0:
+        return None
+    if status.beat_boot_ms > now_boot_ms + _AHEAD_MS_MAX:  # of the previous boot
+        return now_boot_ms
+    return max(0, now_boot_ms - status.beat_boot_ms)
+
+
 def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
     """now - the instant up to which all source events are in the answer; None: unknown.
 
@@ -322,7 +332,7 @@ def blank_status(state: ReplicaState) -> ReplicaStatus:
 # ------------------------------------------------------------------------------- status pages
 
 #: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
-_PAGE: Final = struct.Struct("<Iixxxx11q")
+_PAGE: Final = struct.Struct("<Iixxxx12q")
 _CRC: Final = struct.Struct("<I")
 _FIELDS: Final = (
     "position",
@@ -336,6 +346,7 @@ _FIELDS: Final = (
     "rows",
     "watermark_ms",
     "known_boot_ms",
+    "beat_boot_ms",
 )
 STATUS_BYTES: Final = _PAGE.size
 

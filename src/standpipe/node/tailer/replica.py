@@ -190,6 +190,7 @@ class TailedReplica:
             confirmed_boot_ms=self._confirmed_boot_ms,
             rows=self._rows,
             known_boot_ms=self._known_boot_ms,
+            beat_boot_ms=self._world.clock.boot_ms(),
         )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:

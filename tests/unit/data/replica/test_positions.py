@@ -236,10 +236,25 @@ def test_source_lag(source_instant_ms: int, confirmed_boot_ms: int, lag_ms: int 
     assert positions.source_lag_ms(page, now_ms=100, now_boot_ms=50) == lag_ms
 
 
+@pytest.mark.parametrize(
+    ("beat_boot_ms", "silent_ms", "why"),
+    [
+        (0, None, "a page that does not say it"),
+        (10_000, 0, "just now"),
+        (7000, 3000, "a while ago"),
+        (10_999, 0, "the page was read after the clock"),
+        (11_001, 10_000, "of the previous boot: silent since this one began"),
+    ],
+)
+def test_tailer_silent_ms(beat_boot_ms: int, silent_ms: int | None, why: str) -> None:
+    page = status(beat_boot_ms=beat_boot_ms)
+    assert positions.tailer_silent_ms(page, 10_000) == silent_ms, why
+
+
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=11, max_size=11))
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=12, max_size=12))
 def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
     names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
     page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]

@@ -370,6 +370,7 @@ def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
     node.progress.confirmed = None  # Kafka is away
     node.turn(5)
     assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
+    assert node.status().beat_boot_ms > 1_000_500, "but the tailer lives"
     assert node.status().known_boot_ms == 900_000
 
 

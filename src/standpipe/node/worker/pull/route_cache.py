@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.config import keys, registry
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds, lag_bound
 from standpipe.control.routing.route import Verdict, route
-from standpipe.data.replica.positions import StoreMeta, end_age_ms
+from standpipe.data.replica.positions import StoreMeta, end_age_ms, tailer_silent_ms
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.worker.pull.forward import Forwarder
@@ -24,6 +25,11 @@ from standpipe.node.worker.request.cluster_view import OPEN_STORES_MAX, ClusterV
 
 #: Bounds that requests asked for and that are remembered; clients could vary them.
 BOUNDS_MAX = 256
+#: A tailer writes its pages every 50 ms. One that is silent for so long is dead, or has not read
+#: Kafka for so long: a bounded read takes another replica. A large transaction takes up to 1 s.
+TAILER_SILENT_MS_MAX: Final = 3000
+TAILER_SILENT: Final = "Lag is not known: this host's tailer has been silent for {age_ms} ms."
+KAFKA_SILENT: Final = "Lag is not known: Kafka last answered here {age_ms} ms ago."
 
 
 @dataclass(slots=True)
@@ -38,7 +44,7 @@ class CachedRoute:
     verdicts: list[Verdict]
     #: the largest committed end that others reported
     reported_end: Offset
-    #: of bounded reads: boot ms at which the replica's end becomes too old; None: it is already
+    #: of bounded reads: boot ms at which the replica's lag becomes unknown; None: it is already
     due_boot_ms: int | None = None
     #: freshness headers of this node's answer, valid for the millisecond, the end and the meta of
     #: the rows in `labelled`
@@ -105,28 +111,32 @@ class RouteCache:
         if len(self._known) >= OPEN_STORES_MAX:
             self._known.clear()
         state = self.peers.state
-        age_ms, due_boot_ms = self._end_age(status, bounds)
+        lag_unknown, due_boot_ms = self._lag_unknown(status, bounds)
         verdicts = self._routed(
-            view, replica_id, status, bounds, suspects=suspects, end_too_old_ms=age_ms
+            view, replica_id, status, bounds, suspects=suspects, lag_unknown=lag_unknown
         )
         end = self.reported_end(replica_id)
         decided = CachedRoute(view, status, bounds, suspects, state, verdicts, end, due_boot_ms)
         self._known[replica_id] = decided
         return decided
 
-    def _end_age(
-        self, status: ReplicaStatus | None, bounds: Bounds
-    ) -> tuple[int | None, int | None]:
-        """(age in ms of an end that is too old for the bound, boot ms when it becomes so)."""
+    def _lag_unknown(self, status: ReplicaStatus | None, bounds: Bounds) -> tuple[str, int | None]:
+        """For bounded reads: why the lag of this node's replica is not known, and the boot ms from
+        which it will not be. Its tailer may have died, or hear nothing of Kafka."""
         if status is None or not bounds.is_bounded:
-            return None, None
+            return "", None
         now_boot_ms = self.clock.boot_ms()
-        age_ms = end_age_ms(status, now_boot_ms)
-        if age_ms is None:  # then its committed end is unknown, too
-            return None, None
-        if age_ms >= self.end_age_ms_max:
-            return age_ms, None
-        return None, now_boot_ms + self.end_age_ms_max - age_ms
+        due_boot_ms: list[int] = []
+        for said, age_ms, age_ms_max in (
+            (TAILER_SILENT, tailer_silent_ms(status, now_boot_ms), TAILER_SILENT_MS_MAX),
+            (KAFKA_SILENT, end_age_ms(status, now_boot_ms), self.end_age_ms_max),
+        ):
+            if age_ms is None:  # an end that was never confirmed is unknown, too
+                continue
+            if age_ms >= age_ms_max:
+                return said.format(age_ms=age_ms), None
+            due_boot_ms.append(now_boot_ms + age_ms_max - age_ms)
+        return "", min(due_boot_ms, default=None)
 
     def reported_end(self, replica_id: ReplicaId) -> Offset:
         """The furthest committed end of a partition that others reported; NO_END: none."""
@@ -146,7 +156,7 @@ class RouteCache:
         bounds: Bounds,
         *,
         suspects: frozenset[NodeId],
-        end_too_old_ms: int | None,
+        lag_unknown: str,
     ) -> list[Verdict]:
         placement = view.placements.get(replica_id)
         if placement is None:
@@ -160,7 +170,7 @@ class RouteCache:
             heard=self.peers.state.of(replica_id),
             bounds=bounds,
             policy=self.policy,
-            end_too_old_ms=end_too_old_ms,
+            lag_unknown=lag_unknown,
         )
 
 

@@ -11,6 +11,7 @@ from tests.unit.node.workers import USERS, Worker, page
 
 from standpipe.adapters.clock import Clock
 from standpipe.config import keys
+from standpipe.node.worker.pull.route_cache import TAILER_SILENT_MS_MAX
 
 AGE_MS_MAX = keys.LAG_END_AGE.default
 BOOT_MS = 1_000_000
@@ -60,6 +61,59 @@ def test_a_bound_needs_an_end_that_is_known(
     worker: Worker, age_ms: int, bound: int | None, expected: str, reason: str
 ) -> None:
     assert expected in why(worker, BOOT_MS, BOOT_MS - age_ms, bound), reason
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "bound", "expected", "reason"),
+    [
+        (0, 10, "Usable.", "the tailer has just written the page"),
+        (TAILER_SILENT_MS_MAX - 1, 10, "Usable.", "not yet"),
+        (
+            TAILER_SILENT_MS_MAX,
+            10,
+            f"Lag is not known: this host's tailer has been silent for {TAILER_SILENT_MS_MAX} ms.",
+            "dead: although Kafka answered it less than a minute ago",
+        ),
+        (TAILER_SILENT_MS_MAX, None, "Usable.", "without a bound its rows are served"),
+    ],
+)
+def test_a_bound_needs_a_tailer_that_lives(
+    worker: Worker, silent_ms: int, bound: int | None, expected: str, reason: str
+) -> None:
+    clock = worker.routes.clock
+    assert isinstance(clock, StoppedClock)
+    clock.now_ms = BOOT_MS
+    told_ms = BOOT_MS - silent_ms
+    status = changed(
+        page(100, 100),
+        confirmed_boot_ms=told_ms,
+        known_boot_ms=told_ms,
+        beat_boot_ms=told_ms,
+    )
+    view, bounds = worker.slow_path.map.view, worker.routes.bounds(bound, USERS)
+
+    def verdict_at(now_ms: int) -> str:
+        clock.now_ms = now_ms
+        (verdict,) = worker.routes.of(view, USERS.replica_id(0), status, bounds).verdicts
+        return verdict.why
+
+    assert verdict_at(BOOT_MS) == expected, reason
+    is_refused = "silent" in verdict_at(told_ms + TAILER_SILENT_MS_MAX)
+    assert is_refused is (bound is not None), "a decided route ends with the tailer's silence"
+
+
+def test_a_silent_kafka_is_no_dead_tailer(worker: Worker) -> None:
+    """Its page is written all the time, and Kafka answered a while ago."""
+    clock = worker.routes.clock
+    assert isinstance(clock, StoppedClock)
+    clock.now_ms = BOOT_MS
+    known_ms = BOOT_MS - AGE_MS_MAX + 1
+    status = changed(
+        page(100, 100), confirmed_boot_ms=0, known_boot_ms=known_ms, beat_boot_ms=BOOT_MS
+    )
+    view, bounds = worker.slow_path.map.view, worker.routes.bounds(10, USERS)
+    (verdict,) = worker.routes.of(view, USERS.replica_id(0), status, bounds).verdicts
+    assert verdict.why == "Usable."
 
 
 def test_a_decided_route_ends_when_its_end_becomes_too_old(worker: Worker) -> None:
