@@ -55,9 +55,12 @@ def insert(cluster: TestCluster, *expected: tuple[str, int]) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
+    for index in range(500):  # ids that its query may get, before it writes its first record
+        forge(cluster, f"CTAS_FORGED_A_{index}", NO_SEAL)
     cluster.sql(STATEMENTS)
     insert(cluster, ("FORGED_A", 1), ("FORGED_B", 1))
     attacked, other = (cluster.query_of(name) for name in ("FORGED_A", "FORGED_B"))
+    assert attacked in {f"CTAS_FORGED_A_{index}" for index in range(500)}, "it was forged for"
 
     for reason, seal in (("UNSIGNED", NO_SEAL), ("FORGED", ProgressSeal("a guess", TOPIC))):
         before = ignored(cluster, reason)

@@ -14,10 +14,6 @@ EVERY = 3
 ONLY_IN_SPARK = {
     **dict.fromkeys(("UNIX_DATE", "UNIX_TIMESTAMP"), "without arguments they ask the clock"),
     **dict.fromkeys(
-        ("REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_SPLIT_TO_ARRAY"),
-        "nothing bounds the time of a regular expression, and nothing can interrupt it",
-    ),
-    **dict.fromkeys(
         ("EXTRACTJSONFIELD", "IS_JSON_STRING", "JSON_ARRAY_CONTAINS", "JSON_ARRAY_LENGTH",
          "JSON_CONCAT", "JSON_ITEMS", "JSON_KEYS", "JSON_RECORDS", "TO_JSON_STRING"),
         "not written yet",

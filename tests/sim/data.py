@@ -39,6 +39,7 @@ EXPECTED = (
     "pipelines away for long",
     "pipelines away for longer than tombstones",
     "progress records forged",
+    "progress records forged before the first true one",
     "progress records taken by compaction",
     "progress records tombstoned",
     "queries that ended with their topic",

@@ -9,7 +9,7 @@ import msgspec
 
 from standpipe.data.commit import progress
 from standpipe.data.commit.seal import HEADER_MAC, MAC_BYTES, ProgressSeal
-from standpipe.model import BatchId, Commit, LeaseEpoch
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset
 
 from .data_pipeline import QUERY
 
@@ -51,7 +51,9 @@ class DataNemesis:
     def begin(self) -> None:
         self._plan()
         if self.world.options.is_forged:
-            self._plan_forgery(random.Random(self.world.seed))
+            draw = random.Random(self.world.seed)
+            self._forge(draw)  # before any pipeline has written a record
+            self._plan_forgery(draw)
 
     def _plan_forgery(self, draw: random.Random) -> None:
         """Another source of randomness, so that the other faults of a seed stay as they are."""
@@ -66,16 +68,16 @@ class DataNemesis:
     def _forge(self, draw: random.Random) -> None:
         """A record of the progress topic by someone who may write to it and lacks the secret: it
         would make all later commits void, or commit what nobody wrote."""
-        if self.world.oracle.newest is None:
-            return  # before its first sealed record, a query trusts what is unsigned
         epoch = LeaseEpoch(draw.choice([self.world.lease_epoch, 10**6]))
+        fence = progress.fence(QUERY, epoch, nonce=draw.getrandbits(64))
+        is_first = self.world.oracle.newest is None
         forged = draw.choice(
             [
-                progress.fence(QUERY, epoch, nonce=draw.getrandbits(64)),
+                fence,
                 msgspec.structs.replace(
-                    self.world.oracle.newest,
+                    self.world.oracle.newest or fence,
                     commit=Commit(lease_epoch=epoch, batch=BatchId(10**6), attempt=1),
-                    sinks=dict.fromkeys(range(self.world.partitions), 10**6),
+                    sinks=dict.fromkeys(range(self.world.partitions), Offset(10**6)),
                 ),
             ]
         )
@@ -85,6 +87,7 @@ class DataNemesis:
         headers = draw.choice([(), wrong, ProgressSeal("a guess", "progress").headers(key, value)])
         self.world.progress.append(key, value, headers, self.world.now_ms)
         self.world.counts["progress records forged"] += 1
+        self.world.counts["progress records forged before the first true one"] += is_first
 
     def end(self) -> None:
         self.is_active = False

@@ -16,7 +16,7 @@ from standpipe.control.routing import route
 from standpipe.data.commit import progress, repair, takeover
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.progress import ProgressBook
-from standpipe.data.commit.seal import ProgressReader
+from standpipe.data.commit.seal import HEADER_MAC, NO_SEAL, ProgressReader
 from standpipe.data.encoding import stored_rows
 from standpipe.data.encoding.store_keys import commit_header, parse_commit_header
 from standpipe.data.replica import events as apply_events
@@ -419,7 +419,26 @@ def believe_an_unsigned_record() -> list[Plant]:
 
     def make(judge: Any) -> Any:
         def lax(reader: Any, key: bytes, value: bytes, headers: Any) -> Any:
-            reader._sealed.clear()
+            if all(name != HEADER_MAC for name, _ in headers):
+                reader = ProgressReader(NO_SEAL)
+            return judge(reader, key, value, headers)
+
+        return lax
+
+    return [replacing(ProgressReader, "_judged", make)]
+
+
+def believe_what_is_unsigned_until_the_first_sealed_record() -> list[Plant]:
+    """What came before it may be forged, too: query ids can be known."""
+
+    def make(judge: Any) -> Any:
+        has_sealed: set[int] = set()
+
+        def lax(reader: Any, key: bytes, value: bytes, headers: Any) -> Any:
+            if any(name == HEADER_MAC for name, _ in headers):
+                has_sealed.add(id(reader))
+            elif id(reader) not in has_sealed:
+                return judge(ProgressReader(NO_SEAL), key, value, headers)
             return judge(reader, key, value, headers)
 
         return lax
@@ -463,6 +482,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     judge_after_a_stall_with_old_progress,
     read_on_after_the_tombstones_went,
     believe_an_unsigned_record,
+    believe_what_is_unsigned_until_the_first_sealed_record,
     *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,
 )

@@ -76,6 +76,7 @@ FIRST = {
         data_planted.ignore_the_epoch_of_a_progress_record,
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,
+        data_planted.believe_what_is_unsigned_until_the_first_sealed_record,
         data_recreated_planted.trust_the_name,
         data_windows_planted.expire_a_window_too_early,
     ],

@@ -1,6 +1,6 @@
 """What a node can run out of: bytes and inodes of its disk, descriptors of its processes.
 
-    room.disk().complaint     "the disk of … is nearly full: 52 of 768 MiB are free"; None: enough
+    room.disk().complaint     "the disk of … is nearly full: 52 of 768 MiB are free."; None: enough
     room.descriptors()        of each process of the node
 
 Read when somebody asks; nothing is kept. A node whose disk is full goes on serving what it has, and
@@ -43,11 +43,17 @@ class DiskRoom:
         """What is nearly used up; None: nothing."""
         if self.free_bytes < min(FREE_PART_MIN * self.size_bytes, FREE_BYTES_MIN):
             free, size = self.free_bytes >> 20, self.size_bytes >> 20
-            return f"the disk of {self.folder} is nearly full: {free} of {size} MiB are free"
+            return self._nearly_full(f"{free} of {size} MiB are free")
         if self.free_inodes < min(FREE_PART_MIN * self.inodes, FREE_INODES_MIN):
             left = f"{self.free_inodes} of {self.inodes} inodes are free"
-            return f"the disk of {self.folder} is nearly full: {left}"
+            return self._nearly_full(left)
         return None
+
+    def _nearly_full(self, left: str) -> str:
+        return (
+            f"the disk of {self.folder} is nearly full: {left}. Remove files there, or enlarge it:"
+            " what could not be written is then written by itself"
+        )
 
 
 @dataclass(frozen=True)

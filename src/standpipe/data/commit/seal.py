@@ -5,20 +5,20 @@ would make all later commits of a table void, with a lag of zero. So pipelines s
 under a key that is derived from the cluster's secret, and readers ignore a record
 
     FORGED      whose MAC does not fit,
-    UNSIGNED    without a MAC, of a query of which the topic has a sealed record before it,
+    UNSIGNED    without a MAC,
     UNREADABLE  that is no progress record.
 
-Like every rule for this topic, these go by its order alone, so all readers agree, whenever they
-read. Records that a release without MACs wrote stay valid: the first sealed record of a query,
-which is the fence of its next run, ends that. A MAC covers topic, key and value, so a record is
-valid nowhere else. `removable` (`progress.py`) leaves the newest sealed record of each query.
+These go by the record alone, so all readers agree, whenever they read. A MAC covers topic, key and
+value, so a record is valid nowhere else.
 
 Not covered: repeating an old sealed record (the pipeline notices a foreign fence, and a record of
 an older epoch is void), deleting the topic, and tombstones, which the broker obeys on its own.
 
-Rejected: a feature level from which unsigned records are ignored (a reader that starts later would
-not know at which offset it was reached); a field of the value (older readers must still read it,
-and a MAC over text that contains itself needs a canonical form).
+Rejected: believing what is unsigned until a query's first sealed record. Its id can be known before
+(it is the statement's and an index of the log), and one forged record there, a fence of a high
+lease epoch or an end beyond all offsets, would void all that follows. Only a development version
+wrote records without a MAC: its tables are created again. Also rejected: a field of the value (a
+MAC over text that contains itself needs a canonical form).
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ class ProgressReader:
 
     def __init__(self, seal: ProgressSeal) -> None:
         self._seal = seal
-        #: queries of which a sealed record was read
-        self._sealed: set[str] = set()
         #: number of ignored records for each reason
         self.ignored: Counter[Ignored] = Counter()
         #: why the newest record was ignored; None: it was not
@@ -106,11 +104,7 @@ class ProgressReader:
             progress = parse(value)
         except ValueError:
             return Ignored.UNREADABLE
-        if self._seal.checks and mac is not None:
-            self._sealed.add(progress.query_id)
-        elif progress.query_id in self._sealed:
-            return Ignored.UNSIGNED
-        return progress
+        return Ignored.UNSIGNED if self._seal.checks and mac is None else progress
 
 
 def said(ignored: Counter[Ignored]) -> dict[str, int]:
@@ -131,9 +125,6 @@ def left_of(rows: Iterable[tuple[bytes, bytes | None, Headers]], reader: Progres
 
     A key occurs once (`progress_key`), so one tombstone for it is enough: a pipeline that pruned by
     what the topic still holds would rewrite all tombstones each time until compaction runs.
-
-    Ignored records must be removed before any sealed one: an unsigned record is ignored because of
-    the sealed records before it, and must not outlive them.
     """
     left: dict[bytes, Progress] = {}
     ignored: dict[bytes, None] = {}

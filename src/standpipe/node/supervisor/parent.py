@@ -14,6 +14,9 @@ Workers are watched (`node.supervisor.worker_watch`): one that makes no turn of 
 takes too much memory, is killed, and started again as if it had died. A disk or descriptors that
 are nearly used up are logged (`node.supervisor.room_watch`).
 
+A node that is started on a full disk comes up: what its processes cannot write is written once
+there is room. Only a new data directory needs room first; the parent waits for it, and says so.
+
 A child that keeps dying does not end the others: a node with a dead tailer still answers from its
 stores, and each answer says how old they are.
 
@@ -36,9 +39,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.private import keep_private
 from standpipe.adapters.process import StopSignal
+from standpipe.adapters.raft.reserve import NO_ROOM
 from standpipe.config.keys import TLS_LISTENER
 from standpipe.errors import DataDirectoryRefused, SetupError
 from standpipe.node import configuration, push_registry
@@ -55,6 +61,9 @@ GRACES_S: Final = (1.8, 1.4, 1.2)
 HANDOVER_S: Final = 0.4
 TICK_S: Final = 0.1  # how late SIGTERM or a start that is due may be noticed
 SNAPSHOT_POLL_S: Final = 0.02
+ROOM_POLL_S: Final = 1.0
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -169,11 +178,17 @@ def run_node(node_file: Path) -> int:
         certificate_of(settings)
     config.secret()
     configuration.log_json("parent")
-    configuration.claim(config)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    with _locked(config.paths.data / "lock"):
-        stop = StopSignal()
+    stop = StopSignal()
+
+    def claim() -> None:
+        configuration.claim(config)
+        held.enter_context(_locked(config.paths.data / "lock"))
+
+    with contextlib.ExitStack() as held:
+        if not with_room(claim, config.paths.data, lambda: stop.is_set, time.sleep):
+            return 0
         family = Family.of(config, node_file)
         leaving = Leaving(config.paths.leaving)
         leaving.end()  # a start ends a drain
@@ -181,6 +196,35 @@ def run_node(node_file: Path) -> int:
         drop_previous_run(config.paths)
         family.live(config.paths.snapshot, lambda: stop.is_set, _preparing(config), leaving.begin)
     return 0
+
+
+def with_room(
+    work: Callable[[], None],
+    folder: Path,
+    must_end: Callable[[], bool],
+    sleep: Callable[[float], None],
+) -> bool:
+    """Do what needs room in `folder`, again each second while there is none. False: `must_end`."""
+    is_told = False
+    while True:
+        try:
+            work()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            if not is_told:
+                is_told = True
+                _log.error(
+                    "the node cannot start: its disk is full",
+                    folder=str(folder),
+                    error=str(error),
+                    next_step="remove files there, or enlarge the disk: it goes on by itself",
+                )
+        else:
+            return True
+        if must_end():
+            return False
+        sleep(ROOM_POLL_S)
 
 
 def drop_previous_run(paths: NodePaths) -> None:

@@ -358,7 +358,7 @@ class Janitor:
         """The decision depends on the topic alone, so even a zombie may do this."""
         now_ms = time.time_ns() // 1_000_000
         left = self.swept.log.left()
-        self.swept.log.tombstone_ignored(left.ignored)  # first: see `left_of`
+        self.swept.log.tombstone_ignored(left.ignored)
         gone = removable(left.records, self.swept.query_id, now_ms)
         self.swept.log.tombstone(gone)
         if gone:

@@ -8,7 +8,9 @@ from typing import Final
 
 from standpipe.sql.expressions import coercion
 from standpipe.sql.functions.cast import convert
+from standpipe.sql.functions.pattern_parts import UnsupportedPattern
 from standpipe.sql.functions.registry import Resolved
+from standpipe.sql.functions.regular_expressions import linear
 from standpipe.sql.functions.times import UNITS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -86,6 +88,23 @@ def check_literals(
                 f" -{_SCALE_MAX} and {_SCALE_MAX}.",
                 node.at,
             )
+
+
+def check_expression(node: ast.FunctionCall, arguments: Sequence[Typed], at: int | None) -> None:
+    """Raises StatementError for a literal that is no regular expression, or none that takes linear
+    time. One out of a column is judged row by row: it gives NULL."""
+    if at is None:
+        return
+    argument = arguments[at]
+    if isinstance(argument, Constant) and isinstance(argument.value, str):
+        try:
+            linear(argument.value)
+        except UnsupportedPattern as error:
+            raise refusal(
+                f"{node.name} cannot use the regular expression '{argument.value}': {error}."
+                " Write it without that: expressions are matched in one pass over a text.",
+                node.arguments[at].at,
+            ) from None
 
 
 def decimal_operands(sign: str, *operands: Typed) -> tuple[Typed, ...]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from standpipe.sql.expressions import coercion
 from standpipe.sql.expressions.constructors import Types
-from standpipe.sql.expressions.like import spark_pattern
+from standpipe.sql.expressions.like import like_template, spark_pattern
 from standpipe.sql.functions.cast import comparable
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -71,12 +71,10 @@ def like(typer: Types, node: ast.Like) -> Typed:
         )
     if node.escape is not None and len(node.escape) != 1:
         raise refusal("ESCAPE must be a single character.", node.at)
-    word = "NOT LIKE" if node.negated else "LIKE"
-    if isinstance(pattern, Constant) and isinstance(pattern.value, str):
-        written = Constant(STRING, spark_pattern(pattern.value, node.escape))
-        return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, written))
-    if node.escape is None:  # Spark's default is the backslash, ksqlDB has none
-        doubled = Operation(STRING, "replace({0}, '\\\\', '\\\\\\\\')", (pattern,))
-        return Operation(BOOLEAN, f"({{0}} {word} {{1}})", (value, doubled))
-    escape = Constant(STRING, node.escape)
-    return Operation(BOOLEAN, f"({{0}} {word} {{1}} ESCAPE {{2}})", (value, pattern, escape))
+    literal = pattern.value if isinstance(pattern, Constant) else None
+    template = like_template(literal if isinstance(literal, str) else None, node.escape)
+    if isinstance(literal, str) and "{2}" not in template:
+        pattern = Constant(STRING, spark_pattern(literal, node.escape))
+    negated = "NOT " if node.negated else ""
+    arguments = (value, pattern, Constant(STRING, node.escape or ""))
+    return Operation(BOOLEAN, f"({negated}{template})", arguments)

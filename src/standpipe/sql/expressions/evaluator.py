@@ -292,6 +292,8 @@ class Evaluator:
                     f"{name} would work on {wanted} characters or items of a row; {allowed} are "
                     "allowed."
                 )
+            if made.takes_allowed:
+                return made.compute(*given, allowed=allowed - wanted)
             return made.compute(*given)
 
         if made.is_strict:

@@ -1,8 +1,7 @@
 """The functions that pull and push queries and INSERT can compute, in Python.
 
 Persistent queries have all of them. Not here: RANDOM, UUID and what asks the clock, which a pure
-room does not have; regular expressions, whose time nothing bounds and nothing can interrupt; and
-functions of JSON texts.
+room does not have; and functions of JSON texts.
 """
 
 from __future__ import annotations
@@ -10,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from standpipe.sql.expressions.python import collections, encodings, instants, numbers, texts
+from standpipe.sql.expressions.python import (
+    collections,
+    encodings,
+    instants,
+    numbers,
+    regular_expressions,
+    texts,
+)
 from standpipe.sql.expressions.python.computed import Computed
 
 FUNCTIONS: Final[Mapping[str, Computed]] = {
@@ -19,4 +25,5 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     **collections.FUNCTIONS,
     **instants.FUNCTIONS,
     **encodings.FUNCTIONS,
+    **regular_expressions.FUNCTIONS,
 }

@@ -87,6 +87,18 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     return [_Piece(each) for each in pieces]
 
 
+def like_template(pattern: str | None, escape: str | None) -> str:
+    """Spark SQL for LIKE, of {0} and the pattern as `spark_pattern` writes it, {1}. None: it is not
+    a literal; then, and where Spark's backtracking expression takes more than one `%` for several
+    places, it is our function (`pipeline/run/LinearPatterns.java`), of the pattern itself."""
+    pieces = None if pattern is None else _pieces(pattern, escape)
+    if pieces is not None:
+        is_contains = len(pieces) == 3 and not pieces[0].length and not pieces[2].length
+        if len(pieces) <= 2 or is_contains:
+            return "{0} LIKE {1}"
+    return "standpipe_like({1}, {0}, {2})"
+
+
 def spark_pattern(pattern: str, escape: str | None = None) -> str:
     """The same pattern for Spark, whose escape is the backslash, and which accepts that only before
     a character that needs it."""

@@ -13,6 +13,7 @@ from standpipe.sql.expressions import comparisons, constructors, map_sets
 from standpipe.sql.expressions.arguments import (
     OF_ONE_TYPE,
     Called,
+    check_expression,
     check_literals,
     decimal_operands,
     of_one_type,
@@ -278,6 +279,7 @@ class Typer:
                 node.at,
             )
         check_literals(node, arguments, found.function.literals)
+        check_expression(node, arguments, found.function.expression)
         converted = tuple(
             self._as(argument, parameter, node)
             for argument, parameter in zip(arguments, found.parameters, strict=True)

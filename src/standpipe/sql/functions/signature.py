@@ -52,3 +52,5 @@ class Function:
     letters: Letters | None = None
     #: indices of arguments that are time zones
     zones: tuple[int, ...] = ()
+    #: index of the argument that is a regular expression; None: there is none
+    expression: int | None = None

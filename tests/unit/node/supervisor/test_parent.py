@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -21,7 +22,7 @@ from standpipe.node.room import NodeRoom
 from standpipe.node.supervisor import child as children
 from standpipe.node.supervisor import parent
 from standpipe.node.supervisor.child import Child, ChildLog, Deaths, end, wait
-from standpipe.node.supervisor.parent import Family
+from standpipe.node.supervisor.parent import ROOM_POLL_S, Family, with_room
 from standpipe.node.supervisor.room_watch import RoomWatch
 from standpipe.node.supervisor.worker_watch import WorkersWatch
 
@@ -271,3 +272,31 @@ def test_one_node_per_directory(tmp_path: Path) -> None:
         parent._locked(tmp_path / "lock"),
     ):
         pass
+
+
+def test_what_needs_room_is_tried_until_there_is_some(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def work() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    waits: list[float] = []
+    assert with_room(work, tmp_path, lambda: False, waits.append)
+    assert (len(tries), waits) == (3, [ROOM_POLL_S] * 2)
+
+
+def test_a_node_that_waits_for_room_ends_when_it_must(tmp_path: Path) -> None:
+    def work() -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    assert not with_room(work, tmp_path, lambda: True, lambda _: None)
+
+
+def test_any_other_error_is_raised(tmp_path: Path) -> None:
+    def work() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(PermissionError):
+        with_room(work, tmp_path, lambda: False, lambda _: None)

@@ -24,6 +24,7 @@ class Computed:
     `work`: characters that it reads or makes, or items that it looks at; None: a fixed amount.
     `for_types`: makes `compute`, for a function whose result depends on types.
     `counts`: numbers of arguments that it has in Python; empty: those of the registry.
+    `takes_allowed`: it counts its work itself as it goes, up to the argument `allowed`.
     """
 
     compute: Callable[..., Any]
@@ -31,6 +32,7 @@ class Computed:
     work: Callable[..., int] | None = None
     for_types: ForTypes | None = None
     counts: tuple[int, ...] = ()
+    takes_allowed: bool = False
 
 
 def of_types(

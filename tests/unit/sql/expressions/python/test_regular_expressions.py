@@ -1,0 +1,90 @@
+"""REGEXP_* of pull queries: their meaning, and that no pattern and no text takes long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.sql.expressions.test_evaluator_functions import value
+
+from standpipe.errors import NotComputable, StatementError
+from standpipe.sql.expressions.evaluator import WORK_MAX
+from standpipe.sql.expressions.python.regular_expressions import FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "why"),
+    [
+        ("REGEXP_EXTRACT('(.*) (.*)', 'steven zhang', 2)", "zhang", ""),
+        ("REGEXP_EXTRACT('x', 'abc')", None, "no match"),
+        ("REGEXP_EXTRACT('(a)|b', 'b', 1)", None, "a group that took no part"),
+        ("REGEXP_EXTRACT('a', 'a', 1)", None, "no such group"),
+        ("REGEXP_EXTRACT('a', 'a', -1)", None, ""),
+        ("REGEXP_EXTRACT(NULL, 'a')", None, ""),
+        ("REGEXP_EXTRACT_ALL('a*', 'baa')", ["", "aa", ""], "empty ones, too"),
+        ("REGEXP_EXTRACT_ALL('$', 'b')", [""], "once"),
+        ("REGEXP_EXTRACT_ALL('.', 'é😀')", ["é", "😀"], "characters, not bytes"),
+        ("REGEXP_SPLIT_TO_ARRAY('aabcda', '(ab|cd)')", ["a", "", "a"], ""),
+        ("REGEXP_SPLIT_TO_ARRAY(',a,', ',')", ["", "a", ""], "Guava's: all empty parts"),
+        ("REGEXP_SPLIT_TO_ARRAY('abc', '')", ["a", "b", "c"], "Java's: no empty part"),
+        ("REGEXP_SPLIT_TO_ARRAY('', '')", [""], ""),
+        ("REGEXP_SPLIT_TO_ARRAY('aaa', 'a*')", [], "Java's: what is empty at the end is cut off"),
+        (r"REGEXP_SPLIT_TO_ARRAY('ab cd', '\b')", ["ab", " ", "cd"], ""),
+        ("REGEXP_REPLACE('baababaa', '(ab)+', 'cat')", "bacataa", ""),
+        ("REGEXP_REPLACE('ab', '(a)(b)', '$2$1$0')", "baab", ""),
+        ("REGEXP_REPLACE('ab', '(?<n>a)', '${n}$12')", "aa2b", "as many digits as name a group"),
+        (r"REGEXP_REPLACE('a', 'a', '\$1')", "$1", "escaped"),
+        ("REGEXP_REPLACE('a', 'a', '$1')", None, "no such group"),
+        ("REGEXP_REPLACE('b', 'a', '$1')", "b", "... is noticed at the first match, as in Java"),
+        ("REGEXP_REPLACE('a', 'a', '$')", None, ""),
+    ],
+)
+def test_the_result(text: str, result: object, why: str) -> None:
+    assert value(text) == result, why
+
+
+def test_a_literal_is_refused_with_its_position() -> None:
+    with pytest.raises(StatementError, match="a lookahead") as refused:
+        value("REGEXP_EXTRACT('(?=a)', 'a')")
+    assert (refused.value.line, refused.value.column) == (1, 23)
+
+
+def computed(name: str, *given: Any) -> Any:
+    """As the evaluator does it: the work that is known before, then the function."""
+    made = FUNCTIONS[name]
+    assert made.work is not None
+    wanted = made.work(*given)
+    if wanted > WORK_MAX:
+        raise NotComputable(str(wanted))
+    if made.takes_allowed:
+        return made.compute(*given, allowed=WORK_MAX - wanted)
+    return made.compute(*given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("REGEXP_EXTRACT", ("(a|b)*a(a|b){90}c", "ab" * 10_000), "many states for each character"),
+        ("REGEXP_EXTRACT_ALL", ("a.*b|a", "a" * 100_000), "each match reads to the end"),
+        ("REGEXP_EXTRACT_ALL", ("(?:a.*$|a)", "a\n" * 50_000 + "b"), ""),
+        ("REGEXP_SPLIT_TO_ARRAY", ("a" * 100_000, "a.*b|a"), ""),
+        ("REGEXP_REPLACE", ("a" * 5_000, "a", "b" * 2_000), "10 MB of a row of 5 KB"),
+    ],
+)
+def test_what_takes_too_many_steps_is_refused(name: str, given: tuple[Any, ...], why: str) -> None:
+    with pytest.raises(NotComputable):
+        computed(name, *given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "size"),
+    [
+        ("REGEXP_EXTRACT_ALL", (r"\S+", "word " * 20_000), 20_000),
+        ("REGEXP_SPLIT_TO_ARRAY", ("word  word " * 10_000, r"\s+"), 20_001),
+        ("REGEXP_REPLACE", ("a b " * 20_000, r"\s", ""), 40_000),
+        ("REGEXP_EXTRACT_ALL", ('"[^"]*"', 'x="y" ' * 400), 400),
+        ("REGEXP_EXTRACT_ALL", ("(a+)+$", "a" * 100_000 + "!"), 0),
+    ],
+)
+def test_what_is_usual_is_not(name: str, given: tuple[Any, ...], size: int) -> None:
+    assert len(computed(name, *given)) == size
