@@ -56,6 +56,7 @@ $(DONE)/packages: requirements.lock | $(DONE)/venv
 
 NATIVE := src/standpipe/data/encoding/_native
 
+# the lock has what the extras [server] and [spark] need, so that --no-deps leaves nothing out
 $(DONE)/standpipe: pyproject.toml setup.py $(NATIVE).c $(DONE)/packages
 	@rm -rf build $(NATIVE)*.so  # what was built before would do for a new one
 	@$(STEP) "standpipe itself, editable, its C compiled where there is a compiler" \

@@ -90,10 +90,15 @@ def literal(value: object, of: SqlType | None = None) -> str:
     raise UnfitParameter(f"{type(value).__name__} {value!r} has no SQL literal")
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name of the catalog needs no quotes, apart from reserved words."""
+    return _PLAIN_NAME.fullmatch(name) is not None
+
+
 def name_literal(name: str) -> str:
     """A name as it is in the catalog, quoted only where it must be: nodes keep plans of statements
     without quoted names, and answer those faster."""
-    if _PLAIN_NAME.fullmatch(name) and name not in RESERVED:
+    if is_plain_name(name) and name not in RESERVED:
         return name
     return quoted(name)
 
