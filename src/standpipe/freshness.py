@@ -32,18 +32,18 @@ class Freshness(Record, frozen=True, kw_only=True):
 
 def parse_headers(found: Mapping[str, str]) -> Freshness:
     """Freshness as a node wrote it into its answer. Malformed numbers count as unknown."""
-
-    def number(name: str) -> int | None:
-        text = found.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else None
-
+    get = found.get
     return Freshness(
-        served_by=found.get("standpipe-served-by", ""),
-        role=found.get("standpipe-role", ""),
-        state=found.get("standpipe-state", ""),
-        offset_lag=number("standpipe-offset-lag"),
-        replica_lag_ms=number("standpipe-replica-lag-ms"),
-        source_lag_ms=number("standpipe-source-lag-ms"),
-        batch=number("standpipe-batch"),
-        committed_end=number(END_HEADER),
+        served_by=get("standpipe-served-by", ""),
+        role=get("standpipe-role", ""),
+        state=get("standpipe-state", ""),
+        offset_lag=_number(get("standpipe-offset-lag")),
+        replica_lag_ms=_number(get("standpipe-replica-lag-ms")),
+        source_lag_ms=_number(get("standpipe-source-lag-ms")),
+        batch=_number(get("standpipe-batch")),
+        committed_end=_number(get(END_HEADER)),
     )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

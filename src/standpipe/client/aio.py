@@ -93,6 +93,10 @@ class _Link(asyncio.Protocol):
         self._news = self._loop.create_future()
         await self._news
 
+    def expire(self) -> None:
+        """The answer did not come in time: whoever waits gets a TimeoutError."""
+        self._fail(TimeoutError())
+
     def abort(self) -> None:
         self.is_open = False
         if self.transport is not None:
@@ -189,13 +193,16 @@ class AsyncDriver:
         # a request that may not be repeated must not meet a connection's end
         kept = None if is_fresh or not request.is_repeatable else self._kept(request.address)
         link, is_sent = kept, False
+        timer: asyncio.TimerHandle | None = None
         try:
-            async with asyncio.timeout(request.timeout_s):
-                if link is None:
+            if link is None:
+                async with asyncio.timeout(request.timeout_s):
                     link = await self._connect(request.address)
-                is_sent = True
-                link.send(request)
-                answer = await link.answer()
+            is_sent = True
+            link.send(request)
+            # a timer of its own: asyncio.timeout costs a tenth of a lookup
+            timer = asyncio.get_running_loop().call_later(request.timeout_s, link.expire)
+            answer = await link.answer()
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             is_stale = kept is not None and not kept.has_received
             if link is not None:
@@ -207,6 +214,9 @@ class AsyncDriver:
             if link is not None:
                 link.abort()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._keep(request.address, link)
         return answer
 

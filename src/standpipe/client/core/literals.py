@@ -118,8 +118,11 @@ def moment_text(value: datetime) -> str:
 
 
 def _text(value: Any) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise UnfitParameter(f"{value!r} has half of a surrogate pair: it is no UTF-8")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UnfitParameter(f"{value!r} is no UTF-8: {error.reason}") from error
     return "'" + value.replace("'", "''") + "'"
 
 

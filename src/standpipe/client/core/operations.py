@@ -1,7 +1,7 @@
 """What a client can do, each as an operation (`client/core/exchange.py`). Pure.
 
     get          the table's map, the key's partition, its holders; then `gather` with one attempt
-    get_many     one statement per holder and 64 keys, all at once
+    get_many     one statement per holder and 32 keys, all at once
     query        any node, which forwards where it must
     execute      statements; sent once, as they may change something
     insert       INSERT statements of many rows a request; sent once
@@ -35,7 +35,7 @@ from standpipe.client.core.literals import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.statements import batches, identity, insert_text, key_dict, lookups
+from standpipe.client.core.statements import batches, identity, insert_text, lookups, wanted_keys
 from standpipe.client.core.tables import (
     SourceShape,
     TableMap,
@@ -135,7 +135,7 @@ class Operations:
         if shape.is_windowed:
             raise UnfitParameter(f"{shape.name} is windowed: a key has many rows, use query()")
         names = [column.name for column in shape.key_columns]
-        wanted = [shape.key_of(key_dict(each, names)) for each in keys]
+        wanted = wanted_keys(shape, keys)
         attempts: list[Attempt] = []
         for text, holders in lookups(found, wanted):
             attempts.append(self._read(text, holders, deadline_s))

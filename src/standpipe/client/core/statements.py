@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, cast
 
@@ -10,8 +10,8 @@ from standpipe.client.core.literals import UnfitParameter, folded, literal, name
 from standpipe.client.core.tables import SourceShape, TableMap
 from standpipe.sql.types.types import quoted
 
-#: keys of one statement: nodes keep plans of up to 64 literals
-KEYS_MAX: Final = 64
+#: keys of one statement: nodes keep plans of statements with up to 63 literals
+KEYS_MAX: Final = 32
 INSERTS_MAX: Final = 100
 INSERT_CHARACTERS_MAX: Final = 40_000
 
@@ -30,6 +30,26 @@ def key_dict(given: object, names: Sequence[str]) -> Mapping[str, object]:
     elif len(names) == 1:
         return {quoted(names[0]): given}
     raise UnfitParameter(f"the key is {', '.join(names)}: give dicts, or tuples of that length")
+
+
+def wanted_keys(shape: SourceShape, keys: Iterable[object]) -> list[tuple[tuple[object, ...], str]]:
+    """Of each key its values and its condition, as `SourceShape.key_of` has them.
+
+    Raises UnfitParameter. Values of an only column take a shorter way: there are many of them.
+    """
+    names = [column.name for column in shape.key_columns]
+    first = name_literal(names[0])
+    of = shape.columns[names[0]]
+    return [
+        ((each,), f"{first} = {literal(each, of)}")
+        if len(names) == 1 and _is_value(each)
+        else shape.key_of(key_dict(each, names))
+        for each in keys
+    ]
+
+
+def _is_value(given: object) -> bool:
+    return not isinstance(given, Mapping | tuple)
 
 
 def identity(values: Sequence[object], shape: SourceShape) -> object:
@@ -57,7 +77,7 @@ def lookups(
     """Statements that ask for all keys, each with the holders of its keys.
 
     Keys of one column go into an IN, those of several columns each into a statement. The last key
-    is repeated until their number is a power of two: nodes then plan seven shapes, not 64.
+    is repeated until their number is a power of two: nodes then plan six shapes, not 32.
     """
     shape = found.shape
     by_holders: dict[tuple[str, ...], dict[str, None]] = {}
