@@ -32,6 +32,12 @@ class SourceShape:
     key_format: str
     is_windowed: bool
 
+    @property
+    def has_text_key(self) -> bool:
+        """Whether a key in Kafka is the UTF-8 of its only column."""
+        keys = self.key_columns
+        return self.key_format == "KAFKA" and len(keys) == 1 and keys[0].type == "STRING"
+
     @classmethod
     def read(cls, described: Mapping[str, Any]) -> SourceShape:
         """From the `sourceDescription` of DESCRIBE. Raises ServerError."""
@@ -68,6 +74,11 @@ class SourceShape:
         A windowed table's bounds may be given, too: ms since 1970, or a datetime. Raises
         UnfitParameter if the key is not whole, or if a column is not of the key.
         """
+        if len(given) == 1 and len(self.key_columns) == 1:  # most lookups
+            ((asked, value),) = given.items()
+            only = self.key_columns[0].name
+            if asked == only or self.column(asked) == only:
+                return (value,), f"{name_literal(only)} = {literal(value, self.columns[only])}"
         named = {self.column(name): value for name, value in given.items()}
         names = [column.name for column in self.key_columns]
         bounds = [name for name in named if self.is_windowed and name in BOUNDS]
@@ -84,6 +95,8 @@ class SourceShape:
         """The partition of a key among `count`; None: it cannot be told here."""
         if count == 0:
             return None
+        if self.has_text_key and isinstance(key[0], str):  # most tables: the bytes are the text's
+            return partition_of(key[0].encode(errors="replace"), count)
         try:
             plain = [
                 plain_value(value, self.columns[column.name])

@@ -106,6 +106,13 @@ def test_the_partition_is_the_nodes(of: str, value: object, plain: Value) -> Non
     assert shape_of(of).partition((value,), 4) == partition_of(raw, 4)
 
 
+@pytest.mark.parametrize("key", ["", "a", "näme", "x" * 50])
+def test_a_text_as_kafka_has_it(key: str) -> None:
+    raw = encode_key((key,), (Column(name="K0", type="STRING", is_key=True),), "KAFKA")
+    assert raw is not None
+    assert shape_of("STRING", key_format="KAFKA").partition((key,), 4) == partition_of(raw, 4)
+
+
 @pytest.mark.parametrize(
     ("of", "value"), [("BIGINT", "x"), ("DATE", "2020-01-01"), ("DECIMAL(3, 1)", Decimal("1.55"))]
 )
