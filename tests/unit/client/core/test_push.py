@@ -1,4 +1,4 @@
-"""A push query over nodes that break off: each row once. Answers look as a node's do."""
+"""A push query over nodes that break off: each row once. Answers are in the nodes' own layout."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.samples import sample_table
 
 from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.attempts import NodesUnreachable
@@ -25,26 +26,34 @@ from standpipe.client.core.exchange import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.push import RESET, TOKEN, PushReader
+from standpipe.data.query.push import PushedRow
 from standpipe.errors import ServerError, StatementError
+from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.push_query import _LAST
+from standpipe.node.worker.push.stream_loop import Ending
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.plans import PushPlan
 
-HEAD = b'[{"header":{"queryId":"q","schema":"`K` STRING KEY, `P` DECIMAL(4, 2)"}},\n'
+#: the nodes' own layout
+FORM = PushForm(Form.ARRAY)
+PLAN = PushPlan(
+    source=sample_table(), schema="`K` STRING KEY, `P` DECIMAL(4, 2)", column_names=("K", "P"),
+    column_types=("STRING", "DECIMAL(4, 2)"), cells=(), key_cells=(True, False),
+)  # fmt: skip
+HEAD = FORM.head(PLAN, "q")
 OK = HttpAnswer(200, {}, b"")
 BROKEN = NoAnswer("reset", was_sent=True)
-LEAVING = b'{"finalMessage":"Query ended: the node is about to stop. Continue at another node."}]'
-LIMIT = b'{"finalMessage":"Limit Reached"}]'
+LEAVING = FORM.end(_LAST[Ending.LEAVING])
+LIMIT = FORM.end(_LAST[Ending.OVER])
 
 
 def row(number: int, *, is_deleted: bool = False) -> bytes:
-    mark = b',"tombstone":true' if is_deleted else b""
-    return b'{"row":{"columns":["k%d",%s]%s}},\n' % (
-        number,
-        b"null" if is_deleted else b"1.5",
-        mark,
-    )
+    columns = b'["k%d",%b]' % (number, b"null" if is_deleted else b"1.5")
+    return FORM.rows([PushedRow(columns, is_deleted)])
 
 
 def token(number: int) -> bytes:
-    return b'{"continuationToken":{"continuationToken":"t%d"}},\n' % number
+    return FORM.token(f"t{number}")
 
 
 class Play:
@@ -133,8 +142,7 @@ def test_a_deleted_row() -> None:
 
 
 def test_an_error_of_the_answer_ends_it() -> None:
-    body = json.dumps(ServerError("T was dropped").body()).encode()
-    play = Play([[HEAD, row(1), b'{"errorMessage":' + body + b"}]"]])
+    play = Play([[HEAD, row(1), FORM.failed(ServerError("T was dropped"))]])
     with pytest.raises(ServerRefused, match="T was dropped"):
         play.run()
     assert len(play.rows) == 1, "what came before it"

@@ -51,6 +51,11 @@ def shape_of(
         window=window,
         is_materialized=True,
     )
+    return described(source)
+
+
+def described(source: Source) -> SourceShape:
+    """The shape of a source, as a node's own DESCRIBE tells it."""
     snapshot = Snapshot(
         stamp=1,
         node_id=NodeId("n1"),
@@ -64,9 +69,9 @@ def shape_of(
         assignment=Assignment(epoch=AssignmentEpoch(1), placements=()),
     )
     scene = Scene(snapshot=snapshot, settings=Config({}), instant=AnswerTime(boot_ms=0, unix_ms=0))
-    described = source_description(scene, source, "", extended=False)["sourceDescription"]
-    assert isinstance(described, dict)
-    return SourceShape.read(described)
+    found = source_description(scene, source, "", extended=False)["sourceDescription"]
+    assert isinstance(found, dict)
+    return SourceShape.read(found)
 
 
 def test_what_describe_says() -> None:
