@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -36,6 +37,7 @@ def keep_alive(connection: socket.socket) -> None:
 
 def reason_of(error: Exception) -> str:
     """Why there is no answer, in a few words; the same ones in both drivers."""
-    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
+    is_system = isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError)
+    if is_system and isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

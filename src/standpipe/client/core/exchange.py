@@ -67,10 +67,11 @@ class HttpRequest:
 
     def head_and_body(self) -> bytes:
         """The request's bytes in HTTP/1.1."""
+        host = self.address.removeprefix("https://")
         if not self.body:
-            return f"GET {self.path} HTTP/1.1\r\nhost: {self.address}\r\n\r\n".encode("latin-1")
+            return f"GET {self.path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode("latin-1")
         return (
-            f"POST {self.path} HTTP/1.1\r\nhost: {self.address}\r\naccept: {self.accept}\r\n"
+            f"POST {self.path} HTTP/1.1\r\nhost: {host}\r\naccept: {self.accept}\r\n"
             f"content-type: application/json\r\ncontent-length: {len(self.body)}\r\n\r\n"
         ).encode("latin-1") + self.body
 
