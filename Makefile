@@ -56,6 +56,7 @@ $(DONE)/packages: requirements.lock | $(DONE)/venv
 
 NATIVE := src/standpipe/data/encoding/_native
 
+# the lock has what the extras [server] and [spark] need, so that --no-deps leaves nothing out
 $(DONE)/standpipe: pyproject.toml setup.py $(NATIVE).c $(DONE)/packages
 	@rm -rf build $(NATIVE)*.so  # what was built before would do for a new one
 	@$(STEP) "standpipe itself, editable, its C compiled where there is a compiler" \
@@ -132,7 +133,9 @@ NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quor
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py tests/e2e/test_ports.py tests/e2e/test_stranger.py \
-	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py)
+	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py \
+	tests/e2e/test_client.py tests/e2e/test_client_sql.py \
+	tests/e2e/test_examples.py)
 
 #: tests of properties: `make check` tries the `examples(…)` of each, and this these times as many
 PROPERTIES := $(shell grep -rl --include='test_*.py' '@given' tests)

@@ -6,7 +6,8 @@ process at its start, with exit status 1.
 
 StandpipeError                         50000   base; 500
 ├── BadRequest                         40000   malformed body, unknown property
-│   └── UnfitKey                       40000   data.encoding.kafka_keys
+│   ├── UnfitKey                       40000   data.encoding.kafka_keys
+│   └── UnfitParameter                 40000   client.core.literals: a value without a literal
 ├── StatementError                     40001   parse, analysis, planning: points at line:column
 │   ├── SqlSyntaxError                 40001
 │   ├── UnknownName                    40001   names the nearest one
@@ -35,13 +36,15 @@ StandpipeError                         50000   base; 500
 │   ├── UnknownCommand                 50000   control.metadata.commands
 │   ├── Unreadable                     50000   control.raft.codec
 │   └── UnsafePath                     50000   adapters.files.named_paths
-├── ServerRefused                      50000   local.client.rest_client: a node's error
+├── ServerRefused                      50000   client.core.answers: a node's error
 ├── NodeLeaving                        50303
 ├── NotReady                           50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
 ├── LogUnavailable                     50307   no leader of the quorum answers
 ├── KafkaUnavailable                   50308
 │   └── TopicRefused                   50308   adapters.kafka.admin
+├── NodesUnreachable                   50309   client.core.attempts: at a client
+├── AnswerLost                         50310   client.core.attempts: at a client
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm

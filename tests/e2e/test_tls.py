@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.client_drivers import KINDS, opened
 from tests.e2e.test_http2 import NODE_STORY, needs_node
 from tests.e2e.test_serve import LINES, Node, ask, cut, json_bytes, select, two_workers
 from tests.tls import FIRST, SECOND, copied
 
+from standpipe.client import NodesUnreachable
 from standpipe.errors import SetupError
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.cluster.ports import any_port
@@ -132,3 +134,15 @@ def test_a_renewed_certificate_is_shown_by_every_worker(node: Node) -> None:
         except ssl.SSLError:
             in_a_row = 0
             time.sleep(0.1)  # each worker looks once a second; the deadline is above
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_python_client(node: Node, kind: str) -> None:
+    with opened(kind, address_of(node), ca=FIRST.certificate) as client:
+        assert [client.get("USERS", id=f"k{n}")["N"] for n in range(40)] == list(range(40))
+        assert len(client.query("SELECT * FROM USERS;")) == 40
+    with (
+        opened(kind, address_of(node), ca=SECOND.certificate, timeout_s=0.5) as client,
+        pytest.raises(NodesUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        client.get("USERS", id="k1")

@@ -19,6 +19,7 @@ SHARED_NAMES = {
     "CreateSource": "the statement, and the command of the log that it becomes",
     "CreateType": "the statement, and the command of the log that it becomes",
     "DropSource": "the statement, and the command of the log that it becomes",
+    "Error": "PEP 249's name of a base class, and an error code of the quorum",
     "DropType": "the statement, and the command of the log that it becomes",
 }
 

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from standpipe.client.core.answers import error_of
 from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.freshness import Freshness
 from standpipe.local.cli import assignment_output
 from standpipe.local.cli.sql_text import column_names
-from standpipe.local.client.rest_client import Entity, PullAnswer, error_of
-from standpipe.node.worker.request.answer import Freshness
+from standpipe.local.client.rest_client import Entity, PullAnswer
 
 #: fields of a listing that only programs need; `--json` includes them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")

@@ -19,17 +19,14 @@ import msgspec
 
 from standpipe.adapters.http.peer_client import PathFailed, Response
 from standpipe.adapters.http.sync_client import SyncClient
-from standpipe.errors import SetupError, StandpipeError, StatementError
-from standpipe.node.worker.request.answer import Freshness, parse_headers
+from standpipe.client.core.answers import ServerRefused, error_of
+from standpipe.errors import SetupError, StandpipeError
+from standpipe.freshness import Freshness, parse_headers
 
 LINES = "application/vnd.ksqlapi.delimited.v1"
 ARRAY = "application/vnd.ksql.v1+json"
 CONNECT_S_MAX = 2.0
 Entity = dict[str, Any]
-
-
-class ServerRefused(StandpipeError):
-    """A node answered with an error that is not about the statement's text."""
 
 
 @dataclass(frozen=True)
@@ -180,21 +177,3 @@ def _error_of_response(response: Response) -> StandpipeError:
         text = response.body.decode(errors="replace")
         return ServerRefused(f"HTTP {response.status}: {text[:500]}")
     return error_of(body, "")
-
-
-def error_of(body: Mapping[str, Any], statement: str) -> StandpipeError:
-    """The exception for an error body in ksqlDB's shape, with our extras under `standpipe`."""
-    inner = body.get("errorMessage", body)
-    if isinstance(inner, dict):
-        inner = cast(Entity, inner).get("message", cast(Entity, inner))
-    message = str(inner)
-    extras: Mapping[str, Any] = body.get("standpipe") or {}
-    if body.get("@type") == "statement_error":
-        return StatementError(
-            message,
-            statement=str(body.get("statementText") or statement),
-            line=extras.get("line"),
-            column=extras.get("column"),
-            hint=str(extras.get("hint") or ""),
-        )
-    return ServerRefused(message, **dict(extras))

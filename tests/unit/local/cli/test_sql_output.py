@@ -5,10 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
+from standpipe.client.core.answers import ServerRefused, error_of
 from standpipe.errors import ConfigError, StatementError
+from standpipe.freshness import Freshness
 from standpipe.local.cli import sql_output
-from standpipe.local.client.rest_client import PullAnswer, ServerRefused, error_of
-from standpipe.node.worker.request.answer import Freshness
+from standpipe.local.client.rest_client import PullAnswer
 
 FRESH = Freshness(
     served_by="node-2", role="active", state="RUNNING", offset_lag=0, replica_lag_ms=12, batch=41

@@ -22,6 +22,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Sample, State
 from standpipe.adapters.store.size import size_of
 from standpipe.errors import NotReady
+from standpipe.freshness import Freshness
 from standpipe.model import (
     Health,
     NodeId,
@@ -37,7 +38,7 @@ from standpipe.model import (
 from standpipe.node.liveness.peer_state import PeerState, PeerStateReader
 from standpipe.node.room import NodeRoom
 from standpipe.node.worker.inspect.info import MAP_AGE_MS_MAX
-from standpipe.node.worker.request.answer import Freshness, freshness_of
+from standpipe.node.worker.request.answer import freshness_of
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker_report import WorkersReport, WorkersReportReader
 

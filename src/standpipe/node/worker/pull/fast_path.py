@@ -38,17 +38,13 @@ from standpipe.control.routing.route import Verdict
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
+from standpipe.freshness import END_HEADER
 from standpipe.model import NodeId
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import RouteCache
-from standpipe.node.worker.request.answer import (
-    END_HEADER,
-    freshness_of,
-    header_lines,
-    render_rows,
-)
+from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS

@@ -35,9 +35,10 @@ from standpipe.adapters.http.peer_client import (
     StillWorking,
 )
 from standpipe.errors import NotComputable, NotReady, TextRefused
+from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
-from standpipe.node.worker.request.answer import Freshness, parse_headers, split_lines
+from standpipe.node.worker.request.answer import split_lines
 
 #: The peer listener answers it at once: does a worker respond?
 PROBE_PATH: Final = "/probe"

@@ -16,8 +16,8 @@ from typing import Final
 
 from standpipe.adapters.http.server import Headers
 from standpipe.errors import BadRequest
+from standpipe.freshness import END_HEADER
 from standpipe.model import Offset
-from standpipe.node.worker.request.answer import END_HEADER
 from standpipe.node.worker.request.head import Form, form_of, header
 
 FORWARDED_HEADER: Final = "standpipe-forwarded"

@@ -11,8 +11,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from standpipe.errors import StandpipeError
+from standpipe.freshness import Freshness
 from standpipe.node.worker.pull.stream_pull import final_message
-from standpipe.node.worker.request.answer import Freshness, render_rows
+from standpipe.node.worker.request.answer import render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, batches_of
 
 

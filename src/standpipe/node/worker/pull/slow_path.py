@@ -33,6 +33,7 @@ from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import lookup, partitions
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
+from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Offset, ReplicaId, Snapshot
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
@@ -62,13 +63,7 @@ from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache, newer_owners
 from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
 from standpipe.node.worker.pull.stream_pull import StreamPulls
-from standpipe.node.worker.request.answer import (
-    Freshness,
-    against,
-    freshness_of,
-    oldest,
-    render_rows,
-)
+from standpipe.node.worker.request.answer import against, freshness_of, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import (

@@ -12,25 +12,22 @@ reported to this node, and, for a forward, what its sender knows. A sender that 
 target did adds the difference.
 
 Source: ksqlDB's REST API for the layouts; KLIP-12 for the lag. Not here: push queries
-(`node.worker.push.encoding`), errors (`node.worker.responses`).
+(`node.worker.push.encoding`), errors (`node.worker.responses`), the record of
+freshness and its reader (`freshness.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms
-from standpipe.model import NO_BATCH, Offset, Record, ReplicaStatus
+from standpipe.freshness import END_HEADER, Freshness
+from standpipe.model import NO_BATCH, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
-
-#: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its
-#: answer: the one that `standpipe-offset-lag` counts against.
-END_HEADER: Final = "standpipe-committed-end"
 
 
 def render_rows(
@@ -64,20 +61,6 @@ def split_lines(body: bytes) -> list[bytes]:
 
 
 # -------------------------------------------------------------------------------- freshness
-
-
-class Freshness(Record, frozen=True, kw_only=True):
-    """Which node answered and what it had seen. Definitions: docs/glossary.md."""
-
-    served_by: str
-    role: str  # active, standby; mixed when an answer was gathered
-    state: str
-    offset_lag: int | None = None
-    replica_lag_ms: int | None = None
-    source_lag_ms: int | None = None
-    batch: int | None = None
-    #: what the lag in records counts against; between nodes only
-    committed_end: int | None = None
 
 
 def freshness_of(
@@ -133,25 +116,6 @@ def headers(fresh: Freshness) -> list[tuple[bytes, bytes]]:
     """The same as pairs, for ASGI."""
     lines = header_lines(fresh).split(b"\r\n")[:-1]
     return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
-
-
-def parse_headers(found: Mapping[str, str]) -> Freshness:
-    """Freshness as a peer wrote it into its response. Malformed numbers count as unknown."""
-
-    def number(name: str) -> int | None:
-        text = found.get(name, "")
-        return int(text) if text.isascii() and text.isdigit() else None
-
-    return Freshness(
-        served_by=found.get("standpipe-served-by", ""),
-        role=found.get("standpipe-role", ""),
-        state=found.get("standpipe-state", ""),
-        offset_lag=number("standpipe-offset-lag"),
-        replica_lag_ms=number("standpipe-replica-lag-ms"),
-        source_lag_ms=number("standpipe-source-lag-ms"),
-        batch=number("standpipe-batch"),
-        committed_end=number(END_HEADER),
-    )
 
 
 def against(fresh: Freshness, known_end: Offset | None) -> Freshness:

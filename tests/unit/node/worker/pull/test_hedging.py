@@ -13,6 +13,7 @@ from tests.samples import sample_table
 
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
+from standpipe.freshness import Freshness
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.hedging import (
@@ -23,7 +24,6 @@ from standpipe.node.worker.pull.hedging import (
     HedgedReads,
     is_costly,
 )
-from standpipe.node.worker.request.answer import Freshness
 from standpipe.sql.plans import PullPlan
 
 NEVER = 3600.0

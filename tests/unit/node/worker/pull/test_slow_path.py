@@ -19,6 +19,7 @@ from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.query.pull import lookup
 from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus
 from standpipe.node.worker.pull import slow_path
 from standpipe.node.worker.pull.forward_headers import (
@@ -29,7 +30,6 @@ from standpipe.node.worker.pull.forward_headers import (
 )
 from standpipe.node.worker.pull.refusals import Unanswered
 from standpipe.node.worker.pull.slow_path import SlowPath
-from standpipe.node.worker.request.answer import END_HEADER
 
 Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.control.liveness.lag import NO_END
+from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import (
     BatchId,
     Column,
@@ -19,13 +20,11 @@ from standpipe.model import (
     Source,
 )
 from standpipe.node.worker.request.answer import (
-    Freshness,
     against,
     describe,
     freshness_of,
     headers,
     oldest,
-    parse_headers,
     render_rows,
     split_lines,
 )

@@ -1,0 +1,119 @@
+"""Standpipe's client: rows of served tables in a Python program.
+
+    import standpipe
+
+    with standpipe.connect("node1:8088,node2:8088") as client:
+        row = client.get("SCORES", user_id="ada")
+        print(row["SCORE"], row.freshness.served_by)
+
+    async with standpipe.connect_async("node1:8088,node2:8088") as client:
+        row = await client.get("SCORES", user_id="ada")
+
+It needs neither Spark nor Kafka, and imports no code of the server that does. Guide:
+docs/client.md.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+
+from standpipe.client.aio import AsyncClient
+from standpipe.client.blocking import Client
+from standpipe.client.core.answers import ServerRefused
+from standpipe.client.core.attempts import AnswerLost, NodesUnreachable
+from standpipe.client.core.literals import UnfitParameter
+from standpipe.client.core.nodes import normalised
+from standpipe.client.core.operations import Settings
+from standpipe.client.core.rows import Columns, Row, RowSet
+from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.freshness import Freshness
+
+__all__ = [
+    "AnswerLost",
+    "AsyncClient",
+    "Client",
+    "Columns",
+    "Freshness",
+    "NodesUnreachable",
+    "Row",
+    "RowSet",
+    "ServerRefused",
+    "StandpipeError",
+    "StatementError",
+    "UnfitParameter",
+    "connect",
+    "connect_async",
+]
+
+
+def connect(
+    nodes: str | Iterable[str],
+    *,
+    timeout_s: float = 10.0,
+    patience_s: float = 0.5,
+    lag_records_max: int | None = None,
+    ca: str | Path | None = None,
+    finds_members: bool = True,
+) -> Client:
+    """A client for `nodes`: public `host:port`s, comma-separated or listed. Nothing is sent yet.
+
+    `timeout_s`: for each call, retries included. `patience_s`: how long one node may take for a
+    lookup while another one could answer. `lag_records_max`: how many records an answer may be
+    behind; None: as the nodes are set. `ca`: PEM file of the authority to trust, for `https://`
+    addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
+    owner of a key; False: use only the addresses given, as behind a load balancer. Addresses with
+    https are never left, as nodes do not know each other's.
+
+    Raises ValueError for an address that is none, and SetupError for a `ca` that cannot be read.
+    """
+    addresses, settings, tls = _prepared(
+        nodes, timeout_s, patience_s, lag_records_max, ca=ca, finds_members=finds_members
+    )
+    return Client(addresses, settings, tls)
+
+
+def connect_async(
+    nodes: str | Iterable[str],
+    *,
+    timeout_s: float = 10.0,
+    patience_s: float = 0.5,
+    lag_records_max: int | None = None,
+    ca: str | Path | None = None,
+    finds_members: bool = True,
+) -> AsyncClient:
+    """An asynchronous client; the arguments, and what it raises, as of `connect`."""
+    addresses, settings, tls = _prepared(
+        nodes, timeout_s, patience_s, lag_records_max, ca=ca, finds_members=finds_members
+    )
+    return AsyncClient(addresses, settings, tls)
+
+
+def _prepared(
+    nodes: str | Iterable[str],
+    timeout_s: float,
+    patience_s: float,
+    lag_records_max: int | None,
+    *,
+    ca: str | Path | None,
+    finds_members: bool,
+) -> tuple[tuple[str, ...], Settings, ssl.SSLContext | None]:
+    addresses = tuple(each.removeprefix("http://") for each in normalised(nodes))
+    is_tls = any(each.startswith("https://") for each in addresses)
+    settings = Settings(
+        timeout_s=timeout_s,
+        patience_s=patience_s,
+        lag_records_max=lag_records_max,
+        finds_members=finds_members and not is_tls,
+    )
+    return addresses, settings, None if ca is None else _trusting(Path(ca))
+
+
+def _trusting(ca: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise SetupError(
+            f"{ca} holds no certificates: {error}", next_step="give the path of a PEM file"
+        ) from error

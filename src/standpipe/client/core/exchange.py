@@ -1,0 +1,184 @@
+"""What an operation asks of its driver, and what it is told. Pure.
+
+An operation is a generator. It yields orders, and the driver sends the facts back into it:
+
+| order | fact |
+|---|---|
+| `SendAll`: send these requests at once | a list of `HttpAnswer` or `NoAnswer`, in their order |
+| `Pause`: wait | None |
+| `OpenStream`: send a request whose answer does not end | its head as `HttpAnswer`, or `NoAnswer` |
+| `ReadStream`: read on | bytes, b"" at the end of the answer, or `NoAnswer` |
+| `HandOver`: give this row to the caller | None |
+
+Time comes from the clock that the operation was given; nothing here waits, reads or sends. So one
+implementation of routing and retries serves both drivers (`client/blocking.py`, `client/aio.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httptools
+
+Clock = Callable[[], float]
+"""Seconds of a monotonic clock."""
+
+LINES = "application/vnd.ksqlapi.delimited.v1"
+ARRAY = "application/vnd.ksql.v1+json"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """An answer, whatever its status. Header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No whole answer came: refused, reset, or out of time.
+
+    `was_sent`: whether the node may have read the request.
+    """
+
+    reason: str
+    was_sent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request to one node. `address`: its `host:port`; `timeout_s`: how long it may take.
+
+    `is_repeatable`: it may be sent again over a new connection if a kept one turns out to be
+    closed: a read may, an INSERT may not.
+    """
+
+    address: str
+    path: str
+    timeout_s: float
+    body: bytes = b""
+    accept: str = JSON
+    is_repeatable: bool = True
+
+    def head_and_body(self) -> bytes:
+        """The request's bytes in HTTP/1.1."""
+        host = self.address.removeprefix("https://")
+        if not self.body:
+            return f"GET {self.path} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode("latin-1")
+        return (
+            f"POST {self.path} HTTP/1.1\r\nhost: {host}\r\naccept: {self.accept}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(self.body)}\r\n\r\n"
+        ).encode("latin-1") + self.body
+
+
+@dataclass(frozen=True, slots=True)
+class SendAll:
+    """Send the requests, all at once, and wait for an outcome of each."""
+
+    requests: tuple[HttpRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait that long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """Send a request whose answer does not end, over a connection of its own."""
+
+    request: HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStream:
+    """Wait for the next bytes of the stream that was opened last."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Give a row of a stream to the caller."""
+
+    row: Any
+
+
+Outcome = HttpAnswer | NoAnswer
+Order = SendAll | Pause | OpenStream | ReadStream | HandOver
+Result = TypeVar("Result")
+#: what an operation is: see the module's table
+Operation = Generator[Order, Any, Result]
+
+
+@dataclass(slots=True)
+class AnswerParser:
+    """Bytes of a connection in, answers out; one answer after the other.
+
+    Interim answers (status below 200) are passed over. Feeding raises ValueError for what is no
+    HTTP.
+    """
+
+    #: the newest answer; None until it is whole
+    answer: HttpAnswer | None = None
+    #: status and headers are read, of an answer that may not be whole yet
+    has_head: bool = False
+    #: the server keeps the connection open for the next request
+    is_kept: bool = False
+    _headers: dict[str, str] = field(default_factory=dict[str, str])
+    _pieces: list[bytes] = field(default_factory=list[bytes])
+    _parser: Any = None
+
+    def __post_init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that came. Raises ValueError."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            raise ValueError(f"not an HTTP answer: {error}") from error
+
+    def begin(self) -> None:
+        """Forget the last answer: another request is sent."""
+        self.answer, self.has_head, self.is_kept = None, False, False
+
+    def head(self) -> HttpAnswer:
+        """Status and headers of an answer whose body is still to come."""
+        return HttpAnswer(self._parser.get_status_code(), self._headers, b"")
+
+    def take_body(self) -> bytes:
+        """What has come of the body since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+    # ----------------------------------------------------------------- called by httptools
+
+    def on_message_begin(self) -> None:
+        """A new answer begins."""
+        self._headers, self._pieces = {}, []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self.has_head = self._parser.get_status_code() >= 200
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer is whole, or it was an interim one."""
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self.is_kept = self._parser.should_keep_alive()
+            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self.answer = HttpAnswer(status, self._headers, body)

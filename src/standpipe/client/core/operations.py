@@ -1,0 +1,327 @@
+"""What a client can do, each as an operation (`client/core/exchange.py`). Pure.
+
+    get          the table's map, the key's partition, its holders; then `gather` with one attempt
+    get_many     one statement per holder and 32 keys, all at once
+    query        any node, which forwards where it must
+    execute      statements; sent once, as they may change something
+    insert       INSERT statements of many rows a request; sent once
+
+Not here: push queries (`client/core/push.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import msgspec
+
+from standpipe.client.core.answers import (
+    ServerRefused,
+    entities_of,
+    rows_of,
+)
+from standpipe.client.core.attempts import Ask, Attempt, gather
+from standpipe.client.core.exchange import LINES, Clock, HttpAnswer, Operation, Pause, SendAll
+from standpipe.client.core.literals import (
+    UnfitParameter,
+    bound,
+    folded,
+    name_literal,
+    without_texts,
+)
+from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.rows import Row, RowSet
+from standpipe.client.core.statements import batches, identity, insert_text, lookups, wanted_keys
+from standpipe.client.core.tables import (
+    SourceShape,
+    TableMap,
+    holders_of_route,
+    members_of_status,
+)
+from standpipe.errors import BadRequest, StandpipeError, StatementError
+from standpipe.freshness import Freshness
+
+#: a map that proved old is read again, but not more often than this
+MAP_AGE_S_MIN: Final = 1.0
+MEMBERS_AGE_S_MAX: Final = 60.0
+LAG_PROPERTY: Final = "ksql.query.pull.max.allowed.offset.lag"
+
+_READS: Final = re.compile(r"\s*(SHOW|LIST|DESCRIBE|EXPLAIN)\b[^;]*;?\s*", re.IGNORECASE)
+_ENDLESS: Final = re.compile(r"\bEMIT\s+CHANGES\b|^\s*PRINT\b", re.IGNORECASE)
+
+_Steps = Generator[SendAll | Pause, Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What holds for all calls of a client.
+
+    `timeout_s`: for a call, retries included. `patience_s`: how long one node may take for a
+    lookup while another one could answer. `lag_records_max`: how many records an answer may be
+    behind; None: what the nodes have set. `finds_members`: ask for the cluster's members; else only
+    the given addresses are used.
+    """
+
+    timeout_s: float = 10.0
+    patience_s: float = 0.5
+    lag_records_max: int | None = None
+    finds_members: bool = True
+
+
+@dataclass
+class Operations:
+    """The operations of one client. `clock`: monotonic seconds."""
+
+    nodes: Nodes
+    clock: Clock
+    settings: Settings = field(default_factory=Settings)
+    _tables: dict[str, TableMap] = field(default_factory=dict[str, TableMap])
+    _shapes: dict[str, SourceShape] = field(default_factory=dict[str, SourceShape])
+    #: when the members were asked for; None: never
+    _members_s: float | None = None
+    _has_strangers: bool = False
+
+    # ------------------------------------------------------------------------ reads
+
+    def get(
+        self, table: str, key: Mapping[str, object], timeout_s: float | None = None
+    ) -> Operation[Row | None]:
+        """The row of a key; None: there is none. Raises UnfitParameter if it has several."""
+        rows: RowSet = yield from self.lookup(table, key, timeout_s)
+        if len(rows) > 1:
+            raise UnfitParameter(
+                f"the key has {len(rows)} windows: give WINDOWSTART, too, or use query()"
+            )
+        return rows[0] if rows.tuples else None
+
+    def lookup(
+        self, table: str, key: Mapping[str, object], timeout_s: float | None = None
+    ) -> Operation[RowSet]:
+        """The rows of a key: of a windowed table, one for each window."""
+        deadline_s = self._deadline(timeout_s)
+        is_known = folded(table) in self._tables
+        try:
+            return (yield from self._lookup(table, key, deadline_s))
+        except (StatementError, UnfitParameter):
+            if not is_known:
+                raise
+            self._forget(table)  # the table may have been made anew, with other columns
+        return (yield from self._lookup(table, key, deadline_s))
+
+    def _lookup(self, table: str, key: Mapping[str, object], deadline_s: float) -> _Steps:
+        found = self._tables.get(folded(table))
+        if found is None or found.is_old or self._members_due():
+            found = yield from self._map(table, deadline_s)
+        values, where = found.shape.key_of(key)
+        attempt = self._read(f"{found.select}{where};", found.holders_of(values), deadline_s)
+        yield from gather((attempt,), self.clock)
+        return self._rows(attempt, found)
+
+    def get_many(
+        self, table: str, keys: Iterable[object], timeout_s: float | None = None
+    ) -> Operation[list[Row | None]]:
+        """The rows of many keys, in their order; None for a key without a row.
+
+        `keys`: dicts as for `get`, or, if the key is one column, its values. Raises UnfitParameter
+        for a windowed table.
+        """
+        deadline_s = self._deadline(timeout_s)
+        found: TableMap = yield from self._map(table, deadline_s)
+        shape = found.shape
+        if shape.is_windowed:
+            raise UnfitParameter(f"{shape.name} is windowed: a key has many rows, use query()")
+        names = [column.name for column in shape.key_columns]
+        wanted = wanted_keys(shape, keys)
+        attempts: list[Attempt] = []
+        for text, holders in lookups(found, wanted):
+            attempts.append(self._read(text, holders, deadline_s))
+        yield from gather(attempts, self.clock)
+        rows: dict[object, Row] = {}
+        for attempt in attempts:
+            for row in self._rows(attempt, found):
+                rows[identity([row[name] for name in names], shape)] = row
+        return [rows.get(identity(values, shape)) for values, _ in wanted]
+
+    def query(
+        self, text: str, parameters: Sequence[object] = (), timeout_s: float | None = None
+    ) -> Operation[RowSet]:
+        """The rows of a pull query, with `parameters` for its `?`."""
+        if _is_endless(text):
+            raise BadRequest("its answer has no end: use stream()")
+        deadline_s = self._deadline(timeout_s)
+        yield from self._members(deadline_s)
+        # a scan takes its time: half of what is left for one node, so that a second can answer
+        patience_s = max(self.settings.patience_s, (deadline_s - self.clock()) / 2)
+        attempt = self._read(bound(text, parameters), (), deadline_s, patience_s)
+        yield from gather((attempt,), self.clock)
+        return self._rows(attempt, None)
+
+    def _read(
+        self,
+        text: str,
+        holders: Sequence[str],
+        deadline_s: float,
+        patience_s: float | None = None,
+    ) -> Attempt:
+        body: dict[str, object] = {"sql": text}
+        if self.settings.lag_records_max is not None:
+            body["properties"] = {LAG_PROPERTY: self.settings.lag_records_max}
+        patience_s = self.settings.patience_s if patience_s is None else patience_s
+        ask = Ask("/query-stream", msgspec.json.encode(body), LINES, text, patience_s)
+        return Attempt(self.nodes, ask, deadline_s, holders)
+
+    def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:
+        assert attempt.answer is not None
+        rows = rows_of(attempt.answer, attempt.ask.statement)
+        self._judge(attempt.address, rows.freshness, table)
+        return rows
+
+    def _judge(self, asked: str, fresh: Freshness, table: TableMap | None) -> None:
+        """Notice what an answer says about the map: it came from another node than was asked."""
+        if not fresh.served_by or "," in fresh.served_by or not self.settings.finds_members:
+            return
+        address = self.nodes.address_of(fresh.served_by)
+        if address is None:
+            self._has_strangers = True
+        elif table is not None and address != asked and asked in self.nodes.members.values():
+            table.is_old = self.clock() - table.read_s >= MAP_AGE_S_MIN
+
+    # --------------------------------------------------------------------- statements
+
+    def execute(
+        self,
+        text: str,
+        parameters: Sequence[object] = (),
+        timeout_s: float | None = None,
+        properties: Mapping[str, object] | None = None,
+    ) -> Operation[list[dict[str, Any]]]:
+        """Run statements: one entity per statement that has an answer.
+
+        Raises AnswerLost if it was sent and no answer came.
+        """
+        deadline_s = self._deadline(timeout_s)
+        yield from self._members(deadline_s)
+        return (yield from self._execute(bound(text, parameters), deadline_s, properties))
+
+    def _execute(
+        self, text: str, deadline_s: float, properties: Mapping[str, object] | None = None
+    ) -> _Steps:
+        body = msgspec.json.encode({"ksql": text, "streamsProperties": dict(properties or {})})
+        ask = Ask(
+            "/ksql",
+            body,
+            statement=text,
+            patience_s=max(0.0, deadline_s - self.clock()),
+            is_repeatable=_READS.fullmatch(text) is not None,
+        )
+        answer: HttpAnswer = yield from self._answer(ask, deadline_s)
+        return entities_of(answer)
+
+    def insert(
+        self,
+        source: str,
+        rows: Mapping[str, object] | Iterable[Mapping[str, object]],
+        timeout_s: float | None = None,
+    ) -> Operation[int]:
+        """Insert one row or many; how many. Rows before one that is refused are written, and the
+        error has a note of how many are sure to be. Raises AnswerLost as `execute` does."""
+        deadline_s = self._deadline(timeout_s)
+        yield from self._members(deadline_s)
+        shape: SourceShape = yield from self._shape(source, deadline_s)
+        if isinstance(rows, Mapping):
+            rows = (cast("Mapping[str, object]", rows),)
+        listed = list(rows)
+        texts = [insert_text(shape, row) for row in listed]
+        written = 0
+        for batch in batches(texts):
+            try:
+                yield from self._execute("\n".join(batch), deadline_s)
+            except StandpipeError as error:
+                error.add_note(f"{written} of {len(texts)} rows are written, perhaps more")
+                raise
+            written += len(batch)
+        return written
+
+    # ---------------------------------------------------------------------- the map
+
+    def _map(self, table: str, deadline_s: float) -> Generator[Any, Any, TableMap]:
+        """What is known of a table, read if it is not known or old."""
+        yield from self._members(deadline_s)
+        name = folded(table)
+        found = self._tables.get(name)
+        if found is not None and not found.is_old:
+            return found
+        shape = yield from self._shape(table, deadline_s)
+        ask = Ask(f"/route?table={_in_url(name)}", patience_s=self.settings.patience_s)
+        answer: HttpAnswer = yield from self._answer(ask, deadline_s)
+        holders = holders_of_route(_json(answer)) if self.settings.finds_members else ()
+        found = TableMap(shape, holders, self.clock())
+        self._tables[name] = found
+        return found
+
+    def _shape(self, source: str, deadline_s: float) -> Generator[Any, Any, SourceShape]:
+        name = folded(source)
+        shape = self._shapes.get(name)
+        if shape is None:
+            entities = yield from self._execute(f"DESCRIBE {name_literal(name)};", deadline_s)
+            shape = SourceShape.read(entities[0].get("sourceDescription", {}) if entities else {})
+            self._shapes[name] = shape
+        return shape
+
+    def _forget(self, table: str) -> None:
+        self._tables.pop(folded(table), None)
+        self._shapes.pop(folded(table), None)
+
+    def _members_due(self) -> bool:
+        if not self.settings.finds_members:
+            return False
+        if self._members_s is None:
+            return True
+        age_s = self.clock() - self._members_s
+        return age_s > (MAP_AGE_S_MIN if self._has_strangers else MEMBERS_AGE_S_MAX)
+
+    def _members(self, deadline_s: float) -> _Steps:
+        """Ask for the cluster's members, at first and from time to time."""
+        if not self._members_due():
+            return
+        is_first = self._members_s is None
+        self._members_s = self.clock()
+        ask = Ask("/clusterStatus", patience_s=self.settings.patience_s)
+        try:
+            answer = yield from self._answer(ask, deadline_s)
+            self.nodes.learn(members_of_status(_json(answer)))
+            self._has_strangers = False
+        except StandpipeError:
+            if is_first:
+                self._members_s = None
+                raise
+
+    def _answer(self, ask: Ask, deadline_s: float) -> Generator[Any, Any, HttpAnswer]:
+        attempt = Attempt(self.nodes, ask, deadline_s)
+        yield from gather((attempt,), self.clock)
+        assert attempt.answer is not None
+        return attempt.answer
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return self.clock() + (self.settings.timeout_s if timeout_s is None else timeout_s)
+
+
+@lru_cache(maxsize=512)
+def _is_endless(text: str) -> bool:
+    return _ENDLESS.search(without_texts(text)) is not None
+
+
+def _in_url(name: str) -> str:
+    """A name as the value of a query parameter."""
+    return "".join(f"%{byte:02X}" for byte in name.encode())
+
+
+def _json(answer: HttpAnswer) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ServerRefused(f"this is no answer of a node: {answer.body[:200]!r}") from error

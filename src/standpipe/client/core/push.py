@@ -1,0 +1,206 @@
+"""A push query that outlives nodes: each change once, in the order in which it came. Pure.
+
+The answer is asked for with continuation tokens (docs/INTERFACES.md, "Push queries"). Rows wait
+until the token behind them has come, and are handed over then. If the connection breaks, what
+waited is dropped, and another node continues at the last token: no row is lost, none comes twice.
+
+| item of the answer | what follows |
+|---|---|
+| header, row | kept |
+| continuation token | the rows before it are handed over |
+| final message of a node that stops | another node continues |
+| any other final message, or none with a whole answer | the rest is handed over, and that was all |
+| error | raised, after the rest was handed over |
+| the connection breaks | another node continues, at once, then after growing pauses |
+
+A LIMIT counts what was handed over, also across nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from standpipe.client.core.answers import (
+    again_after,
+    columns_of_schema,
+    error_of,
+    error_of_answer,
+)
+from standpipe.client.core.attempts import NodesUnreachable
+from standpipe.client.core.exchange import (
+    ARRAY,
+    Clock,
+    HandOver,
+    HttpAnswer,
+    HttpRequest,
+    NoAnswer,
+    OpenStream,
+    Operation,
+    Pause,
+    ReadStream,
+)
+from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.rows import Columns, Row
+from standpipe.client.core.values import CellReader, reader_of
+
+TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
+TOKEN: Final = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
+RESET: Final = "auto.offset.reset"
+PAUSE_S_MIN: Final = 0.05
+PAUSE_S_MAX: Final = 2.0
+OPEN_S_MAX: Final = 15.0
+
+#: how a node begins its last words when it stops (`node/worker/push/push_query.py`)
+_LEAVING: Final = "Query ended: the node"
+_LIMIT: Final = re.compile(r"(\bLIMIT\s+)(\d+)(\s*;?\s*)$", re.IGNORECASE)
+_decoder: Final = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
+
+
+class _Broken(Exception):
+    """The connection is gone, or the node is about to be."""
+
+
+@dataclass
+class PushReader:
+    """Items of one push query, over as many answers as it takes.
+
+    `patience_s`: for how long no node may answer before the query fails.
+    """
+
+    nodes: Nodes
+    clock: Clock
+    text: str
+    properties: Mapping[str, object]
+    patience_s: float
+    #: where the next answer continues; empty: where the properties say
+    token: str = ""
+    #: rows handed over
+    count: int = 0
+    _waiting: list[Row] = field(default_factory=list[Row])
+    _columns: Columns = field(default_factory=lambda: Columns((), ()))
+    _values: CellReader = field(default_factory=lambda: reader_of(()))
+    _failures: int = 0
+    _heard_s: float = 0.0
+
+    def run(self) -> Operation[None]:
+        """The query until it ends. Raises what ends it: see the table above."""
+        self._heard_s = self.clock()
+        while True:
+            try:
+                yield from self._answer()
+            except _Broken as broken:
+                self._waiting.clear()
+                if self._is_limit_reached():
+                    return
+                yield Pause(self._pause(str(broken)))
+            else:
+                return
+
+    def _answer(self) -> Operation[None]:
+        """One answer, to its end. Raises _Broken."""
+        address = self.nodes.order((), self.clock())[0]
+        self.nodes.chosen(address, self.clock())
+        head = yield OpenStream(self._request(address))
+        self._check_head(address, head)
+        rest = b""
+        while True:
+            data: bytes | NoAnswer = yield ReadStream()
+            if isinstance(data, NoAnswer):
+                self.nodes.failed(address, self.clock())
+                raise _Broken(f"{address}: {data.reason}")
+            self._failures, self._heard_s = 0, self.clock()
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines if data else [rest]:
+                if item := _item(line):
+                    is_over = yield from self._take(item)
+                    if is_over:
+                        return
+            if not data:  # an older node, which ends without a word
+                yield from self._hand_over()
+                return
+
+    def _request(self, address: str) -> HttpRequest:
+        properties = {RESET: "latest", **self.properties, TOKENS: "true"}
+        if self.token:
+            properties[TOKEN] = self.token
+        body = {"ksql": self._text(), "streamsProperties": properties}
+        return HttpRequest(address, "/query", OPEN_S_MAX, msgspec.json.encode(body), ARRAY)
+
+    def _text(self) -> str:
+        """The statement, whose LIMIT counts what is still to come."""
+        return _LIMIT.sub(lambda m: f"{m[1]}{max(int(m[2]) - self.count, 0)}{m[3]}", self.text)
+
+    def _is_limit_reached(self) -> bool:
+        limit = _LIMIT.search(self.text)
+        return limit is not None and self.count >= int(limit[2])
+
+    def _check_head(self, address: str, head: HttpAnswer | NoAnswer) -> None:
+        if isinstance(head, NoAnswer):
+            self.nodes.failed(address, self.clock())
+            raise _Broken(f"{address}: {head.reason}")
+        self.nodes.answered(address)
+        if head.status == 200:
+            return
+        error = error_of_answer(head, self.text)
+        if head.status not in (429, 503):
+            raise error
+        self.nodes.hold(address, self.clock() + (again_after(head) or PAUSE_S_MIN))
+        self.nodes.failed(address, self.clock())
+        raise _Broken(f"{address}: {error}")
+
+    def _take(self, item: Mapping[str, Any]) -> Operation[bool]:
+        """One item; whether it is the last. Raises _Broken, and errors of the answer."""
+        if "row" in item:
+            row = item["row"]
+            values = self._values.values(row["columns"])
+            is_deleted = bool(row.get("tombstone"))
+            self._waiting.append(Row(self._columns, values, is_deleted=is_deleted))
+        elif "header" in item:
+            self._columns = columns_of_schema(item["header"]["schema"])
+            self._values = reader_of(self._columns.types)
+        elif "continuationToken" in item:
+            self.token = item["continuationToken"]["continuationToken"]
+            yield from self._hand_over()
+        elif "finalMessage" in item:
+            if item["finalMessage"].startswith(_LEAVING):
+                raise _Broken(item["finalMessage"])
+            yield from self._hand_over()
+            return True
+        elif "errorMessage" in item:
+            yield from self._hand_over()
+            raise error_of(item, self.text)
+        return False
+
+    def _hand_over(self) -> Operation[None]:
+        waiting, self._waiting = self._waiting, []
+        for row in waiting:
+            self.count += 1
+            yield HandOver(row)
+
+    def _pause(self, why: str) -> float:
+        """Seconds to wait before the next try. Raises NodesUnreachable."""
+        if self.clock() - self._heard_s > self.patience_s:
+            raise NodesUnreachable(
+                f"no node continued the push query within {self.patience_s:g} s; last: {why}"
+            )
+        self._failures += 1
+        if self._failures <= len(self.nodes.addresses()):
+            return 0.0
+        return min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10))
+
+
+def _item(line: bytes) -> dict[str, Any]:
+    """An item without its place in the array; empty: the line has none."""
+    text = line.strip().removeprefix(b"[")
+    text = text.removesuffix(b",")
+    if text.endswith(b"]") and not text.startswith(b"]"):
+        text = text[:-1]
+    if text in (b"", b"]"):
+        return {}
+    return _decoder.decode(text)

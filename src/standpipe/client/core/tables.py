@@ -1,0 +1,197 @@
+"""What a client knows of a table: its columns, its key's partition, and who holds each. Pure.
+
+It comes from DESCRIBE and from `GET /route`. Wrong or old knowledge costs a hop between nodes,
+never a wrong answer: every node answers every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, Final, cast
+
+from standpipe.client.core.literals import UnfitParameter, folded, literal, name_literal
+from standpipe.data.encoding.store_keys import encode_key, partition_of
+from standpipe.errors import ServerError, StandpipeError
+from standpipe.model import Column
+from standpipe.sql.plans import Value
+from standpipe.sql.types import values
+from standpipe.sql.types.types import SqlType, parse_type, quoted
+
+BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
+
+
+@dataclass(frozen=True)
+class SourceShape:
+    """A stream or table as DESCRIBE shows it. `columns`: name -> type, key columns first."""
+
+    name: str
+    columns: Mapping[str, SqlType]
+    key_columns: tuple[Column, ...]
+    key_format: str
+    is_windowed: bool
+
+    @property
+    def has_text_key(self) -> bool:
+        """Whether a key in Kafka is the UTF-8 of its only column."""
+        keys = self.key_columns
+        return self.key_format == "KAFKA" and len(keys) == 1 and keys[0].type == "STRING"
+
+    @classmethod
+    def read(cls, described: Mapping[str, Any]) -> SourceShape:
+        """From the `sourceDescription` of DESCRIBE. Raises ServerError."""
+        try:
+            columns = {
+                each["name"]: parse_type(_spelling(each["schema"])) for each in described["fields"]
+            }
+            keys = [each["name"] for each in described["fields"] if each.get("type") == "KEY"]
+            is_windowed = described["windowType"] is not None
+            own = [name for name in keys if not (is_windowed and name in BOUNDS)]
+            return cls(
+                name=described["name"],
+                columns=columns,
+                key_columns=tuple(
+                    Column(name=name, type=str(columns[name]), is_key=True) for name in own
+                ),
+                key_format=described["keyFormat"],
+                is_windowed=is_windowed,
+            )
+        except (KeyError, TypeError, StandpipeError) as error:
+            raise ServerError(f"a description that cannot be read: {error!r}") from error
+
+    def column(self, name: str) -> str:
+        """The column that a user means by a name. Raises UnfitParameter."""
+        for each in (name, folded(name)):
+            if each in self.columns:
+                return each
+        near = ", ".join(self.columns)
+        raise UnfitParameter(f"{self.name} has no column {name}; it has {near}")
+
+    def key_of(self, given: Mapping[str, object]) -> tuple[tuple[object, ...], str]:
+        """The values of the key columns, and the WHERE clause that asks for them.
+
+        A windowed table's bounds may be given, too: ms since 1970, or a datetime. Raises
+        UnfitParameter if the key is not whole, or if a column is not of the key.
+        """
+        if len(given) == 1 and len(self.key_columns) == 1:  # most lookups
+            ((asked, value),) = given.items()
+            only = self.key_columns[0].name
+            if asked == only or self.column(asked) == only:
+                return (value,), f"{name_literal(only)} = {literal(value, self.columns[only])}"
+        named = {self.column(name): value for name, value in given.items()}
+        names = [column.name for column in self.key_columns]
+        bounds = [name for name in named if self.is_windowed and name in BOUNDS]
+        if set(named) - set(bounds) != set(names):
+            raise UnfitParameter(f"the key of {self.name} is {', '.join(names)}: give each of them")
+        terms = [
+            f"{name_literal(name)} = {literal(value, self.columns[name])}"
+            for name in (*names, *bounds)
+            for value in (named[name] if name in names else _bound_ms(named[name]),)
+        ]
+        return tuple([named[name] for name in names]), " AND ".join(terms)
+
+    def partition(self, key: Sequence[object], count: int) -> int | None:
+        """The partition of a key among `count`; None: it cannot be told here."""
+        if count == 0:
+            return None
+        if self.has_text_key and isinstance(key[0], str):  # most tables: the bytes are the text's
+            return partition_of(key[0].encode(errors="replace"), count)
+        try:
+            plain = [
+                plain_value(value, self.columns[column.name])
+                for value, column in zip(key, self.key_columns, strict=True)
+            ]
+            raw = encode_key(plain, self.key_columns, self.key_format)
+        except (StandpipeError, ValueError, TypeError, ArithmeticError):
+            return None  # the node says what is wrong with it
+        return None if raw is None else partition_of(raw, count)
+
+
+@dataclass
+class TableMap:
+    """A table and who holds it. `holders`: per partition the addresses, the active first."""
+
+    shape: SourceShape
+    holders: tuple[tuple[str, ...], ...]
+    #: monotonic seconds
+    read_s: float
+    #: an answer came from another node than the one that was asked
+    is_old: bool = False
+
+    @property
+    def select(self) -> str:
+        """The beginning of a lookup."""
+        return f"SELECT * FROM {name_literal(self.shape.name)} WHERE "  # noqa: S608 a name of the catalog
+
+    def holders_of(self, key: Sequence[object]) -> tuple[str, ...]:
+        """The addresses to ask for a key, best first; empty: any node."""
+        partition = self.shape.partition(key, len(self.holders))
+        return () if partition is None else self.holders[partition]
+
+
+def holders_of_route(route: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Who holds each partition, from the body of `GET /route`. Raises ServerError."""
+    try:
+        parts = sorted(route["partitions"], key=lambda each: each["partition"])
+        return tuple(
+            tuple(host for host in (each["activeHost"], *each["standbyHosts"]) if host)
+            for each in parts
+        )
+    except (KeyError, TypeError) as error:
+        raise ServerError(f"a route that cannot be read: {error!r}") from error
+
+
+def members_of_status(page: Mapping[str, Any]) -> dict[str, str]:
+    """Node id -> public address, from `GET /clusterStatus`. Raises ServerError."""
+    try:
+        return {
+            host["standpipe"]["nodeId"]: address for address, host in page["clusterStatus"].items()
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ServerError(f"a status that cannot be read: {error!r}") from error
+
+
+def plain_value(value: object, of: SqlType) -> Value:
+    """A value as nodes have it in a key (`sql/types/types.py`). Raises ValueError, TypeError."""
+    if of.base == "TIMESTAMP" and isinstance(value, datetime):
+        return _unix_ms(value)
+    if of.base == "DATE" and isinstance(value, date) and not isinstance(value, datetime):
+        return (value - date(1970, 1, 1)).days
+    if of.base == "TIME" and isinstance(value, time):
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * 1000 + value.microsecond // 1000
+    if of.base == "DECIMAL":
+        return values.as_decimal(value, of)  # pyright: ignore[reportArgumentType] it raises
+    if of.base == "DOUBLE":
+        return float(value)  # pyright: ignore[reportArgumentType] it raises
+    if of.base == "BYTES" and isinstance(value, bytearray | memoryview):
+        return bytes(cast("bytearray", value))
+    return value  # pyright: ignore[reportReturnType] what does not fit, its encoding refuses
+
+
+def _unix_ms(value: datetime) -> int:
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return int((moment - values.EPOCH).total_seconds() * 1000)
+
+
+def _bound_ms(value: object) -> object:
+    return _unix_ms(value) if isinstance(value, datetime) else value
+
+
+def _spelling(schema: Mapping[str, Any]) -> str:
+    """The type that DESCRIBE's schema stands for; it does not show a MAP's key type."""
+    base = schema["type"]
+    if base == "DECIMAL":
+        found = schema["parameters"]
+        return f"DECIMAL({found['precision']}, {found['scale']})"
+    if base == "ARRAY":
+        return f"ARRAY<{_spelling(schema['memberSchema'])}>"
+    if base == "MAP":
+        return f"MAP<STRING, {_spelling(schema['memberSchema'])}>"
+    if base == "STRUCT":
+        fields = (
+            f"{quoted(each['name'])} {_spelling(each['schema'])}" for each in schema["fields"]
+        )
+        return f"STRUCT<{', '.join(fields)}>"
+    return base

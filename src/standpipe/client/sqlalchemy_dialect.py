@@ -1,0 +1,265 @@
+"""A read-only SQLAlchemy dialect: `create_engine("standpipe://node1:8088?nodes=node2:8088")`.
+
+For `pandas.read_sql`, Superset and notebooks. It compiles SELECTs on one table (a pull query knows
+no other), and reflects tables and streams. DDL and changes are refused when they are compiled: use
+`Connection.exec_driver_sql`, or the client, for statements of Standpipe's own.
+
+SQLAlchemy is not among the client's dependencies; SQLAlchemy finds this module by its entry point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, cast
+
+from sqlalchemy import exc, types
+from sqlalchemy.engine import default, reflection
+from sqlalchemy.sql import compiler, quoted_name
+from sqlalchemy.sql.compiler import IdentifierPreparer, SQLCompiler
+
+from standpipe.client import dbapi
+from standpipe.client.core.literals import RESERVED, is_plain_name, name_literal
+from standpipe.client.core.tables import SourceShape
+from standpipe.sql.types.types import SqlType
+
+
+class Nested(types.UserDefinedType[Any]):
+    """A MAP or STRUCT: a dict."""
+
+    cache_ok = True
+
+    def __init__(self, spelling: str = "STRUCT<>") -> None:
+        self.spelling = spelling
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Its spelling in SQL."""
+        return self.spelling
+
+
+_TYPES: Final[dict[str, Any]] = {
+    "BOOLEAN": types.Boolean,
+    "INTEGER": types.Integer,
+    "BIGINT": types.BigInteger,
+    "DOUBLE": types.Double,
+    "STRING": types.String,
+    "BYTES": types.LargeBinary,
+    "DATE": types.Date,
+    "TIME": types.Time,
+}
+
+
+def type_of(of: SqlType) -> Any:
+    """SQLAlchemy's type for one of ours."""
+    if of.base == "DECIMAL":
+        return types.Numeric(of.precision, of.scale)
+    if of.base == "TIMESTAMP":
+        return types.TIMESTAMP(timezone=True)
+    if of.base == "ARRAY" and of.arguments[0].base != "ARRAY":
+        return types.ARRAY(type_of(of.arguments[0]))
+    made = _TYPES.get(of.base)
+    return Nested(str(of)) if made is None else made()
+
+
+class PullCompiler(SQLCompiler):
+    """SELECTs in Standpipe's dialect."""
+
+    def limit_clause(self, select: Any, **kw: Any) -> str:
+        """LIMIT; there is no OFFSET."""
+        if select._offset_clause is not None:
+            raise exc.CompileError("Standpipe has no OFFSET: page by key, `ORDER BY … AFTER …`")
+        if select._limit_clause is None:
+            return ""
+        return f"\n LIMIT {self.process(select._limit_clause, **kw)}"
+
+    def visit_true(self, expr: Any, **kw: Any) -> str:
+        """TRUE."""
+        return "TRUE"
+
+    def visit_false(self, expr: Any, **kw: Any) -> str:
+        """FALSE."""
+        return "FALSE"
+
+    def visit_join(self, join: Any, *args: Any, **kw: Any) -> str:
+        """Refused."""
+        raise exc.CompileError("a pull query reads one table: declare the join as a table")
+
+    def visit_insert(self, insert_stmt: Any, *args: Any, **kw: Any) -> str:
+        """Refused, as are UPDATE and DELETE."""
+        raise exc.CompileError("this dialect is read-only: use standpipe.connect(…).insert")
+
+    def visit_update(self, update_stmt: Any, *args: Any, **kw: Any) -> str:
+        """Refused."""
+        raise exc.CompileError("this dialect is read-only")
+
+    def visit_delete(self, delete_stmt: Any, *args: Any, **kw: Any) -> str:
+        """Refused."""
+        raise exc.CompileError("this dialect is read-only")
+
+
+class RefusingDdlCompiler(compiler.DDLCompiler):
+    """No DDL: a stream or table is declared in Standpipe's own SQL."""
+
+    def process(self, *args: Any, **kwargs: Any) -> str:
+        """Raises CompileError."""
+        raise exc.CompileError("this dialect is read-only: declare tables with client.execute")
+
+
+class NamePreparer(IdentifierPreparer):
+    """Names in back-quotes; upper-case and lower-case ones need none, as they fold to upper."""
+
+    reserved_words: ClassVar[set[str]] = {word.lower() for word in RESERVED}
+
+    def __init__(self, dialect: Any, **kw: Any) -> None:
+        super().__init__(dialect, initial_quote="`", escape_quote="`", **kw)
+
+    def _requires_quotes(self, value: str) -> bool:
+        if value.lower() in self.reserved_words:
+            return True
+        return not (is_plain_name(value) or (is_plain_name(value.upper()) and value.islower()))
+
+
+class StandpipeDialect(default.DefaultDialect):
+    """SQLAlchemy's view of a cluster."""
+
+    name = "standpipe"
+    driver = "http"
+    default_paramstyle = "qmark"
+    statement_compiler = PullCompiler
+    ddl_compiler = RefusingDdlCompiler
+    preparer = NamePreparer
+    supports_statement_cache = True
+    supports_native_boolean = True
+    supports_native_decimal = True
+    supports_alter = False
+    supports_sane_rowcount = False
+    supports_sane_multi_rowcount = False
+    supports_default_values = False
+    supports_empty_insert = False
+    postfetch_lastrowid = False
+    max_identifier_length = 249
+
+    @classmethod
+    def import_dbapi(cls) -> Any:
+        """The module of PEP 249."""
+        return dbapi
+
+    def create_connect_args(self, url: Any) -> tuple[list[Any], dict[str, Any]]:
+        """`standpipe://host:port?nodes=host:port,…&timeout_s=5&ca=file`."""
+        query = dict(url.query)
+        first = [f"{url.host}:{url.port or 8088}"] if url.host else []
+        more = [each for each in str(query.pop("nodes", "")).split(",") if each]
+        options: dict[str, Any] = {}
+        for name in ("timeout_s", "patience_s"):
+            if name in query:
+                options[name] = float(cast("str", query.pop(name)))
+        if "ca" in query:
+            options["ca"] = query.pop("ca")
+            first = [f"https://{each}" for each in first]
+        if query:
+            raise exc.ArgumentError(f"unknown options in the URL: {', '.join(query)}")
+        return [[*first, *more]], options
+
+    def do_rollback(self, dbapi_connection: Any) -> None:
+        """Nothing: SQLAlchemy rolls back each connection that it takes back."""
+
+    def do_ping(self, dbapi_connection: Any) -> bool:
+        """Whether a node answers."""
+        dbapi_connection.client.execute("SHOW VARIABLES;")
+        return True
+
+    def initialize(self, connection: Any) -> None:
+        """Asks for nothing: there is no isolation level and no server version that matters."""
+
+    def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
+        """Never: the client's own connections are another matter."""
+        return False
+
+    # ------------------------------------------------------------------------- reflection
+
+    @reflection.cache
+    def get_table_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
+        """Names of tables."""
+        return _listed(connection, "TABLES")
+
+    @reflection.cache
+    def get_view_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
+        """Names of streams: a pull query reads them from their beginning."""
+        return _listed(connection, "STREAMS")
+
+    def get_schema_names(self, connection: Any, **kw: Any) -> list[str]:
+        """There are no schemas."""
+        return []
+
+    def has_table(self, connection: Any, table_name: str, schema: Any = None, **kw: Any) -> bool:
+        """Whether there is a table or stream of that name."""
+        known = [*_listed(connection, "TABLES"), *_listed(connection, "STREAMS")]
+        return schema is None and _in_catalog(table_name) in known
+
+    @reflection.cache
+    def get_columns(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> list[Any]:
+        """The columns. Raises NoSuchTableError."""
+        shape = _shape(connection, table_name)
+        keys = {column.name for column in shape.key_columns}
+        return [
+            {
+                "name": _shown(name),
+                "type": type_of(of),
+                "nullable": name not in keys,
+                "default": None,
+            }
+            for name, of in shape.columns.items()
+        ]
+
+    @reflection.cache
+    def get_pk_constraint(
+        self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
+    ) -> Any:
+        """The key columns."""
+        shape = _shape(connection, table_name)
+        names = [_shown(column.name) for column in shape.key_columns]
+        return {"constrained_columns": names, "name": None}
+
+    def get_foreign_keys(self, *args: Any, **kw: Any) -> list[Any]:
+        """None."""
+        return []
+
+    def get_indexes(self, *args: Any, **kw: Any) -> list[Any]:
+        """None."""
+        return []
+
+    def get_unique_constraints(self, *args: Any, **kw: Any) -> list[Any]:
+        """None."""
+        return []
+
+    def get_check_constraints(self, *args: Any, **kw: Any) -> list[Any]:
+        """None."""
+        return []
+
+
+def _client(connection: Any) -> Any:
+    return connection.connection.dbapi_connection.client
+
+
+def _listed(connection: Any, what: str) -> list[str]:
+    (entity,) = _client(connection).execute(f"SHOW {what};")
+    return sorted(_shown(each["name"]) for each in entity[what.lower()])
+
+
+def _shape(connection: Any, name: str) -> SourceShape:
+    found = _in_catalog(name)
+    if found not in [*_listed(connection, "TABLES"), *_listed(connection, "STREAMS")]:
+        raise exc.NoSuchTableError(name)
+    (entity,) = _client(connection).execute(f"DESCRIBE {name_literal(found)};")
+    return SourceShape.read(entity["sourceDescription"])
+
+
+def _in_catalog(name: str) -> str:
+    """The name that SQL written with this one would mean."""
+    is_quoted = isinstance(name, quoted_name) and name.quote
+    return str(name) if is_quoted or not name.islower() else name.upper()
+
+
+def _shown(name: str) -> str:
+    """A name of the catalog that the preparer will write so that it means itself."""
+    return name if is_plain_name(name) else quoted_name(name, quote=True)

@@ -1,0 +1,170 @@
+"""Both clients on a whole cluster (Kafka, three nodes, Spark), whose nodes are killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from tests.e2e.client_drivers import KINDS, opened
+from tests.e2e.cluster import TestCluster, wait_until
+
+import standpipe
+from standpipe.client import AnswerLost, AsyncClient, ServerRefused
+from standpipe.model import NodeId
+
+pytestmark = pytest.mark.e2e
+
+TYPED = {
+    "id": "o'Hara",
+    "b": True,
+    "i": -5,
+    "l": 2**40,
+    "f": 1.5,
+    "m": Decimal("12.30"),
+    "raw": b"\x00\xff",
+    "d": date(2020, 2, 29),
+    "t": time(12, 30, 15),
+    "ts": datetime(2020, 1, 1, 12, 0, 0, 1000, UTC),
+    "a": ["x", "it's"],
+    "kv": {"k'": 1},
+    "s": {"x": Decimal("1.50"), "y": "z"},
+}
+COLUMNS = (
+    "ID STRING KEY, B BOOLEAN, I INTEGER, L BIGINT, F DOUBLE, M DECIMAL(6, 2), RAW BYTES, D DATE, "
+    "T TIME, TS TIMESTAMP, A ARRAY<STRING>, KV MAP<STRING, INTEGER>, "
+    "S STRUCT<X DECIMAL(4, 2), Y STRING>"
+)
+KEYS = [f"u{number}" for number in range(12)]
+
+
+def nodes(cluster: TestCluster) -> list[str]:
+    return [address for _, address in cluster.addresses]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_there_and_back(cluster: TestCluster, kind: str) -> None:
+    """Inserted by the client, through Kafka, and read by a push and a pull query."""
+    name = f"TYPED_{kind.upper()}"
+    with opened(kind, nodes(cluster)) as client:
+        topic = f"KAFKA_TOPIC='{name.lower()}', VALUE_FORMAT='JSON', PARTITIONS=2"
+        client.execute(f"CREATE STREAM {name} ({COLUMNS}) WITH ({topic});")
+        assert client.insert(name, TYPED) == 1
+        assert client.insert(name, [{"id": "nulls"}, {"ID": "2", "L": 2}]) == 2
+        text = f"SELECT * FROM {name} EMIT CHANGES LIMIT 3;"
+        pushed = {row["ID"]: row for row in client.stream(text, from_beginning=True)}
+        pulled = {row["ID"]: row for row in client.query(f"SELECT * FROM {name};")}
+    wanted = {key.upper(): value for key, value in TYPED.items()}
+    wanted["S"] = {"X": Decimal("1.50"), "Y": "z"}
+    for found in (pushed, pulled):
+        assert {key: found["o'Hara"][key] for key in wanted} == wanted
+        assert found["nulls"].as_tuple == ("nulls", *[None] * 12)
+        assert (found["2"]["L"], set(found)) == (2, {"o'Hara", "nulls", "2"})
+
+
+@asynccontextmanager
+async def going_on(*endless: Any) -> AsyncIterator[None]:
+    """Coroutines beside the body. One that fails ends it."""
+    tasks = [asyncio.create_task(each) for each in endless]
+    try:
+        yield
+        assert not [task for task in tasks if task.done()], "none has ended by itself"
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [each for each in ended if not isinstance(each, asyncio.CancelledError)] == []
+
+
+def test_reads_and_a_push_query_go_on_while_nodes_die(cluster: TestCluster) -> None:
+    """Each node is killed and started in turn, twice. No read fails; no change is lost or twice."""
+    clicks = "KAFKA_TOPIC='clicks_c', VALUE_FORMAT='JSON', PARTITIONS=4"
+    cluster.sql(
+        f"CREATE STREAM CLICKS_C (ID STRING KEY, N BIGINT) WITH ({clicks});"
+        "CREATE TABLE SUMS_C AS SELECT ID, SUM(N) AS TOTAL FROM CLICKS_C GROUP BY ID EMIT CHANGES;"
+    )
+    with standpipe.connect(nodes(cluster)) as client:
+        client.insert("CLICKS_C", [{"id": key, "n": 1} for key in KEYS])
+
+        def is_whole() -> bool:
+            try:
+                return all(client.get_many("SUMS_C", KEYS))
+            except ServerRefused:  # before the first batch
+                return False
+
+        wait_until(is_whole, "a row of each key")
+    asyncio.run(_under_kills(cluster))
+
+
+async def _under_kills(cluster: TestCluster) -> None:
+    seen: list[int] = []
+    sent: list[int] = []
+    reads = 0
+    async with standpipe.connect_async(nodes(cluster), timeout_s=30) as client:
+
+        async def follow() -> None:
+            text = "SELECT N FROM CLICKS_C WHERE N >= 100 EMIT CHANGES;"
+            async for row in client.stream(text):
+                seen.append(row["N"])  # noqa: PERF401 others look at it meanwhile
+            raise AssertionError("the push query ended")
+
+        async def read() -> None:
+            nonlocal reads
+            while True:
+                for key in KEYS:
+                    assert await client.get("SUMS_C", id=key) is not None
+                assert all(await client.get_many("SUMS_C", KEYS))
+                reads += len(KEYS) + 1
+
+        async with going_on(follow(), read()):
+            # the query begins at the end of the topic: wait until it is there
+            while not seen:
+                await _insert(client, 100 + len(sent), sent)
+                await asyncio.sleep(0.2)
+            for _ in range(2):
+                for node_id, _ in cluster.addresses:
+                    await _kill_and_start(cluster, client, NodeId(node_id), sent)
+            first = seen[0]
+            wanted = {number for number in sent if number >= first}
+            for _ in range(600):
+                if wanted <= set(seen):
+                    break
+                await asyncio.sleep(0.1)
+    assert len(seen) == len(set(seen)), "none twice"
+    assert wanted <= set(seen), "none is lost"
+    assert reads > 100
+
+
+async def _kill_and_start(
+    cluster: TestCluster, client: AsyncClient, node_id: NodeId, sent: list[int]
+) -> None:
+    local = cluster.local
+    await asyncio.to_thread(local.kill_node, node_id)
+    for _ in range(3):
+        await _insert(client, 100 + len(sent), sent)
+        await asyncio.sleep(0.2)
+    await asyncio.to_thread(local.restart_node, node_id)
+    for _ in range(600):
+        try:
+            async with standpipe.connect_async(
+                dict(cluster.addresses)[node_id], timeout_s=1, finds_members=False
+            ) as alone:
+                if await alone.get("SUMS_C", id=KEYS[0]):
+                    return
+        except Exception:  # it is not up yet
+            pass
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{node_id} does not answer again")
+
+
+async def _insert(client: AsyncClient, number: int, sent: list[int]) -> None:
+    """One click. Its number is spent even if the answer was lost: it may have been written."""
+    try:
+        await client.insert("CLICKS_C", {"id": KEYS[number % len(KEYS)], "n": number})
+        sent.append(number)
+    except AnswerLost:
+        sent.append(-number)

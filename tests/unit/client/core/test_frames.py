@@ -1,0 +1,55 @@
+"""Rows as tables of pyarrow and pandas."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+
+from standpipe.client.core.frames import to_arrow, to_pandas, to_polars
+
+COLUMNS = [
+    ("K", "STRING", "string", "a"),
+    ("B", "BOOLEAN", "bool", True),
+    ("I", "INTEGER", "int32", 1),
+    ("L", "BIGINT", "int64", 2**40),
+    ("F", "DOUBLE", "double", 1.5),
+    ("M", "DECIMAL(5, 2)", "decimal128(5, 2)", Decimal("1.50")),
+    ("R", "BYTES", "binary", b"x"),
+    ("D", "DATE", "date32[day]", date(2020, 1, 1)),
+    ("T", "TIME", "time32[ms]", time(1)),
+    ("TS", "TIMESTAMP", "timestamp[ms, tz=UTC]", datetime(2020, 1, 1, tzinfo=UTC)),
+    ("A", "ARRAY<DATE>", "list<item: date32[day]>", [date(2020, 1, 1)]),
+    ("S", "STRUCT<`X` DOUBLE>", "struct<X: double>", {"X": 1.5}),
+]
+NAMES, TYPES, ARROW, VALUES = zip(*COLUMNS, strict=True)
+
+
+@pytest.mark.parametrize("rows", [[], [VALUES], [VALUES, (None,) * len(VALUES)]])
+def test_arrow_has_the_columns_types(rows: list[tuple[object, ...]]) -> None:
+    table = to_arrow(NAMES, TYPES, rows)
+    assert [str(field.type) for field in table.schema] == list(ARROW)
+    assert [tuple(row.values()) for row in table.to_pylist()] == rows
+
+
+def test_a_map() -> None:
+    table = to_arrow(["M"], ["MAP<STRING, BIGINT>"], [({"k": 1},)])
+    assert table.to_pylist() == [{"M": [("k", 1)]}]
+
+
+def test_a_type_of_a_later_release() -> None:
+    assert to_arrow(["G"], ["GEOMETRY"], [("x",)]).to_pylist() == [{"G": "x"}]
+
+
+def test_pandas_keeps_the_values() -> None:
+    frame = to_pandas(NAMES, [VALUES])
+    assert list(frame.columns) == list(NAMES)
+    assert frame["M"][0] == Decimal("1.50")
+    assert to_pandas(NAMES, []).shape == (0, len(NAMES))
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(ImportError, match="pip install polars"):
+        to_polars(["K"], ["STRING"], [])

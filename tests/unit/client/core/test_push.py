@@ -1,0 +1,194 @@
+"""A push query over nodes that break off: each row once. Answers are in the nodes' own layout."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.samples import sample_table
+
+from standpipe.client.core.answers import ServerRefused
+from standpipe.client.core.attempts import NodesUnreachable
+from standpipe.client.core.exchange import (
+    HandOver,
+    HttpAnswer,
+    NoAnswer,
+    OpenStream,
+    Pause,
+    ReadStream,
+)
+from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.push import RESET, TOKEN, PushReader
+from standpipe.data.query.push import PushedRow
+from standpipe.errors import ServerError, StatementError
+from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.push_query import _LAST
+from standpipe.node.worker.push.stream_loop import Ending
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.plans import PushPlan
+
+#: the nodes' own layout
+FORM = PushForm(Form.ARRAY)
+PLAN = PushPlan(
+    source=sample_table(), schema="`K` STRING KEY, `P` DECIMAL(4, 2)", column_names=("K", "P"),
+    column_types=("STRING", "DECIMAL(4, 2)"), cells=(), key_cells=(True, False),
+)  # fmt: skip
+HEAD = FORM.head(PLAN, "q")
+OK = HttpAnswer(200, {}, b"")
+BROKEN = NoAnswer("reset", was_sent=True)
+LEAVING = FORM.end(_LAST[Ending.LEAVING])
+LIMIT = FORM.end(_LAST[Ending.OVER])
+
+
+def row(number: int, *, is_deleted: bool = False) -> bytes:
+    columns = b'["k%d",%b]' % (number, b"null" if is_deleted else b"1.5")
+    return FORM.rows([PushedRow(columns, is_deleted)])
+
+
+def token(number: int) -> bytes:
+    return FORM.token(f"t{number}")
+
+
+class Play:
+    """Runs a reader against scripted answers: each a head, or a head and the bytes that follow."""
+
+    def __init__(
+        self,
+        answers: Sequence[HttpAnswer | NoAnswer | list[Any]],
+        text: str = "SELECT * FROM T EMIT CHANGES;",
+        **options: Any,
+    ) -> None:
+        self.answers = list(answers)
+        self.now_s = 0.0
+        self.bodies: list[dict[str, Any]] = []
+        self.rows: list[Any] = []
+        self.pauses: list[float] = []
+        nodes = Nodes(("a:1", "b:1"))
+        self.reader = PushReader(
+            nodes, lambda: self.now_s, text, options.pop("properties", {}), 30.0, **options
+        )
+
+    def run(self) -> list[str]:
+        """Keys of the rows that were handed over, until the query ends."""
+        steps = self.reader.run()
+        pieces: list[Any] = []
+        fact: Any = None
+        while True:
+            try:
+                order = steps.send(fact)
+            except StopIteration:
+                return [each["K"] for each in self.rows]
+            fact = None
+            if isinstance(order, OpenStream):
+                self.bodies.append(msgspec.json.decode(order.request.body))
+                answer = self.answers.pop(0) if self.answers else BROKEN
+                if isinstance(answer, list):
+                    pieces, answer = answer, OK
+                fact = answer
+            elif isinstance(order, ReadStream):
+                fact = pieces.pop(0) if pieces else b""
+            elif isinstance(order, HandOver):
+                self.rows.append(order.row)
+            elif isinstance(order, Pause):
+                self.pauses.append(order.seconds)
+                self.now_s += max(order.seconds, 0.01)
+
+
+def test_rows_until_the_limit() -> None:
+    play = Play([[HEAD, token(0), row(1) + row(2), token(2), LIMIT]])
+    assert play.run() == ["k1", "k2"]
+    assert str(play.rows[0]["P"]) == "1.50"
+    assert play.bodies[0]["streamsProperties"][RESET] == "latest"
+
+
+def test_it_continues_at_the_last_token() -> None:
+    first = [HEAD, token(0), row(1), token(1), row(2), BROKEN]
+    play = Play([first, BROKEN, [HEAD, row(2), row(3), token(3), LIMIT]])
+    assert play.run() == ["k1", "k2", "k3"], "k2 came twice over the wire, and once to the caller"
+    assert [body["streamsProperties"].get(TOKEN) for body in play.bodies] == [None, "t1", "t1"]
+    assert play.pauses[:2] == [0.0, 0.0], "another node at once"
+
+
+def test_a_node_that_stops_hands_over_to_another() -> None:
+    play = Play([[HEAD, row(1), token(1), LEAVING], [HEAD, row(2), token(2), LIMIT]])
+    assert play.run() == ["k1", "k2"]
+
+
+def test_a_limit_counts_over_all_nodes() -> None:
+    text = "SELECT * FROM T EMIT CHANGES LIMIT 3;"
+    first = [HEAD, row(1), token(1), BROKEN]
+    play = Play([first, [HEAD, row(2) + row(3), token(3), LIMIT]], text)
+    assert play.run() == ["k1", "k2", "k3"]
+    assert play.bodies[1]["ksql"].endswith("LIMIT 2;")
+
+
+def test_a_limit_that_is_reached_needs_no_other_node() -> None:
+    play = Play([[HEAD, row(1), token(1), BROKEN]], "SELECT * FROM T EMIT CHANGES LIMIT 1;")
+    assert play.run() == ["k1"]
+    assert len(play.bodies) == 1
+
+
+def test_a_deleted_row() -> None:
+    play = Play([[HEAD, row(1, is_deleted=True), token(1), LIMIT]])
+    play.run()
+    assert (play.rows[0].is_deleted, play.rows[0]["P"]) == (True, None)
+
+
+def test_an_error_of_the_answer_ends_it() -> None:
+    play = Play([[HEAD, row(1), FORM.failed(ServerError("T was dropped"))]])
+    with pytest.raises(ServerRefused, match="T was dropped"):
+        play.run()
+    assert len(play.rows) == 1, "what came before it"
+
+
+def test_a_wrong_statement_is_not_tried_elsewhere() -> None:
+    body = json.dumps(StatementError("no").body()).encode()
+    with pytest.raises(StatementError):
+        Play([HttpAnswer(400, {}, body)]).run()
+
+
+def test_a_busy_node_is_passed_over() -> None:
+    busy = HttpAnswer(429, {"retry-after": "1"}, b'{"error_code":42900,"message":"busy"}')
+    play = Play([busy, [HEAD, row(1), token(1), LIMIT]])
+    assert play.run() == ["k1"]
+
+
+def test_it_gives_up_after_its_patience() -> None:
+    play = Play([])
+    with pytest.raises(NodesUnreachable, match="within 30 s"):
+        play.run()
+    assert play.pauses[-1] == 2.0, "the pauses grow up to a limit"
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 2**32))
+def test_each_row_once_wherever_it_breaks(seed: int) -> None:
+    """A log of rows, cut at random places, into random pieces, with tokens here and there."""
+    chance = random.Random(seed)
+    count = chance.randint(1, 12)
+    answers: list[list[Any]] = []
+    at = 0
+    while at < count:
+        end = chance.randint(at, count)
+        items = [HEAD]
+        for number in range(at, end):
+            items.append(row(number))
+            items += [token(number + 1)] if chance.random() < 0.5 else []
+        is_whole = end == count
+        items += [token(count), LIMIT] if is_whole else []
+        log = b"".join(items)
+        log = log if is_whole else log[: chance.randint(0, len(log))]
+        cuts = sorted(chance.randint(0, len(log)) for _ in range(chance.randint(0, 4)))
+        pieces = [log[a:b] for a, b in zip([0, *cuts], [*cuts, len(log)], strict=True)]
+        answers.append([*filter(None, pieces), *([] if is_whole else [BROKEN])])
+        # what the cut has left decides where the next node continues
+        kept = [number for number in range(at, end + 1) if token(number) in log]
+        at = count if is_whole else max(kept, default=at)
+    assert Play(answers).run() == [f"k{number}" for number in range(count)]

@@ -1,0 +1,166 @@
+"""A table's description, its key, and where the key is: compared with what the nodes compute."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+
+from standpipe.client.core.literals import UnfitParameter
+from standpipe.client.core.tables import (
+    SourceShape,
+    TableMap,
+    holders_of_route,
+    members_of_status,
+)
+from standpipe.config.registry import Config
+from standpipe.data.encoding.store_keys import encode_key, partition_of
+from standpipe.errors import ServerError
+from standpipe.model import (
+    Assignment,
+    AssignmentEpoch,
+    Column,
+    LogIndex,
+    NodeId,
+    Snapshot,
+    Source,
+    Window,
+)
+from standpipe.node.worker.statements.show import AnswerTime, Scene, source_description
+from standpipe.sql.plans import Value
+
+WINDOW = Window(kind="TUMBLING", size_ms=1000, advance_ms=1000, grace_ms=0, retention_ms=9000)
+
+
+def shape_of(
+    *key_types: str, key_format: str = "JSON", window: Window | None = None
+) -> SourceShape:
+    """The shape of a table with these keys, as a node's own DESCRIBE tells it."""
+    keys = [Column(name=f"K{n}", type=of, is_key=True) for n, of in enumerate(key_types)]
+    values = [Column(name="n", type="DECIMAL(9, 2)"), Column(name="M", type="MAP<STRING, DATE>")]
+    source = Source(
+        name="T",
+        kind="TABLE",
+        columns=(*keys, *values),
+        topic="T",
+        partitions=4,
+        key_format=key_format,
+        value_format="JSON",
+        statement="",
+        window=window,
+        is_materialized=True,
+    )
+    return described(source)
+
+
+def described(source: Source) -> SourceShape:
+    """The shape of a source, as a node's own DESCRIBE tells it."""
+    snapshot = Snapshot(
+        stamp=1,
+        node_id=NodeId("n1"),
+        service_id="s",
+        cluster_id="c",
+        log_index=LogIndex(1),
+        leader=NodeId(""),
+        nodes=(),
+        sources=(source,),
+        queries=(),
+        assignment=Assignment(epoch=AssignmentEpoch(1), placements=()),
+    )
+    scene = Scene(snapshot=snapshot, settings=Config({}), instant=AnswerTime(boot_ms=0, unix_ms=0))
+    found = source_description(scene, source, "", extended=False)["sourceDescription"]
+    assert isinstance(found, dict)
+    return SourceShape.read(found)
+
+
+def test_what_describe_says() -> None:
+    shape = shape_of("STRING", "STRUCT<`A` INTEGER>")
+    assert [(each.name, each.type) for each in shape.key_columns] == [
+        ("K0", "STRING"),
+        ("K1", "STRUCT<`A` INTEGER>"),
+    ]
+    types = {name: str(of) for name, of in shape.columns.items()}
+    assert (types["n"], types["M"]) == ("DECIMAL(9, 2)", "MAP<STRING, DATE>")
+    with pytest.raises(ServerError, match="cannot be read"):
+        SourceShape.read({})
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "plain"),
+    [
+        ("STRING", "näme", "näme"),
+        ("INTEGER", -5, -5),
+        ("BIGINT", 2**40, 2**40),
+        ("DOUBLE", 1, 1.0),
+        ("DOUBLE", 1.5, 1.5),
+        ("BOOLEAN", True, True),
+        ("BYTES", b"\x00", b"\x00"),
+        ("DECIMAL(5, 2)", Decimal("1.5"), Decimal("1.50")),
+        ("DECIMAL(5, 2)", 3, Decimal("3.00")),
+        ("DATE", date(1970, 1, 3), 2),
+        ("TIME", time(0, 0, 1), 1000),
+        ("TIMESTAMP", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), 1000),
+        ("TIMESTAMP", datetime(1970, 1, 1, 0, 0, 1), 1000),  # noqa: DTZ001 counts as UTC
+        ("ARRAY<STRING>", ["a"], ["a"]),
+    ],
+)
+def test_the_partition_is_the_nodes(of: str, value: object, plain: Value) -> None:
+    raw = encode_key((plain,), (Column(name="K0", type=of, is_key=True),), "JSON")
+    assert raw is not None
+    assert shape_of(of).partition((value,), 4) == partition_of(raw, 4)
+
+
+@pytest.mark.parametrize("key", ["", "a", "näme", "x" * 50])
+def test_a_text_as_kafka_has_it(key: str) -> None:
+    raw = encode_key((key,), (Column(name="K0", type="STRING", is_key=True),), "KAFKA")
+    assert raw is not None
+    assert shape_of("STRING", key_format="KAFKA").partition((key,), 4) == partition_of(raw, 4)
+
+
+@pytest.mark.parametrize(
+    ("of", "value"), [("BIGINT", "x"), ("DATE", "2020-01-01"), ("DECIMAL(3, 1)", Decimal("1.55"))]
+)
+def test_a_key_that_does_not_fit_goes_to_any_node(of: str, value: object) -> None:
+    assert shape_of(of).partition((value,), 4) is None
+
+
+def test_a_key_in_sql() -> None:
+    shape = shape_of("STRING", "BIGINT")
+    assert shape.key_of({"k1": 5, "K0": "o'x"}) == (("o'x", 5), "K0 = 'o''x' AND K1 = 5")
+    for wrong in ({"K0": "x"}, {"K0": "x", "K1": 1, "n": 2}, {"K0": "x", "K1": 1, "Z": 2}, {}):
+        with pytest.raises(UnfitParameter, match="K0, K1"):
+            shape.key_of(wrong)
+
+
+def test_the_key_of_a_window() -> None:
+    shape = shape_of("STRING", window=WINDOW)
+    assert [each.name for each in shape.key_columns] == ["K0"]
+    start = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert shape.key_of({"K0": "a", "windowstart": start}) == (
+        ("a",),
+        "K0 = 'a' AND WINDOWSTART = 1000",
+    )
+
+
+def test_holders() -> None:
+    route = {
+        "partitions": [
+            {"partition": 1, "activeHost": None, "standbyHosts": ["c:1"]},
+            {"partition": 0, "activeHost": "a:1", "standbyHosts": ["b:1", None]},
+        ]
+    }
+    holders = holders_of_route(route)
+    assert holders == (("a:1", "b:1"), ("c:1",))
+    table = TableMap(shape_of("STRING"), holders, 0.0)
+    assert {table.holders_of((f"k{n}",)) for n in range(20)} == set(holders)
+    assert TableMap(shape_of("STRING"), (), 0.0).holders_of(("k",)) == ()
+    with pytest.raises(ServerError):
+        holders_of_route({"partitions": [{}]})
+
+
+def test_members() -> None:
+    page = {"clusterStatus": {"a:1": {"standpipe": {"nodeId": "n1"}}}}
+    assert members_of_status(page) == {"n1": "a:1"}
+    with pytest.raises(ServerError):
+        members_of_status({"clusterStatus": {"a:1": {}}})
