@@ -130,7 +130,7 @@ class Bench:
         """The product: `query.start_query` with a lease that nobody contests."""
         around = PipelineContext(
             spark=self.spark,
-            reads=KafkaReads(bootstrap_servers=self.bootstrap_servers, config=self.config),
+            reads=KafkaReads(kafka=self.bootstrap_servers, config=self.config),
             log=ProgressLog(self.bootstrap_servers, keys.SERVICE_ID.default),
             service_id=keys.SERVICE_ID.default,
             checkpoints=self.directory,
@@ -142,7 +142,7 @@ class Bench:
         """The same source, plan and records into Spark's own sink."""
         wanted = self.new_table()
         fresh = self.spark.newSession()
-        reads = KafkaReads(bootstrap_servers=self.bootstrap_servers, config=self.config)
+        reads = KafkaReads(kafka=self.bootstrap_servers, config=self.config)
         for source in wanted.query.plan.inputs:
             open_view(fresh, source, reads)
         records = records_of(fresh.sql(wanted.query.plan.sql), wanted.table).drop("rowtime")

@@ -42,6 +42,7 @@ StandpipeError                         50000   base; 500
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
 ├── LogUnavailable                     50307   no leader of the quorum answers
 ├── KafkaUnavailable                   50308
+│   ├── KafkaAccessDenied              40301   adapters.kafka.refusals
 │   └── TopicRefused                   50308   adapters.kafka.admin
 ├── NodesUnreachable                   50309   client.core.attempts: at a client
 ├── AnswerLost                         50310   client.core.attempts: at a client

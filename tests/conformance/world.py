@@ -99,7 +99,7 @@ class World:
         self.spark = self._open_spark()
         self.around = PipelineContext(
             spark=self.spark,
-            reads=KafkaReads(bootstrap_servers=self.servers, config=self.config),
+            reads=KafkaReads(kafka=self.servers, config=self.config),
             log=self.log,
             probe=SourceProbe(log=self.log),
             service_id=SERVICE,
@@ -140,7 +140,7 @@ class World:
         self.node = NodeConfig(
             node_id=NODE,
             data_dir=str(self.directory / "node"),
-            bootstrap_servers=self.servers,
+            kafka=self.servers,
             public="127.0.0.1:1",
             internal="127.0.0.1:2",
             peer="127.0.0.1:3",

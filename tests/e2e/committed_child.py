@@ -38,7 +38,7 @@ def main() -> None:
         java_options=archive_options("spark", java),
     )
     log = ProgressLog(servers, "default_")
-    reads = KafkaReads(bootstrap_servers=servers, config=config)
+    reads = KafkaReads(kafka=servers, config=config)
     upstream = Upstream(query_id=query_id, log=log, directory=Path(checkpoint))
     source = SparkInput(
         source="S",

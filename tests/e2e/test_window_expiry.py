@@ -114,7 +114,7 @@ class Sweeper:
             query_id=self.query_id,
             table=hourly(self.query_id),
             lease_epoch=LeaseEpoch(1),
-            bootstrap_servers=self.servers,
+            kafka=self.servers,
             log=self.log,
             check_lease=lambda: None,
             ask_topics=lambda: lambda: None,

@@ -3,6 +3,7 @@
 An import of any module of this package declares every key, so that `registry.load` knows them all.
 """
 
+from standpipe.config import kafka as kafka
 from standpipe.config import keys as keys
 from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness

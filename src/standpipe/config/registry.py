@@ -35,6 +35,11 @@ class ConfigKey(Generic[T]):
     source: str = "standpipe"
     #: names a file of the node, whose place concerns no client
     is_private: bool = False
+    #: other names of the key, as ksqlDB and Kafka's own tools spell it
+    aliases: tuple[str, ...] = ()
+    #: only ever read from a file or from the environment, where it is used: `load` refuses it, so
+    #: that no command line, file of a node or list of properties can contain it
+    is_secret: bool = False
 
     @property
     def environment_name(self) -> str:
@@ -78,6 +83,11 @@ class KeyConstraint:
 
 KEYS: dict[str, ConfigKey[Any]] = {}
 RELATIONS: list[KeyConstraint] = []
+#: another name of a key -> its name
+ALIASES: dict[str, str] = {}
+#: beginnings of names that nothing reads -> what to do instead. They are refused: a client without
+#: such a setting would not do what it says
+REFUSED_PREFIXES: dict[str, str] = {}
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
 IGNORED_PREFIXES: dict[str, str] = {
@@ -103,6 +113,8 @@ def key(
     high: float | None = None,
     source: str = "standpipe",
     is_private: bool = False,
+    aliases: tuple[str, ...] = (),
+    is_secret: bool = False,
 ) -> ConfigKey[T]:
     """Declare a key. This is the only place that names it."""
     made = ConfigKey(
@@ -115,9 +127,14 @@ def key(
         high=high,
         source=source,
         is_private=is_private,
+        aliases=aliases,
+        is_secret=is_secret,
     )
-    assert name not in KEYS, name
+    for each in (name, *aliases):
+        assert each not in KEYS, each
+        assert each not in ALIASES, each
     KEYS[name] = made
+    ALIASES.update(dict.fromkeys(aliases, name))
     return made
 
 
@@ -146,8 +163,9 @@ def load(*layers: Mapping[str, object]) -> Config:
     values: dict[str, Any] = {}
     warnings: list[str] = []
     for layer in layers:
-        for name, text in layer.items():
+        for name, text in canonical(layer).items():
             if name in KEYS:
+                _refuse_secret(KEYS[name])
                 values[name] = KEYS[name].parse(text)
             else:
                 warnings.append(_ignored(name))
@@ -160,11 +178,40 @@ def load(*layers: Mapping[str, object]) -> Config:
     return config
 
 
+def canonical(layer: Mapping[str, object]) -> dict[str, object]:
+    """A layer with the names of keys in place of their aliases. Raises ConfigError where two names
+    of a key have different values."""
+    found: dict[str, object] = {}
+    named: dict[str, str] = {}
+    for name, value in layer.items():
+        key_name = ALIASES.get(name, name)
+        if key_name in found and str(found[key_name]) != str(value):
+            raise ConfigError(
+                f"{named[key_name]} and {name} are one key and contradict each other",
+                next_step=f"set only {key_name}",
+            )
+        found[key_name], named[key_name] = value, name
+    return found
+
+
+def _refuse_secret(secret: ConfigKey[Any]) -> None:
+    if secret.is_secret:
+        raise ConfigError(
+            f"{secret.name} is a secret: others could read it in a command line or in the files "
+            "that list a node's settings",
+            next_step=f"write it into a file that only its owner can read and name that with "
+            f"{secret.name}.file, or set the environment variable {secret.environment_name}",
+        )
+
+
 def _ignored(name: str) -> str:
+    for prefix, instead in REFUSED_PREFIXES.items():
+        if name.startswith(prefix):
+            raise ConfigError(f"{name} is not supported", next_step=instead)
     for prefix, why in IGNORED_PREFIXES.items():
         if name.startswith(prefix):
             return f"{name} is ignored: {why}"
-    near = difflib.get_close_matches(name, KEYS, n=1)
+    near = difflib.get_close_matches(name, (*KEYS, *ALIASES), n=1)
     raise ConfigError(
         f"unknown key {name}",
         next_step=f"did you mean {near[0]}?" if near else "see docs/config.md",
@@ -190,9 +237,42 @@ def file_layer(path: Path) -> dict[str, object]:
 
 
 def environment_layer(environment: Mapping[str, str]) -> dict[str, object]:
-    """Keys that the environment sets under their upper-case names."""
+    """Keys that the environment sets under their upper-case names, and under those of their
+    aliases; without secrets (`secrets_of`). Raises ConfigError where they contradict each other."""
     return {
-        key_.name: environment[key_.environment_name]
-        for key_ in KEYS.values()
-        if key_.environment_name in environment
+        name: value for name, value in _environment(environment).items() if not KEYS[name].is_secret
     }
+
+
+def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The secrets among what the environment sets. Raises ConfigError as `environment_layer`."""
+    found = _environment(environment).items()
+    return {name: value for name, value in found if KEYS[name].is_secret}
+
+
+def secret_variables() -> list[str]:
+    """Names of the environment variables that may contain secrets."""
+    secret = [key_ for key_ in KEYS.values() if key_.is_secret]
+    return [variable for key_ in secret for variable in _variables(key_)]
+
+
+def _variables(key_: ConfigKey[Any]) -> dict[str, str]:
+    """Environment variable -> the name of the key that it stands for. As in ksqlDB's images, those
+    of Kafka's clients begin with `KSQL_` too."""
+    own = {key_.environment_name: key_.name}
+    others = (alias if alias.startswith("ksql.") else f"ksql.{alias}" for alias in key_.aliases)
+    named = {
+        name.replace(".", "_").upper(): alias
+        for name, alias in zip(others, key_.aliases, strict=True)
+    }
+    return own | named
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    said = {
+        name: environment[variable]
+        for key_ in KEYS.values()
+        for variable, name in _variables(key_).items()
+        if variable in environment
+    }
+    return {name: str(value) for name, value in canonical(said).items()}

@@ -10,6 +10,7 @@ Not here: the merging of configuration layers (`config.registry.load`), the star
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ import structlog
 
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.files.private import private_directory, read_secret
+from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.adapters.sealed.handshake import INTERNAL, PeerIdentity
 from standpipe.config import keys, registry
 from standpipe.control.assignment.racks import parse_forced, tag_faults
@@ -29,6 +31,9 @@ from standpipe.model import FeatureLevels, NodeId, NodeInfo, PlacementRules, Rec
 
 FORMAT_VERSION = 1  # of the data directory; grows when an older program could not read it
 META_NAME = "meta.json"
+
+#: a node's configuration as JSON -> how it reaches Kafka
+_connections: dict[bytes, KafkaConnection] = {}
 
 Setting = str | int | float | bool  # value of a key of config/keys.py
 
@@ -72,6 +77,18 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     def settings(self) -> registry.Config:
         """Values of all keys for this node. Raises ConfigError."""
         return registry.load(self.config)
+
+    def kafka(self) -> KafkaConnection:
+        """How this node's clients reach Kafka, secrets included. Raises ConfigError.
+
+        Parsed once: children are forks of the parent, and one that starts again needs no file of a
+        secret that has moved since.
+        """
+        key = msgspec.json.encode(self)
+        if key not in _connections:
+            found = connect_by(self.settings(), self.bootstrap_servers, os.environ)
+            _connections[key] = found
+        return _connections[key]
 
     def identity(self, listener: str = INTERNAL) -> PeerIdentity:
         """Who this node is on connections to other nodes' listeners of that name, and at its own.

@@ -56,6 +56,7 @@ REASONS: Final = {
     "Final until the query is paused and resumed, or replaced.",
     "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
+    "ACCESS_DENIED": "Waits for an ACL of Kafka, which the message names.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
 #: a topic that is absent for this long was deleted: by then all brokers know a new topic

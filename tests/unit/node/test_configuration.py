@@ -129,3 +129,24 @@ def test_others_dial_what_is_advertised(config: NodeConfig) -> None:
     info = configuration.member(config, identity)
     assert (info.public, info.peer) == ("0.0.0.0:8088", "one:8091")
     assert (info.incarnation, info.tags) == (identity.incarnation, {"rack": "r1"})
+
+
+def test_a_secret_is_read_once_and_never_written(config: NodeConfig, tmp_path: Path) -> None:
+    """A child that starts again must not fail because the file has moved since."""
+    secret = tmp_path / "password"
+    secret.touch(0o600)
+    secret.write_text("hunter2")
+    config = msgspec.structs.replace(
+        config,
+        config={
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "ada",
+            "kafka.sasl.password.file": str(secret),
+        },
+    )
+    configuration.save(tmp_path / "node.json", config)
+    assert config.kafka().password == "hunter2"
+    secret.unlink()
+    assert configuration.load(tmp_path / "node.json").kafka().password == "hunter2"
+    assert "hunter2" not in (tmp_path / "node.json").read_text()

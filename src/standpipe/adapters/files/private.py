@@ -34,26 +34,34 @@ def private_directory(path: Path) -> None:
 
 
 def read_secret(path: Path) -> str:
-    """The cluster's secret. Raises ConfigError if it cannot be read, is empty, or not a secret:
-    others may read the file. Of a file of root's, the group may, as PostgreSQL has it for keys."""
+    """The cluster's secret. Raises ConfigError as `read_private`."""
+    return read_private(path, "the cluster's secret", "--secret-file")
+
+
+def read_private(path: Path, what: str, option: str = "") -> str:
+    """The content of a file with a secret, without white space around it. `what` and `option` name
+    it in errors. Raises ConfigError if it cannot be read, is empty, or not a secret: others may
+    read the file. Of a file of root's, the group may, as PostgreSQL has it for keys."""
     try:
         with path.open() as file:
             found = os.fstat(file.fileno())
             text = file.read().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"cannot read the cluster's secret: {error}",
-            next_step="give --secret-file the file that all nodes of the cluster share",
+            f"cannot read {what}: {error}",
+            next_step=f"give {option} the file that all nodes of the cluster share"
+            if option
+            else f"let {what} name a file that this process may read",
         ) from error
     allowed = 0o640 if found.st_uid == 0 and os.geteuid() != 0 else 0o600
     if mode := stat.S_IMODE(found.st_mode) & ~allowed & 0o777 & ~0o100:
         raise ConfigError(
-            f"{path} holds the cluster's secret, and others may use it: its mode is "
+            f"{path} holds {what}, and others may use it: its mode is "
             f"{stat.S_IMODE(found.st_mode):04o}, {mode:04o} too much",
             next_step=f"chmod {allowed:04o} {path}; in Kubernetes: defaultMode: 0400",
         )
     if not text:
-        raise ConfigError(f"{path} is empty", next_step="write a secret into it")
+        raise ConfigError(f"{path} is empty", next_step=f"write {what} into it")
     return text
 
 

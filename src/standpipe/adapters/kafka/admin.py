@@ -20,9 +20,15 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from standpipe.adapters.kafka import topic_ids
+from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.refusals import KafkaAccessDenied, LoginWatch, refused
+from standpipe.config.kafka import MIN_INSYNC_REPLICAS, PROCESSING_LOG_RETENTION
+from standpipe.config.kafka import REPLICATION_FACTOR as REPLICAS_KEY
+from standpipe.config.registry import Config
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.order_retries import OrderRetries
 from standpipe.control.metadata.topic_reconciler import (
+    LOG_RETENTION_MS,
     AwaitTopic,
     ConfigureTopic,
     CreateTopic,
@@ -43,7 +49,7 @@ _kafka: Any = confluent_kafka.admin
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-REPLICATION_MAX: Final = 3
+REPLICATION_FACTOR: Final = 3  # of topics, where there are as many brokers and no key says more
 TIMEOUT_S: Final = 3.0  # of one call; a broker on the same network answers in milliseconds
 #: rounds in a row that found no Kafka, until another client looks for it
 SILENCES_MAX: Final = 3
@@ -62,6 +68,29 @@ _SILENT: Final = frozenset(
         *(KafkaError._RESOLVE, KafkaError._DESTROY, KafkaError.REQUEST_TIMED_OUT),
     }
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicPolicy:
+    """How topics are made. 0: what `replicas` derives from the number of brokers."""
+
+    replication_factor: int = 0
+    min_insync_replicas: int = 0
+    log_retention_ms: int = LOG_RETENTION_MS
+
+    @classmethod
+    def of(cls, config: Config) -> TopicPolicy:
+        """What the keys say."""
+        return cls(
+            replication_factor=config[REPLICAS_KEY],
+            min_insync_replicas=config[MIN_INSYNC_REPLICAS],
+            log_retention_ms=config[PROCESSING_LOG_RETENTION],
+        )
+
+    def replicas(self, brokers: int) -> tuple[int, int]:
+        """(replicas of a new topic, how many of them must have a record)."""
+        replicas = self.replication_factor or max(1, min(REPLICATION_FACTOR, brokers))
+        return replicas, self.min_insync_replicas or max(1, replicas - 1)
 
 
 class TopicRefused(KafkaUnavailable):
@@ -98,12 +127,14 @@ class ReconcileOutcome:
 
 
 class KafkaAdmin:
-    """One admin client. Connects when it is first used."""
+    """One admin client. Connects when it is first used. `policy`: of the topics that it makes."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, kafka: Kafka, policy: TopicPolicy = TopicPolicy()) -> None:
+        self._policy, self._has_said = policy, False
+        self._kafka = connection_of(kafka)
         self._client: Any = None
         self._silences = 0
+        self._logins = LoginWatch(kafka)
 
     def partition_counts(self) -> dict[str, int]:
         """All topics and their partition counts. Raises KafkaUnavailable."""
@@ -121,7 +152,7 @@ class KafkaAdmin:
         counts = self.partition_counts()
         there = [name for name in dict.fromkeys(names) if name in counts]
         configs, faults = self._configs(there)
-        seen, unseen = topic_ids.ask_each(self._admin(), there, TIMEOUT_S)
+        seen, unseen = topic_ids.ask_each(self._admin(), there, TIMEOUT_S, self._kafka)
         faults.update(unseen)
         return {
             name: ObservedTopic(
@@ -151,7 +182,12 @@ class KafkaAdmin:
         for _ in range(ROUNDS_MAX):
             try:
                 observed = self.observe(names)
-                orders = topic_orders(catalog, observed, service_id)
+                orders = topic_orders(
+                    catalog,
+                    observed,
+                    service_id,
+                    log_retention_ms=self._policy.log_retention_ms,
+                )
                 wanted = [order for order in orders if isinstance(order, KafkaOrder)]
                 due = retries.due(wanted, _now_ms())
                 for order in due:
@@ -169,7 +205,8 @@ class KafkaAdmin:
                 return outcome
             time.sleep(ROUND_PAUSE_S)
         unseen = (one.name for one in orders if isinstance(one, KafkaOrder | AwaitTopic))
-        slow = dict.fromkeys(unseen, "Kafka accepted the change but has not applied it")
+        why = "Kafka accepted the change but has not applied it, or does not show it to "
+        slow = dict.fromkeys(unseen, f"{why}{self._kafka.principal}, who may lack Describe")
         return ReconcileOutcome(failures={**slow, **retries.failures})
 
     def _note_silence(self) -> None:
@@ -185,8 +222,8 @@ class KafkaAdmin:
         _log.info("topic order", order=str(order))
         try:
             self.carry_out(order)
-        except TopicRefused as refused:
-            return refused.message
+        except (TopicRefused, KafkaAccessDenied) as refusal:
+            return refusal.message
         return ""
 
     def carry_out(self, order: KafkaOrder) -> None:
@@ -200,18 +237,35 @@ class KafkaAdmin:
     def _carry_out(self, order: KafkaOrder) -> None:
         match order:
             case CreateTopic():
+                brokers = len(self._metadata().brokers)
+                replicas, min_insync = self._policy.replicas(brokers)
+                self._say_what_is_at_risk(brokers, replicas, min_insync)
                 new = _kafka.NewTopic(
                     order.name,
                     num_partitions=order.partitions,
-                    replication_factor=min(REPLICATION_MAX, len(self._metadata().brokers)),
-                    config=dict(order.config),
+                    replication_factor=replicas,
+                    config={**order.config, "min.insync.replicas": str(min_insync)},
                 )
-                self._wait(self._admin().create_topics([new], **_timeouts()), _EXISTS)
+                asked = self._admin().create_topics([new], **_timeouts())
+                self._wait(asked, "Create", order.name, _EXISTS)
             case ConfigureTopic():
                 resource = _resource(order.name, order.config)
-                self._wait(self._admin().incremental_alter_configs([resource], **_timeouts()))
+                asked = self._admin().incremental_alter_configs([resource], **_timeouts())
+                self._wait(asked, "AlterConfigs", order.name)
             case DeleteTopic():
-                self._wait(self._admin().delete_topics([order.name], **_timeouts()), _ABSENT)
+                asked = self._admin().delete_topics([order.name], **_timeouts())
+                self._wait(asked, "Delete", order.name, _ABSENT)
+
+    def _say_what_is_at_risk(self, brokers: int, replicas: int, min_insync: int) -> None:
+        if (replicas < REPLICATION_FACTOR or min_insync < 2) and not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "a broker that is lost may take acknowledged records with it",
+                brokers=brokers,
+                replicas=replicas,
+                min_insync_replicas=min_insync,
+                better=f"{REPLICATION_FACTOR} replicas and 2 in sync, on as many brokers",
+            )
 
     def _configs(self, names: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         """Configurations by topic; and by topic, why there is none. Raises KafkaUnavailable."""
@@ -223,9 +277,11 @@ class KafkaAdmin:
         faults: dict[str, str] = {}
         for resource, answer in answers.items():
             try:
-                entries: dict[str, Any] = self._result(answer, _ABSENT) or {}
-            except TopicRefused as refused:
-                faults[resource.name] = refused.message
+                entries: dict[str, Any] = (
+                    self._result(answer, "DescribeConfigs", resource.name, _ABSENT) or {}
+                )
+            except (TopicRefused, KafkaAccessDenied) as refusal:
+                faults[resource.name] = refusal.message
                 continue
             configs[resource.name] = {key: str(entry.value) for key, entry in entries.items()}
         return configs, faults
@@ -235,19 +291,28 @@ class KafkaAdmin:
         try:
             return self._admin().list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
-            raise _unavailable(error) from error
+            self._admin().poll(0)  # serves error_cb
+            raise KafkaUnavailable(_text(error) + self._logins.take()) from error
 
-    def _wait(self, answers: Mapping[Any, Any], accepted: frozenset[int] = frozenset()) -> None:
+    def _wait(
+        self,
+        answers: Mapping[Any, Any],
+        operation: str,
+        topic: str,
+        accepted: frozenset[int] = frozenset(),
+    ) -> None:
         for answer in answers.values():
-            self._result(answer, accepted)
+            self._result(answer, operation, topic, accepted)
 
-    def _result(self, answer: Any, accepted: frozenset[int] = frozenset()) -> Any:
+    def _result(
+        self, answer: Any, operation: str, topic: str, accepted: frozenset[int] = frozenset()
+    ) -> Any:
         try:
             return answer.result(timeout=TIMEOUT_S * 2)
         except KafkaException as error:
             if error.args[0].code() in accepted:
                 return None
-            raise _failed(error) from error
+            raise refused(self._kafka, error, operation, topic) or _failed(error) from error
         except TimeoutError as error:
             raise KafkaUnavailable("Kafka does not answer") from error
 
@@ -255,9 +320,10 @@ class KafkaAdmin:
         if self._client is None:
             self._client = _kafka.AdminClient(
                 {
-                    "bootstrap.servers": self._bootstrap_servers,
+                    **self._kafka.librdkafka(),
                     "socket.timeout.ms": int(TIMEOUT_S * 1000),
                     "reconnect.backoff.max.ms": 500,
+                    "error_cb": self._logins,
                     "log_level": 2,  # it would report each failed connection; callers do
                 }
             )
@@ -270,8 +336,8 @@ class TopicKeeper:
     It has its own thread: asyncio would wait for those of its pool when the process ends.
     """
 
-    def __init__(self, bootstrap_servers: str, service_id: str) -> None:
-        self.admin = KafkaAdmin(bootstrap_servers) if bootstrap_servers else None
+    def __init__(self, kafka: Kafka, service_id: str, policy: TopicPolicy = TopicPolicy()) -> None:
+        self.admin = KafkaAdmin(kafka, policy) if connection_of(kafka).bootstrap_servers else None
         self._service_id = service_id
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="topics")
         self._retries = OrderRetries()
@@ -373,10 +439,6 @@ def _resource(name: str, config: Mapping[str, str]) -> Any:
         for key, value in config.items()
     ]
     return _kafka.ConfigResource(_kafka.ResourceType.TOPIC, name, incremental_configs=entries)
-
-
-def _unavailable(error: KafkaException) -> KafkaUnavailable:
-    return KafkaUnavailable(_text(error))
 
 
 def _failed(error: KafkaException) -> KafkaUnavailable:

@@ -15,6 +15,7 @@ import confluent_kafka
 import confluent_kafka.admin
 from confluent_kafka import KafkaError, KafkaException
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.reader import (
     CLIENT_OPTIONS,
     METADATA_OUTDATED,
@@ -43,8 +44,8 @@ Ends = dict[Partition, int | None]
 class EndsReader:
     """One admin client. Connects when it is first used; one request at a time."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = connection_of(kafka)
         self._admin: Any = None
 
     def ask(self, partitions: Iterable[Partition]) -> Future[Ends]:
@@ -94,7 +95,7 @@ class EndsReader:
             self._admin = _admin.AdminClient(
                 {
                     **CLIENT_OPTIONS,
-                    "bootstrap.servers": self._bootstrap_servers,
+                    **self._kafka.librdkafka(),
                     "error_cb": throttled_error_logger(),
                 }
             )

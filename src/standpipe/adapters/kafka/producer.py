@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.errors import KafkaUnavailable
 
 DELIVERY_MS_MAX = 10_000
@@ -25,9 +26,9 @@ TOPIC_SECONDS_MAX = 10.0
 
 @dataclass
 class RowProducer:
-    """Produces to Kafka. `bootstrap_servers` empty: every call raises KafkaUnavailable."""
+    """Produces to Kafka. Without bootstrap servers every call raises KafkaUnavailable."""
 
-    bootstrap_servers: str
+    kafka: Kafka
     _producer: Any = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _poller: threading.Thread | None = None
@@ -60,7 +61,7 @@ class RowProducer:
             if error is None:
                 done.set_result(None)
             else:
-                done.set_exception(_unavailable(f"cannot write to topic {topic}", error))
+                done.set_exception(self._failed(topic, error))
 
         def delivered(error: Any, message: Any) -> None:
             loop.call_soon_threadsafe(settle, error)
@@ -68,8 +69,14 @@ class RowProducer:
         try:
             self._client().produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
         except (BufferError, _kafka().KafkaException) as error:
-            raise _unavailable(f"cannot write to topic {topic}", error) from error
+            raise self._failed(topic, error) from error
         return done
+
+    def _failed(self, topic: str, error: object) -> KafkaUnavailable:
+        from standpipe.adapters.kafka.refusals import refused
+
+        denied = refused(self.kafka, error, "Write", topic)
+        return denied or _unavailable(f"cannot write to topic {topic}", error)
 
     def replica_counts(self) -> dict[str, list[int]]:
         """All topics: how many replicas each partition has. Blocks; raises KafkaUnavailable."""
@@ -94,7 +101,10 @@ class RowProducer:
             self._known.update(self._topics())
             if topic not in self._known:
                 if time.monotonic() > until:
-                    raise KafkaUnavailable(f"Kafka has no topic {topic}")
+                    who = connection_of(self.kafka).principal
+                    raise KafkaUnavailable(
+                        f"Kafka has no topic {topic}, or {who} has no right to Describe it"
+                    )
                 time.sleep(0.05)
         return self._client()
 
@@ -105,13 +115,14 @@ class RowProducer:
             raise _unavailable("cannot list topics", error) from error
 
     def _client(self) -> Any:
-        if not self.bootstrap_servers:
+        connection = connection_of(self.kafka)
+        if not connection.bootstrap_servers:
             raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
         with self._lock:
             if self._producer is None:
                 self._producer = _kafka().Producer(
                     {
-                        "bootstrap.servers": self.bootstrap_servers,
+                        **connection.librdkafka(),
                         "partitioner": "murmur2_random",
                         "acks": "all",
                         "enable.idempotence": True,

@@ -9,6 +9,8 @@ from typing import Any, Final
 import confluent_kafka
 import confluent_kafka.admin
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
 
@@ -26,13 +28,11 @@ FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commi
 QUEUED_KIB: Final = 8 * 1024
 
 
-def read_topic(
-    bootstrap_servers: str, topic: str, partitions: int, deadline: float
-) -> Iterator[TopicRecord]:
+def read_topic(kafka: Kafka, topic: str, partitions: int, deadline: float) -> Iterator[TopicRecord]:
     """Records of all partitions up to their ends. Raises KafkaUnavailable after `deadline`
     (`time.monotonic`), or where Kafka does not answer."""
-    common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
-    ends = log_ends(bootstrap_servers, topic, partitions)
+    common = {**connection_of(kafka).librdkafka(), "log_level": 0}
+    ends = log_ends(kafka, topic, partitions)
     left = {partition for partition, end in ends.items() if end > 0}
     if not left:
         return
@@ -50,8 +50,11 @@ def read_topic(
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"{topic} could not be read in time")
             for message in consumer.consume(RECORDS_AT_ONCE, 0.1):
+                if concerns_group(message.error()):
+                    continue
                 if message.error() is not None:
-                    raise KafkaUnavailable(f"Kafka: {message.error()}")
+                    denied = refused(kafka, message.error(), "Read", topic)
+                    raise denied or KafkaUnavailable(f"Kafka: {message.error()}")
                 partition, offset = message.partition(), message.offset()
                 if offset < ends[partition]:
                     yield TopicRecord(
@@ -70,21 +73,22 @@ def read_topic(
         consumer.close()
 
 
-def log_ends(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+def log_ends(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
     """Where each partition ends now. Raises KafkaUnavailable."""
-    return _asked(bootstrap_servers, topic, partitions, _admin.OffsetSpec.latest())
+    return _asked(kafka, topic, partitions, _admin.OffsetSpec.latest())
 
 
-def log_starts(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, int]:
+def log_starts(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
     """The first offset that each partition still has. Raises KafkaUnavailable."""
-    return _asked(bootstrap_servers, topic, partitions, _admin.OffsetSpec.earliest())
+    return _asked(kafka, topic, partitions, _admin.OffsetSpec.earliest())
 
 
-def _asked(bootstrap_servers: str, topic: str, partitions: int, spec: Any) -> dict[int, int]:
-    client: Any = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+def _asked(kafka: Kafka, topic: str, partitions: int, spec: Any) -> dict[int, int]:
+    client: Any = _admin.AdminClient({**connection_of(kafka).librdkafka(), "log_level": 0})
     asked = {_kafka.TopicPartition(topic, p): spec for p in range(partitions)}
     try:
         answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
         return {place.partition: answer.result().offset for place, answer in answers.items()}
     except _kafka.KafkaException as error:
-        raise KafkaUnavailable(f"Kafka: {error}") from error
+        denied = refused(kafka, error, "Describe", topic)
+        raise denied or KafkaUnavailable(f"Kafka: {error}") from error

@@ -28,6 +28,7 @@ import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.data.replica.events import (
     EndReached,
     FetchedColumns,
@@ -116,7 +117,7 @@ FetchEvent = RecordsFetched | EndReached | RecordsGone
 class PartitionReader:
     """Reads partitions, each from its own offset. One thread."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, kafka: Kafka) -> None:
         #: delivered since the last `take_record_count`
         self._record_count = 0
         #: started at 0 although retention may have left nothing there
@@ -124,7 +125,7 @@ class PartitionReader:
         self._consumer = _kafka.Consumer(
             {
                 **_READER_OPTIONS,
-                "bootstrap.servers": bootstrap_servers,
+                **connection_of(kafka).librdkafka(),
                 "error_cb": throttled_error_logger(),
             }
         )
@@ -229,6 +230,8 @@ def _event_of(error: Any, of: Partition, message: Any) -> FetchEvent | None:
         return EndReached(Offset(message.offset()))
     if code in _GONE:
         return RecordsGone()
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        _log.error("no right to Read", topic=of.topic, partition=of.partition)
     # a topic that does not exist yet, a broker that is down: the client retries by itself
     _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
     return None
@@ -237,11 +240,11 @@ def _event_of(error: Any, of: Partition, message: Any) -> FetchEvent | None:
 class EndProbe:
     """Asks for the end of a partition, one request at a time, and never waits for an answer."""
 
-    def __init__(self, bootstrap_servers: str, of: Partition) -> None:
+    def __init__(self, kafka: Kafka, of: Partition) -> None:
         self._admin = _admin.AdminClient(
             {
                 **CLIENT_OPTIONS,
-                "bootstrap.servers": bootstrap_servers,
+                **connection_of(kafka).librdkafka(),
                 "error_cb": throttled_error_logger(),
             }
         )

@@ -14,7 +14,9 @@ import confluent_kafka
 import structlog
 from confluent_kafka import KafkaError
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.reader import REDIAL_OPTIONS, Partition
+from standpipe.adapters.kafka.refusals import refused
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import ServerError
 
@@ -54,8 +56,9 @@ class TopicTail:
     closing a tail may take a moment; polling never does.
     """
 
-    def __init__(self, bootstrap_servers: str, starts: Mapping[Partition, int]) -> None:
-        self._consumer = _kafka.Consumer({**_OPTIONS, "bootstrap.servers": bootstrap_servers})
+    def __init__(self, kafka: Kafka, starts: Mapping[Partition, int]) -> None:
+        self._kafka = kafka
+        self._consumer = _kafka.Consumer({**_OPTIONS, **connection_of(kafka).librdkafka()})
         self._held: set[Partition] = set()
         places = [_kafka.TopicPartition(p.topic, p.partition, at) for p, at in starts.items()]
         self._consumer.assign(places)
@@ -97,6 +100,8 @@ class TopicTail:
                 f"partition {message.partition()} of {message.topic()} no longer has the records"
                 " that come next: retention removed them, or the topic was recreated"
             )
+        if denied := refused(self._kafka, error, "Read", message.topic()):
+            raise denied
         # a broker that is down, a leader that moved: the client retries by itself
         _log.debug("kafka says", topic=message.topic(), error=str(error))
 

@@ -15,7 +15,9 @@ import confluent_kafka
 import confluent_kafka.admin
 from confluent_kafka import KafkaError
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, throttled_error_logger
+from standpipe.adapters.kafka.refusals import refused
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
@@ -30,9 +32,10 @@ _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN
 
 
 def ask(
-    client: Any, topics: Collection[str], timeout_s: float
+    client: Any, topics: Collection[str], timeout_s: float, kafka: Kafka
 ) -> Callable[[], dict[str, TopicSeen]]:
-    """Ask for `topics` -> a function that waits for those that exist. Raises KafkaUnavailable."""
+    """Ask for `topics` -> a function that waits for those that exist. Raises KafkaUnavailable.
+    `kafka`: what the client was made from, for errors."""
     try:
         answers: Mapping[str, Future[Any]] = (
             client.describe_topics(
@@ -45,12 +48,14 @@ def ask(
     except _kafka.KafkaException as error:
         raise KafkaUnavailable(f"Kafka: {error}") from error
     return lambda: {
-        topic: seen for topic, answer in answers.items() if (seen := _seen(answer, timeout_s))
+        topic: seen
+        for topic, answer in answers.items()
+        if (seen := _seen(topic, answer, timeout_s, kafka))
     }
 
 
 def ask_each(
-    client: Any, topics: Collection[str], timeout_s: float
+    client: Any, topics: Collection[str], timeout_s: float, kafka: Kafka
 ) -> tuple[dict[str, TopicSeen], dict[str, str]]:
     """Those of `topics` that exist; and by topic, why Kafka gave no answer about it. Blocks."""
     if not topics:
@@ -62,20 +67,21 @@ def ask_each(
     faults: dict[str, str] = {}
     for topic, answer in answers.items():
         try:
-            if seen := _seen(answer, timeout_s):
+            if seen := _seen(topic, answer, timeout_s, kafka):
                 found[topic] = seen
         except KafkaUnavailable as error:
             faults[topic] = error.message
     return found, faults
 
 
-def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
+def _seen(topic: str, answer: Future[Any], timeout_s: float, kafka: Kafka) -> TopicSeen | None:
     try:
         found = answer.result(timeout_s * 2)
     except _kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return None
-        raise KafkaUnavailable(f"Kafka: {error}") from error
+        denied = refused(kafka, error, "Describe", topic)
+        raise denied or KafkaUnavailable(f"Kafka: {error}") from error
     except TimeoutError as error:
         raise KafkaUnavailable("Kafka does not answer") from error
     has_id = (
@@ -84,20 +90,21 @@ def _seen(answer: Future[Any], timeout_s: float) -> TopicSeen | None:
     return TopicSeen(str(found.topic_id) if has_id else "", len(found.partitions))
 
 
-def topics_now(bootstrap_servers: str, topics: Collection[str]) -> dict[str, TopicSeen]:
+def topics_now(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicSeen]:
     """Those of the topics that exist, asked by a separate client. Raises KafkaUnavailable."""
-    client = _admin.AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    return ask(client, topics, TIMEOUT_S)()
+    client = _admin.AdminClient({**connection_of(kafka).librdkafka(), "log_level": 0})
+    return ask(client, topics, TIMEOUT_S, kafka)()
 
 
 class TopicProbe:
     """Asks which topics have these names, one request at a time, and never waits."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
         self._client = _admin.AdminClient(
             {
                 **CLIENT_OPTIONS,
-                "bootstrap.servers": bootstrap_servers,
+                **connection_of(kafka).librdkafka(),
                 "error_cb": throttled_error_logger(),
             }
         )
@@ -110,7 +117,7 @@ class TopicProbe:
         Topics that are absent, or for which Kafka gave no answer, are left out."""
         heard: tuple[int, dict[str, str]] | None = None
         if self._answers and all(answer.done() for answer in self._answers.values()):
-            heard = self._asked_ms, dict(_ids(self._answers))
+            heard = self._asked_ms, dict(_ids(self._answers, self._kafka))
             self._answers = dict[str, Future[Any]]()
         if not self._answers and topics:
             is_news = not topics <= self._asked
@@ -123,11 +130,11 @@ class TopicProbe:
         return heard
 
 
-def _ids(answers: Mapping[str, Future[Any]]) -> list[tuple[str, str]]:
+def _ids(answers: Mapping[str, Future[Any]], kafka: Kafka) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for topic, answer in answers.items():
         try:
-            seen = _seen(answer, 0)
+            seen = _seen(topic, answer, 0, kafka)
         except KafkaUnavailable:
             continue
         if seen is not None:

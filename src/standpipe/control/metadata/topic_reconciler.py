@@ -53,10 +53,8 @@ PROGRESS_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 * 1024 * 1024),
 }
-PROCESSING_LOG_CONFIG: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
-    "retention.ms": str(7 * DAY_MS),
-}
+PROCESSING_LOG_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}
+LOG_RETENTION_MS: Final = 7 * DAY_MS
 
 
 @dataclass(frozen=True)
@@ -143,12 +141,15 @@ class WantedTopic:
     config: Mapping[str, str]
 
 
-def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
+def wanted_topics(
+    catalog: Catalog, service_id: str, *, log_retention_ms: int = LOG_RETENTION_MS
+) -> list[WantedTopic]:
     """All topics that must exist: the cluster's own, then those of statements, in order.
 
     Each name once. The cluster's own stay as they are, even if an old statement names one.
+    `log_retention_ms`: of the processing log.
     """
-    own = _own_topics(service_id)
+    own = _own_topics(service_id, log_retention_ms)
     names = {topic.name for topic in own}
     windowed = {
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
@@ -160,10 +161,11 @@ def wanted_topics(catalog: Catalog, service_id: str) -> list[WantedTopic]:
     ]
 
 
-def _own_topics(service_id: str) -> list[WantedTopic]:
+def _own_topics(service_id: str, log_retention_ms: int) -> list[WantedTopic]:
+    log_config = {**PROCESSING_LOG_CONFIG, "retention.ms": str(log_retention_ms)}
     return [
         WantedTopic(progress_topic(service_id), 1, PROGRESS_CONFIG),
-        WantedTopic(processing_log_topic(service_id), 1, PROCESSING_LOG_CONFIG),
+        WantedTopic(processing_log_topic(service_id), 1, log_config),
     ]
 
 
@@ -175,17 +177,21 @@ def topics_to_observe(catalog: Catalog, service_id: str) -> list[str]:
 
 
 def topic_orders(
-    catalog: Catalog, observed: Mapping[str, ObservedTopic], service_id: str
+    catalog: Catalog,
+    observed: Mapping[str, ObservedTopic],
+    service_id: str,
+    *,
+    log_retention_ms: int = LOG_RETENTION_MS,
 ) -> list[Order]:
     """Orders that bring Kafka in line with the catalog; empty if it already is.
 
     Deletions come first. A name that is being deleted is created again in a later round.
     """
-    own = {topic.name for topic in _own_topics(service_id)}
+    own = {topic.name for topic in _own_topics(service_id, log_retention_ms)}
     orders: list[Order] = []
     for name in catalog.doomed_topics:
         orders.extend(_orders_to_end(name, observed.get(name), catalog, is_own=name in own))
-    for wanted in wanted_topics(catalog, service_id):
+    for wanted in wanted_topics(catalog, service_id, log_retention_ms=log_retention_ms):
         if wanted.name in own or wanted.name not in catalog.doomed_topics:
             is_own = wanted.name in own
             orders.extend(_orders_for(wanted, observed.get(wanted.name), catalog, is_own=is_own))

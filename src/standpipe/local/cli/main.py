@@ -37,6 +37,7 @@ from standpipe.local.cli.options import (
     config_layers,
     directory_hint,
     pairs_of,
+    servers_of,
 )
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, ClusterDirectory, running_cluster
 
@@ -114,16 +115,17 @@ def up(
     from standpipe.local.cluster.steps import Steps
     from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster, until_interrupted
 
+    settings = config_layers(config, set_)
     chosen = ClusterOptions(
         directory=directory,
         nodes=nodes,
         node_port=port,
         broker_port=broker_port,
-        bootstrap_servers=bootstrap_servers,
+        bootstrap_servers=servers_of(bootstrap_servers, settings),
         workers=workers,
         master=master,
         pipelines=pipelines,
-        config=config_layers(config, set_),
+        config=settings,
     )
     steps = Steps(Console())
     with LocalCluster(chosen, steps) as cluster:
@@ -195,7 +197,9 @@ def node(
     data_dir: Annotated[Path, typer.Option(help="Directory of the node's data.")] = Path(
         "standpipe-data"
     ),
-    bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of Kafka.")] = "127.0.0.1:9092",
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="HOST:PORT,… of Kafka; default: 127.0.0.1:9092.")
+    ] = None,
     listen: Annotated[
         str, typer.Option(help="Public address. Internal port: + 1; peer port: + 3.")
     ] = "127.0.0.1:8088",
@@ -226,11 +230,12 @@ def node(
     from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
     from standpipe.node.supervisor.parent import run_node
 
+    settings = config_layers(config, set_)
     written = node_file or write_standalone(
         StandaloneNode(
             node_id=node_id,
             data_directory=data_dir.absolute(),
-            bootstrap_servers=bootstrap_servers,
+            bootstrap_servers=servers_of(bootstrap_servers, settings) or "127.0.0.1:9092",
             listen=listen,
             advertise=advertise or listen,
             others=pairs_of("--other", other),
@@ -238,7 +243,7 @@ def node(
             voters=tuple(voter or ()),
             workers=workers,
             tags=pairs_of("--tag", tag),
-            config=config_layers(config, set_),
+            config=settings,
         )
     )
     raise typer.Exit(run_node(written))

@@ -6,6 +6,7 @@ Not here: options of a single command (declared beside the command).
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from standpipe.config import registry
+from standpipe.config.kafka import BOOTSTRAP_SERVERS
 from standpipe.errors import ConfigError
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, running_cluster
 
@@ -59,14 +61,20 @@ Server = Annotated[
 def config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
     """Keys from file, environment and command line; later ones win. `load` checks the values."""
     merged: dict[str, object] = registry.file_layer(file) if file is not None else {}
+    merged = registry.canonical(merged)
     merged |= registry.environment_layer(os.environ)
-    merged |= pairs_of("--set", pairs)
+    merged |= registry.canonical(pairs_of("--set", pairs))
     for warning in registry.load(merged).warnings:
         Console(stderr=True).print(warning, style="yellow", markup=False)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in merged.items()
     }
+
+
+def servers_of(option: str | None, config: Mapping[str, str]) -> str | None:
+    """Kafka's bootstrap servers: those of the option, else those of the key; None: neither."""
+    return option or config.get(BOOTSTRAP_SERVERS.name)
 
 
 def pairs_of(option: str, pairs: list[str] | None) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from standpipe.errors import ConfigError
 from standpipe.local.cli.options import (
     AsJson,
     ConfigFile,
@@ -20,6 +21,7 @@ from standpipe.local.cli.options import (
     Secret,
     Settings,
     config_layers,
+    servers_of,
 )
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
@@ -48,7 +50,10 @@ def _group() -> None:
 def pipeline(
     *,
     nodes: Annotated[str, typer.Option(help="Internal addresses of nodes, separated by commas.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="HOST:PORT of Kafka.")],
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="HOST:PORT,… of Kafka; default: the key kafka.bootstrap.servers."),
+    ] = None,
     checkpoints: Annotated[Path, typer.Option(help="Directory of Spark's checkpoints; keep it.")],
     secret_file: Annotated[Path, typer.Option(help="File of the cluster's secret.")],
     master: Master = "local[*]",
@@ -69,9 +74,15 @@ def pipeline(
     them need the same checkpoint storage."""
     from standpipe.pipeline.run import driver
 
-    arguments = ["--nodes", nodes, "--bootstrap-servers", bootstrap_servers]
+    settings = config_layers(config, set_)
+    servers = servers_of(bootstrap_servers, settings)
+    if not servers:
+        raise ConfigError(
+            "it is not said where Kafka is", next_step="give --bootstrap-servers HOST:PORT,…"
+        )
+    arguments = ["--nodes", nodes, "--bootstrap-servers", servers]
     arguments += ["--checkpoints", str(checkpoints), "--secret-file", str(secret_file)]
-    for name, value in config_layers(config, set_).items():
+    for name, value in settings.items():
         arguments += ["--config", f"{name}={value}"]
     if isolate is not None:
         client = _client(nodes.split(","), secret_file, DEFAULT_DIRECTORY)

@@ -143,7 +143,7 @@ class Broker:
         Raises PortInUse, BrokerDied, DataDirectoryRefused (another broker uses this directory),
         JavaMissing or JarsMissing.
         """
-        class_path = _class_path(self._say)
+        class_path = broker_class_path(self._say)
         java = jvm.find_java()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._take_lock()
@@ -307,7 +307,7 @@ class Broker:
         )
 
 
-def _class_path(say: jvm.Say) -> str:
+def broker_class_path(say: jvm.Say) -> str:
     """Kafka's jars lack a binding from slf4j to log4j2; PySpark ships one, with slf4j 2."""
     spark = jvm.pyspark_jars()
     binding = [*spark.glob("slf4j-api-*.jar"), *spark.glob("log4j-slf4j2-impl-*.jar")]

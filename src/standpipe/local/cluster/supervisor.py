@@ -26,7 +26,9 @@ from typing import Self
 from standpipe.adapters.http.peer_client import PathFailed
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.adapters.kafka.admin import KafkaAdmin
-from standpipe.errors import BrokerUnreachable, KafkaUnavailable, SetupError
+from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
+from standpipe.config import registry
+from standpipe.errors import BrokerUnreachable, ConfigError, KafkaUnavailable, SetupError
 from standpipe.local.cluster import ports
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.broker_watch import BrokerWatch
@@ -108,11 +110,19 @@ class LocalCluster:
         self._watcher.start()
 
     def _start_kafka(self) -> None:
-        if self.options.bootstrap_servers:
+        servers = self.options.bootstrap_servers or ""
+        kafka = connect_by(registry.load(self.options.config), servers, os.environ)
+        if servers:
             with self.steps.step("Kafka") as outcome:
-                _check_kafka(self.options.bootstrap_servers)
-                outcome.append(self.options.bootstrap_servers)
+                _check_kafka(kafka)
+                outcome.append(servers)
             return
+        if kafka.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"kafka.security.protocol is {kafka.security_protocol}, and the embedded Kafka has "
+                "no security",
+                next_step="name your own Kafka with --bootstrap-servers, or remove the setting",
+            )
         port = ports.broker_port(self.options.broker_port, self.steps.warn)
         with self.steps.step("Kafka") as outcome:
             self.broker = Broker(self.directory.kafka, port, say=self.steps.say)
@@ -314,13 +324,13 @@ class LocalCluster:
         )
 
 
-def _check_kafka(bootstrap_servers: str) -> None:
+def _check_kafka(kafka: KafkaConnection) -> None:
     """Raises BrokerUnreachable if no broker answers."""
     try:
-        KafkaAdmin(bootstrap_servers).partition_counts()
+        KafkaAdmin(kafka).partition_counts()
     except KafkaUnavailable as error:
         raise BrokerUnreachable(
-            f"no Kafka broker answers at {bootstrap_servers}: {error.message}",
+            f"no Kafka broker answers at {kafka.bootstrap_servers}: {error.message}",
             next_step="check host and port; a broker behind NAT or in a container must advertise "
             "an address that this machine can reach (advertised.listeners)",
         ) from error

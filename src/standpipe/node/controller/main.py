@@ -46,7 +46,7 @@ from standpipe.adapters.http.internal import (
     json_reply,
 )
 from standpipe.adapters.http.protocol_switch import Proving, RejectedPeer
-from standpipe.adapters.kafka.admin import TopicKeeper
+from standpipe.adapters.kafka.admin import TopicKeeper, TopicPolicy
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.process import die_with_parent, raise_file_limit
 from standpipe.adapters.raft import wire as quorum_wire
@@ -350,7 +350,7 @@ def addresses_by(copy: CatalogReplica) -> Callable[[NodeId], Sequence[str]]:
 
 def topics_of(config: NodeConfig) -> TopicKeeper:
     """What keeps Kafka's topics as the catalog wants them, for the leader."""
-    return TopicKeeper(config.bootstrap_servers, config.service_id)
+    return TopicKeeper(config.kafka(), config.service_id, TopicPolicy.of(config.settings()))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.ends import Ends, EndsReader
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.control.liveness.end_checks import NO_BOUND, EndChecks
@@ -33,7 +34,7 @@ class EndWatch:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        kafka: Kafka,
         catalog: Callable[[], Catalog],
         clock: Clock,
         reader: EndsReader | None = None,
@@ -42,7 +43,9 @@ class EndWatch:
         self.ledger = Ledger(self._checks)
         self._catalog, self._clock = catalog, clock
         #: None: a node without Kafka, as in tests
-        self._reader = reader or (EndsReader(bootstrap_servers) if bootstrap_servers else None)
+        self._reader = reader or (
+            EndsReader(kafka) if connection_of(kafka).bootstrap_servers else None
+        )
         self._answer: Future[Ends] | None = None
         self._asked: dict[Partition, ReplicaId] = {}
         self._asked_ms = 0

@@ -92,7 +92,7 @@ class LivenessLoop:
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient(identity=config.identity())
         self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
-        self._ends = EndWatch(config.bootstrap_servers, catalog, self._clock)
+        self._ends = EndWatch(config.kafka(), catalog, self._clock)
         self._ledger = self._ends.ledger
         settle_ms = settings.reports_settle_ms(self._values)
         self._belief = Belief(self._reports_age_ms_max, settle_ms)

@@ -176,6 +176,7 @@ def run_node(node_file: Path) -> int:
         from standpipe.adapters.http.tls import certificate_of  # most nodes need no OpenSSL here
 
         certificate_of(settings)
+    config.kafka()
     config.secret()
     configuration.log_json("parent")
     if os.getpgrp() != os.getpid():

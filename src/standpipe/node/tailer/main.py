@@ -77,9 +77,10 @@ class Tailer:
         self._snapshots = SnapshotReader(node.paths.snapshot)
         topic = progress_topic(node.service_id)
         seal = ProgressSeal(node.secret(), topic)
-        self._progress = ProgressFollower(node.bootstrap_servers, topic, seal)
-        self._tables = PartitionReader(node.bootstrap_servers)
-        self._topics = TopicProbe(node.bootstrap_servers)
+        kafka = node.kafka()
+        self._progress = ProgressFollower(kafka, topic, seal)
+        self._tables = PartitionReader(kafka)
+        self._topics = TopicProbe(kafka)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[keys.RESTORE_BYTES]

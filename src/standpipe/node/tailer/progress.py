@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal
@@ -28,11 +29,11 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class ProgressFollower:
     """Follows the one partition of a progress topic. One thread."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, seal: ProgressSeal) -> None:
+    def __init__(self, kafka: Kafka, topic: str, seal: ProgressSeal) -> None:
         self._seal = seal
         self._of = Partition(topic, 0)
-        self._reader = PartitionReader(bootstrap_servers)
-        self._probe = EndProbe(bootstrap_servers, self._of)
+        self._reader = PartitionReader(kafka)
+        self._probe = EndProbe(kafka, self._of)
         self._reader.start(self._of, 0)
         self.book = ProgressBook()
         self._records = ProgressReader(seal)

@@ -148,7 +148,8 @@ class Worker:
         self.routes = Routes(self.map, self.replicas, self.route_cache, self.clock)
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
-        self.producer = RowProducer(self.node.bootstrap_servers)
+        self.kafka = self.node.kafka()
+        self.producer = RowProducer(self.kafka)
         seal = ProgressSeal(self.node.secret(), progress_topic(self.node.service_id))
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
@@ -164,9 +165,7 @@ class Worker:
             in_hand=self.in_hand,
             scans=Scans(self.metrics.answered_count, self.memory.check, self.in_hand),
             large_texts=LargeTexts(self.in_hand),
-            stream_pulls=StreamPulls(
-                self.node.bootstrap_servers, self.memory.check, self.in_hand, seal=seal
-            ),
+            stream_pulls=StreamPulls(self.kafka, self.memory.check, self.in_hand, seal=seal),
         )
         #: of clients, and of peers: neither can take all that there is for answers
         self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)
@@ -178,7 +177,7 @@ class Worker:
         self.pushes = Pushes(
             self.map,
             self.live,
-            self.node.bootstrap_servers,
+            self.kafka,
             rules=self.rules,
             seal=seal,
             may_begin=self.memory.check,
@@ -258,7 +257,7 @@ class Worker:
             producer=self.producer,
             settings=self.settings,
             metrics=self.metrics,
-            bootstrap_servers=self.node.bootstrap_servers,
+            kafka=self.kafka,
             routes=self.routes,
             in_hand=self.in_hand,
             lanes=self.lanes,

@@ -16,6 +16,7 @@ from typing import Any, cast
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
@@ -57,7 +58,7 @@ class CommitBatch:
     query_id: str
     table: Source
     lease_epoch: LeaseEpoch
-    bootstrap_servers: str
+    kafka: Kafka
     checkpoint: Checkpoint
     #: the topic to which rows are also written for other programs; not part of the commit
     published_topic: str | None = None
@@ -168,7 +169,7 @@ class CommitBatch:
         to_topics = f"explode(array({names})) AS topic" if len(topics) > 1 else f"{names} AS topic"
         return write_fitting(
             rows.selectExpr("key", "value", *partition, headers, to_topics),
-            bootstrap_servers=self.bootstrap_servers,
+            kafka=self.kafka,
             limits=self.limits,
             is_table=self.table.kind == "TABLE",
         )

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.model import LeaseEpoch, Progress
 from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -78,9 +79,9 @@ class FenceWatch:
     process (`run/driver.py`)."""
 
     def __init__(
-        self, bootstrap_servers: str, log: ProgressLog, clock: Callable[[], float] = time.monotonic
+        self, kafka: Kafka, log: ProgressLog, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._servers, self._log, self._clock = bootstrap_servers, log, clock
+        self._kafka, self._log, self._clock = kafka, log, clock
         self._seen: dict[str, FenceSeen] = {}
         self._stopped = threading.Event()
 
@@ -104,7 +105,7 @@ class FenceWatch:
             self._seen[record.query_id] = FenceSeen(epoch, self._clock())
 
     def _run(self) -> None:
-        reader = TopicReader(self._servers, self._log.topic, {0: 0})
+        reader = TopicReader(self._kafka, self._log.topic, {0: 0})
         progress = self._log.reader()
         try:
             while not self._stopped.is_set():

@@ -22,6 +22,7 @@ from typing import Final
 import structlog
 from msgspec import structs
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.expiry import Expiry, deletable_below
 from standpipe.data.commit.progress import ProgressBook, gone_through, removable
 from standpipe.data.commit.repair import (
@@ -65,7 +66,7 @@ class SweptTopic:
     query_id: str
     table: Source
     lease_epoch: LeaseEpoch
-    bootstrap_servers: str
+    kafka: Kafka
     log: ProgressLog
     check_lease: Callable[[], None]
     ask_topics: Callable[[], Callable[[], None]]
@@ -193,7 +194,7 @@ class Janitor:
     def _keep_clean(self) -> None:
         """For a table: sweep, repair and prune until stopped."""
         starts = {partition: sweep.position for partition, sweep in self._sweeps.items()}
-        reader = TopicReader(self.swept.bootstrap_servers, self.swept.table.topic, starts)
+        reader = TopicReader(self.swept.kafka, self.swept.table.topic, starts)
         self._tell()
         repair_at = time.monotonic() + LOOK_EVERY_S
         prune_at = time.monotonic() + PRUNE_EVERY_S
@@ -266,8 +267,8 @@ class Janitor:
             targets = self._book.targets(self.swept.query_id, partition)
             clean = self._sweeps[partition].clean_through
             finder = finders[partition] = Finder(shadows, list(targets), clean)
-            servers, topic = self.swept.bootstrap_servers, self.swept.table.topic
-            for records in read_once(servers, topic, partition, finder.end):
+            kafka, topic = self.swept.kafka, self.swept.table.topic
+            for records in read_once(kafka, topic, partition, finder.end):
                 finder.records(records)
         if not finders and not self._has_news(quiet_ms=QUIET_MS):
             return False
@@ -387,5 +388,5 @@ class Janitor:
             _logger.info("expired windows deleted from the topic", table=table.name, below=due)
 
     def _records_until(self, partition: int, end: Offset) -> Iterator[SweptRecord]:
-        servers, topic = self.swept.bootstrap_servers, self.swept.table.topic
-        return chain.from_iterable(read_once(servers, topic, partition, end))
+        kafka, topic = self.swept.kafka, self.swept.table.topic
+        return chain.from_iterable(read_once(kafka, topic, partition, end))

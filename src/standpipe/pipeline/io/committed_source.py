@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.data.commit.committed import Committed, Range
 from standpipe.data.commit.repair import SweptRecord
@@ -52,13 +53,13 @@ class Upstream:
 class CommittedFeed:
     """Follows the progress topic for one reader of one query's topic, in a separate thread."""
 
-    def __init__(self, bootstrap_servers: str, upstream: Upstream) -> None:
+    def __init__(self, kafka: Kafka, upstream: Upstream) -> None:
         self._committed = Committed(upstream.query_id)
         self._changed = threading.Condition()
         self._read_to, self._stopped = 0, False
         self._failure: Exception | None = None
         self._end = upstream.log.end_offsets(upstream.log.topic, 1)[0]
-        arguments = (bootstrap_servers, upstream.log.topic, upstream.log.reader())
+        arguments = (kafka, upstream.log.topic, upstream.log.reader())
         threading.Thread(target=self._run, args=arguments, name="committed", daemon=True).start()
 
     def ends(self) -> dict[int, int]:
@@ -95,8 +96,8 @@ class CommittedFeed:
             why = self._failure or "it is not read up to its end in time"
             raise KafkaUnavailable(f"Kafka: the topic of progress: {why}") from self._failure
 
-    def _run(self, bootstrap_servers: str, topic: str, progress: ProgressReader) -> None:
-        reader = TopicReader(bootstrap_servers, topic, {0: 0})
+    def _run(self, kafka: Kafka, topic: str, progress: ProgressReader) -> None:
+        reader = TopicReader(kafka, topic, {0: 0})
         try:
             while not self._stopped:
                 for _, records, end in reader.poll(POLL_S):
@@ -127,7 +128,7 @@ class CommittedSource:
     ) -> None:
         self._spark, self._topic, self._log = spark, topic, upstream.log
         self._records_max = int(reads.config[BATCH_OFFSETS_MAX])
-        self._feed = CommittedFeed(reads.bootstrap_servers, upstream)
+        self._feed = CommittedFeed(reads.kafka, upstream)
         self._frozen: dict[int, int] | None = None
         self._jvm: Any = cast(Any, spark)._jvm
         options = {**reads.options(topic, headers=True), "startingOffsets": "earliest"}

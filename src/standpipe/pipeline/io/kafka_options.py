@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.config.keys import (
     BATCH_OFFSETS_MAX,
     KAFKA_FETCH_WAIT,
@@ -20,13 +21,13 @@ from standpipe.config.registry import (
 class KafkaReads:
     """How topics are read; the same for all queries of a pipeline."""
 
-    bootstrap_servers: str
+    kafka: Kafka
     config: Config
 
     def options(self, topic: str, *, headers: bool = False) -> dict[str, str]:
         """Options that streams and batches share."""
         return {
-            "kafka.bootstrap.servers": self.bootstrap_servers,
+            **connection_of(self.kafka).spark(),
             "subscribe": topic,
             # Kafka's default of 500 adds half a second to every batch
             "kafka.fetch.max.wait.ms": str(self.config[KAFKA_FETCH_WAIT]),

@@ -19,8 +19,10 @@ import structlog
 
 from standpipe import topics
 from standpipe.adapters.kafka import topic_ids
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
 from standpipe.adapters.kafka.reader import METADATA_OUTDATED
+from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.commit import progress as records
 from standpipe.data.commit.seal import Headers, Left, ProgressReader, ProgressSeal, left_of, said
 from standpipe.data.commit.topic_identity import TopicSeen
@@ -51,12 +53,13 @@ _Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 class ProgressLog:
     """Kafka client for the progress topic, the processing log and the offsets of table topics."""
 
-    def __init__(self, bootstrap_servers: str, service_id: str, secret: str = "") -> None:
+    def __init__(self, kafka: Kafka, service_id: str, secret: str = "") -> None:
+        self._kafka = kafka
         self.topic = topics.progress_topic(service_id)
         self._seal = ProgressSeal(secret, self.topic)
         self._processing_log = topics.processing_log_topic(service_id)
         # do not log every failed connection of every client: the caller reports a failure once
-        self._common = {"bootstrap.servers": bootstrap_servers, "log_level": 2}
+        self._common = {**connection_of(kafka).librdkafka(), "log_level": 2}
         self._producer: Any = _kafka.Producer(
             {
                 **self._common,
@@ -74,14 +77,14 @@ class ProgressLog:
 
         Both calls raise KafkaUnavailable.
         """
-        return topic_ids.ask(self._client, topics, REQUEST_S_MAX)
+        return topic_ids.ask(self._client, topics, REQUEST_S_MAX, self._kafka)
 
     def partition_count(self, topic: str) -> int:
         """Number of partitions of a topic; 0: no such topic. Raises KafkaUnavailable."""
         try:
             found = self._client.list_topics(topic, timeout=REQUEST_S_MAX).topics
         except _kafka.KafkaException as error:
-            raise KafkaUnavailable(f"Kafka: {error}") from error
+            raise self._failed(error, "Describe", topic) from error
         return len(found[topic].partitions) if topic in found else 0
 
     def message_bytes_max(self, topic: str) -> int | None:
@@ -110,12 +113,12 @@ class ProgressLog:
             return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
             if error.args[0].code() not in METADATA_OUTDATED:
-                raise KafkaUnavailable(f"Kafka: {error}") from error
+                raise self._failed(error, "Describe", topic) from error
         try:  # with fresh metadata; otherwise every batch would fail for five minutes
             self._client.list_topics(topic, timeout=REQUEST_S_MAX)
             return self._ask_offsets(topic, partitions, which)
         except _kafka.KafkaException as error:
-            raise KafkaUnavailable(f"Kafka: {error}") from error
+            raise self._failed(error, "Describe", topic) from error
 
     def _ask_offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
         asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
@@ -153,7 +156,7 @@ class ProgressLog:
             ).values():
                 answer.result()
         except _kafka.KafkaException as error:
-            raise KafkaUnavailable(f"Kafka: {topic}: {error}") from error
+            raise self._failed(error, "Delete", topic) from error
 
     def append(self, progress: Progress) -> int:
         """Commit a batch. Returns the record's offset once all replicas have it.
@@ -231,8 +234,10 @@ class ProgressLog:
             deadline = time.monotonic() + WRITE_S_MAX
             while True:
                 for message in consumer.consume(num_messages=2000, timeout=0.2):
+                    if concerns_group(message.error()):
+                        continue
                     if message.error() is not None:
-                        raise KafkaUnavailable(f"Kafka: {message.error()}")
+                        raise self._failed(message.error(), "Read", self.topic)
                     yield message.key() or b"", message.value(), message.headers() or []
                     if message.offset() >= last_offset:
                         return
@@ -245,13 +250,13 @@ class ProgressLog:
     def _write(self, topic: str, rows: Sequence[_Row], partition: int = 0) -> list[int]:
         """Offsets of the records, all acknowledged."""
         offsets: list[int] = []
-        errors: list[str] = []
+        errors: list[object] = []
 
         def acknowledged(error: object | None, message: Any) -> None:
             if error is None:
                 offsets.append(message.offset())
             else:
-                errors.append(str(error))
+                errors.append(error)
 
         for key, value, headers in rows:
             self._produce(
@@ -261,8 +266,12 @@ class ProgressLog:
         while len(offsets) + len(errors) < len(rows) and time.monotonic() < deadline:
             self._producer.poll(0.05)
         if len(offsets) < len(rows):
-            raise KafkaUnavailable(f"Kafka: {topic}: {errors[0] if errors else 'no answer'}")
+            raise self._failed(errors[0] if errors else "no answer", "Write", topic)
         return offsets
+
+    def _failed(self, error: object, operation: str, topic: str) -> KafkaUnavailable:
+        denied = refused(self._kafka, error, operation, topic)
+        return denied or KafkaUnavailable(f"Kafka: {topic}: {error}")
 
     def _produce(self, *record: Any, **how: Any) -> None:
         """Give a record to the client, waiting while its queue is full."""

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.pipeline.io.source import RAW_BYTES_MAX
 
 #: what a record needs besides key and value: our headers, lengths, the batch header
@@ -68,7 +69,7 @@ def is_refusal(message: str) -> bool:
 
 
 def write_fitting(
-    rows: DataFrame, *, bootstrap_servers: str, limits: WriteLimits, is_table: bool
+    rows: DataFrame, *, kafka: Kafka, limits: WriteLimits, is_table: bool
 ) -> TooLarge:
     """Write records (`key`, `value`, `topic`, …); see the module for those that are too large.
 
@@ -78,17 +79,17 @@ def write_fitting(
     """
     if not limits.looks:
         request = str(limits.bytes_max + OVERHEAD_BYTES)
-        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+        writer = rows.write.format("kafka").options(**connection_of(kafka).spark())
         writer.option("kafka.max.request.size", request).save()
         return TooLarge()
     marked = fitting(rows, limits, is_table=is_table)
     jvm: Any = cast(Any, rows.sparkSession)._jvm
     options = jvm.java.util.HashMap()
-    for name, value in _producer(bootstrap_servers, limits.bytes_max).items():
+    for name, value in _producer(kafka, limits.bytes_max).items():
         options.put(name, value)
     execution = cast(Any, marked)._jdf.queryExecution()
-    kafka = jvm.org.apache.spark.sql.kafka010
-    kafka.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
+    kafka010 = jvm.org.apache.spark.sql.kafka010
+    kafka010.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
     found = execution.observedMetrics().get(_METRICS)
     return parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge()
 
@@ -133,11 +134,11 @@ def parsed(metrics: str, bytes_max: int) -> TooLarge:
     return TooLarge(count=int(row["count"]), samples=samples)
 
 
-def _producer(bootstrap_servers: str, bytes_max: int) -> dict[str, str]:
+def _producer(kafka: Kafka, bytes_max: int) -> dict[str, str]:
     """Producer options that lift Kafka's own limit of 1 MiB, by the size before compression."""
     request = bytes_max + OVERHEAD_BYTES
     return {
-        "bootstrap.servers": bootstrap_servers,
+        **connection_of(kafka).java(),
         "key.serializer": _BYTES,
         "value.serializer": _BYTES,
         "max.request.size": str(max(_REQUEST_BYTES, request)),

@@ -14,6 +14,8 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError
 
+from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.refusals import refused
 from standpipe.data.commit.repair import SweptRecord
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset
@@ -30,11 +32,11 @@ ReadPortion = tuple[int, list[SweptRecord], Offset]
 class TopicReader:
     """One consumer, one thread."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, starts: Mapping[int, int]) -> None:
-        self._topic = topic
+    def __init__(self, kafka: Kafka, topic: str, starts: Mapping[int, int]) -> None:
+        self._kafka, self._topic = kafka, topic
         self._consumer: Any = _kafka.Consumer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                **connection_of(kafka).librdkafka(),
                 "group.id": "standpipe-janitor",  # the client requires one; no offset is committed
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -59,6 +61,8 @@ class TopicReader:
                 ends[partition] = message.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 ends[partition] = message.offset()
+            elif denied := refused(self._kafka, error, "Read", self._topic):
+                raise denied
         return [
             (partition, found.get(partition, []), Offset(end)) for partition, end in ends.items()
         ]
@@ -68,11 +72,9 @@ class TopicReader:
         self._consumer.close()
 
 
-def read_once(
-    bootstrap_servers: str, topic: str, partition: int, end: Offset
-) -> Iterator[list[SweptRecord]]:
+def read_once(kafka: Kafka, topic: str, partition: int, end: Offset) -> Iterator[list[SweptRecord]]:
     """A partition from its beginning up to `end`. Raises KafkaUnavailable."""
-    reader = TopicReader(bootstrap_servers, topic, {partition: 0})
+    reader = TopicReader(kafka, topic, {partition: 0})
     try:
         deadline = time.monotonic() + SILENCE_S_MAX
         while True:

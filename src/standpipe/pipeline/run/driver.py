@@ -33,6 +33,7 @@ import msgspec
 import structlog
 
 from standpipe.adapters.files.private import keep_private, read_secret
+from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.config import keys, registry
 from standpipe.control.metadata import feature_levels
 from standpipe.errors import StandpipeError
@@ -75,7 +76,7 @@ class PipelineOptions:
     """The options of a pipeline. `local/cluster/jvm.py` finds the last three."""
 
     nodes: tuple[str, ...]  # internal addresses
-    bootstrap_servers: str
+    kafka: KafkaConnection
     checkpoints: Path
     secret_file: Path
     master: str = "local[*]"
@@ -137,15 +138,13 @@ def _run(
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[keys.SERVICE_ID]
         marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
-        log = ProgressLog(options.bootstrap_servers, service_id, secret)
-        fences, probe = FenceWatch(options.bootstrap_servers, log), SourceProbe(log=log)
+        log = ProgressLog(options.kafka, service_id, secret)
+        fences, probe = FenceWatch(options.kafka, log), SourceProbe(log=log)
         queries = Queries(
             marks=marks,
             around=PipelineContext(
                 spark=spark,
-                reads=KafkaReads(
-                    bootstrap_servers=options.bootstrap_servers, config=options.config
-                ),
+                reads=KafkaReads(kafka=options.kafka, config=options.config),
                 log=log,
                 probe=probe,
                 service_id=service_id,
@@ -319,15 +318,19 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
     told = parser.parse_args(arguments)
     given: dict[str, str] = dict(pair.split("=", 1) for pair in told.config)
+    config = registry.load(registry.environment_layer(os.environ), given)
+    kafka = connect_by(config, told.bootstrap_servers, os.environ)
+    for variable in registry.secret_variables():  # no child needs them
+        os.environ.pop(variable, None)
     found = _find_jvm()
     return PipelineOptions(
         nodes=tuple(told.nodes.split(",")),
-        bootstrap_servers=told.bootstrap_servers,
+        kafka=kafka,
         checkpoints=told.checkpoints,
         secret_file=told.secret_file,
         master=told.master,
         isolate=told.isolate,
-        config=registry.load(registry.environment_layer(os.environ), given),
+        config=config,
         jars=tuple(map(Path, found["jars"])),
         java_home=Path(found["java_home"]),
         java_options=tuple(found["java_options"]),

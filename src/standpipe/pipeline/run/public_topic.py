@@ -49,7 +49,7 @@ def publish_rows(
             _either("partition").alias("partition"),
             f.lit(topic).alias("topic"),
         ),
-        bootstrap_servers=reads.bootstrap_servers,
+        kafka=reads.kafka,
         limits=limits,
         is_table=True,
     )

@@ -23,11 +23,13 @@ from typing import Literal
 
 import structlog
 
+from standpipe.adapters.kafka.refusals import KafkaAccessDenied
 from standpipe.model import QueryStatus
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
+from standpipe.pipeline.run import access
 from standpipe.pipeline.run.backlog import IDLE, BackgroundQuestion
 from standpipe.pipeline.run.held import HELD, Held, committed, hold_query
 from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
@@ -303,6 +305,9 @@ class Queries:
             self._fail(entry, reason, f"{resolution(reason, entry.wanted)} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
+            acl = access.missing_acl(message, entry.wanted, lambda: self.around.reads.kafka)
+            if acl or isinstance(error, KafkaAccessDenied):
+                entry.reason, entry.message = access.REASON, acl or message
             if is_refusal(message) and not entry.measures_rows:
                 entry.measures_rows = True  # so the retry leaves that row out
                 entry.failures, entry.retry_at = entry.failures - 1, now

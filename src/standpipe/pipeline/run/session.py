@@ -69,6 +69,8 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.maxPlanStringLength": "4096",
     # each call of PySpark would look up where in our code it stands, for error messages
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # what Spark itself takes for a secret, and what else is one among options of Kafka's clients
+    "spark.sql.redaction.options.regex": "(?i)url|secret|token|password|jaas|keystore|truststore",
     # the UI is not used, and it opens a port
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

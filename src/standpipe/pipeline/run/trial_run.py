@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         java_home=told.java_home,
         java_options=told.java_option,
     )
-    reads = KafkaReads(bootstrap_servers=told.bootstrap_servers, config=config)
+    reads = KafkaReads(kafka=told.bootstrap_servers, config=config)
     _send_events(told.bootstrap_servers)
     text = f.col("value").cast("string")
     parsed = reads.stream(spark, _EVENTS, headers=True).select(
@@ -90,7 +90,7 @@ def _run_query(rows: DataFrame, bootstrap_servers: str, checkpoint: Path) -> Non
             f.to_json(f.struct("*")).cast("binary").alias("value"),
             f.lit(_ROWS).alias("topic"),
         )
-        write_fitting(records, bootstrap_servers=bootstrap_servers, limits=limits, is_table=True)
+        write_fitting(records, kafka=bootstrap_servers, limits=limits, is_table=True)
         batch.unpersist()
 
     stream = rows.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))

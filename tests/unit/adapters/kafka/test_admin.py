@@ -10,6 +10,7 @@ import pytest
 
 from standpipe.adapters.kafka import admin
 from standpipe.adapters.kafka.admin import KafkaAdmin, ReconcileOutcome, TopicRefused
+from standpipe.config import registry
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.feature_levels import TOPIC_IDS
 from standpipe.control.metadata.order_retries import OrderRetries
@@ -129,3 +130,22 @@ def test_another_client_looks_for_a_kafka_that_is_silent_for_long(
     first, second = used[: admin.SILENCES_MAX], used[admin.SILENCES_MAX :]
     assert [len(set(map(id, clients))) for clients in (first, second)] == [1, 1]
     assert first[0] is not second[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "brokers", "replicas", "why"),
+    [
+        ({}, 1, (1, 1), "one broker, as on a laptop"),
+        ({}, 2, (2, 1), "either may be lost"),
+        ({}, 3, (3, 2), "one may be lost, and no record with it"),
+        ({}, 9, (3, 2), "more copies than three are asked for"),
+        ({"ksql.internal.topic.replicas": 5}, 9, (5, 4), "one less"),
+        ({"ksql.internal.topic.min.insync.replicas": 1}, 3, (3, 1), "as said"),
+        ({"ksql.internal.topic.replicas": 3}, 1, (3, 2), "Kafka refuses it, by name"),
+        ({}, 0, (1, 1), "no broker is known: Kafka says so"),
+    ],
+)
+def test_replicas_of_a_topic(
+    keys: dict[str, object], brokers: int, replicas: tuple[int, int], why: str
+) -> None:
+    assert admin.TopicPolicy.of(registry.load(keys)).replicas(brokers) == replicas, why

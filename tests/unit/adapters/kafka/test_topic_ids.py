@@ -67,7 +67,7 @@ def test_ask(
     says: Callable[[Future[Any]], None], seen: dict[str, TopicSeen] | None, why: str
 ) -> None:
     client = Client()
-    collect = topic_ids.ask(client, ["t"], 1)
+    collect = topic_ids.ask(client, ["t"], 1, "b")
     says(client.answers["t"])
     if seen is None:
         with pytest.raises(KafkaUnavailable):
@@ -93,7 +93,7 @@ def test_topics_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_asked_about_no_topics() -> None:
     client = Client()
-    assert topic_ids.ask(client, [], 1)() == {}
+    assert topic_ids.ask(client, [], 1, "b")() == {}
     assert client.asked == []
 
 

@@ -148,3 +148,22 @@ def test_purge_asks_and_removes(run: CliRunner) -> None:
     assert Path(".standpipe").exists()
     assert run.invoke(app, ["purge"], input="y\n").exit_code == 0
     assert not Path(".standpipe").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("up --set kafka.sasl.password=hunter2", "kafka.sasl.password is a secret"),
+        ("up --set kafka.security.protocol=SSL", "the embedded Kafka has no security"),
+        ("up --set security.protocol=SASL_SSL", "SASL_SSL needs kafka.sasl.mechanism"),
+        ("node --set kafka.ssl.truststore.password=hunter2", "password is not supported"),
+        ("node --set kafka.sasl.mechanism=PLAIN", "kafka.sasl.mechanism is set, but has no effect"),
+    ],
+)
+def test_settings_of_kafka_clients_are_judged_before_anything_starts(
+    run: CliRunner, command: str, said: str
+) -> None:
+    result = run.invoke(app, command.split())
+    assert result.exit_code == 1
+    assert said in " ".join(result.output.split())
+    assert "hunter2" not in result.output

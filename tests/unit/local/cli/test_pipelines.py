@@ -85,3 +85,14 @@ def test_what_an_operator_is_told(
 ) -> None:
     answer = {"name": "RISKY", "queries": queries, "pipelines": drivers}
     assert words in pipelines._said(answer, undo=undo)
+
+
+def test_where_kafka_is_may_come_from_a_key(world: World) -> None:
+    without = PIPELINE.replace("--bootstrap-servers k:9092 ", "")
+    refused = CliRunner().invoke(app, without.split())
+    assert refused.exit_code == 1
+    assert "give --bootstrap-servers" in refused.output
+    assert world.started == []
+    CliRunner().invoke(app, [*without.split(), "--set", "ksql.streams.bootstrap.servers=k:1,k:2"])
+    (arguments,) = world.started
+    assert "--bootstrap-servers k:1,k:2" in " ".join(arguments)

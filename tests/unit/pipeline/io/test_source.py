@@ -11,7 +11,7 @@ from standpipe.pipeline.io.source import metrics_name
 
 
 def test_options_that_streams_and_batches_share() -> None:
-    options = KafkaReads(bootstrap_servers="b:1", config=registry.load({})).options("s")
+    options = KafkaReads(kafka="b:1", config=registry.load({})).options("s")
     assert options["kafka.fetch.max.wait.ms"] == "5"
     assert options["failOnDataLoss"] == "true"
     assert options["subscribe"] == "s"

@@ -17,6 +17,7 @@ from itertools import islice
 from threading import Semaphore
 from typing import Final
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.tail import RecordsLost
 from standpipe.adapters.kafka.topic_ids import topics_now
@@ -55,13 +56,13 @@ class StreamPulls:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        kafka: Kafka,
         may_begin: Callable[[], None] = lambda: None,
         in_hand: TextsInHand | None = None,
         *,
         seal: ProgressSeal = NO_SEAL,
     ) -> None:
-        self._servers, self._seal = bootstrap_servers, seal
+        self._kafka, self._seal = kafka, seal
         #: raises TooManyRequests if the worker is short of memory
         self._may_begin = may_begin
         self._in_hand = in_hand or TextsInHand()
@@ -95,7 +96,7 @@ class StreamPulls:
 
     def _read(self, plan: PullPlan, snapshot: Snapshot, digest: bytes, handover: _Handover) -> None:
         until_s = time.monotonic() + READ_S_MAX
-        rows = _rows(plan, self._servers, self._seal, snapshot)
+        rows = _rows(plan, self._kafka, self._seal, snapshot)
         try:
             while True:
                 with self._in_hand.in_thread(digest):
@@ -167,9 +168,7 @@ def _batch(rows: Iterator[bytes]) -> list[bytes]:
     return batch
 
 
-def _rows(
-    plan: PullPlan, bootstrap_servers: str, seal: ProgressSeal, snapshot: Snapshot
-) -> Generator[bytes]:
+def _rows(plan: PullPlan, kafka: Kafka, seal: ProgressSeal, snapshot: Snapshot) -> Generator[bytes]:
     if plan.limit == 0:
         return
     source = plan.source
@@ -178,22 +177,22 @@ def _rows(
     writer = writer_of(source.topic, snapshot)
     records: Iterator[TopicRecord]
     if writer is None:
-        records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
+        records = read_topic(kafka, source.topic, source.partitions, deadline)
     else:
         committed, progress = Committed(writer), ProgressReader(seal)
         topic = progress_topic(snapshot.service_id)
-        for record in read_topic(bootstrap_servers, topic, 1, deadline):
+        for record in read_topic(kafka, topic, 1, deadline):
             if record.value is not None:
                 found = progress.read(record.key, record.value, record.headers)
                 if found is not None:
                     committed.take(found)
         committed_id = committed.topic_id
         # read after the progress: what is committed by now is in the topic
-        records = read_topic(bootstrap_servers, source.topic, source.partitions, deadline)
+        records = read_topic(kafka, source.topic, source.partitions, deadline)
         records = committed_records(committed, records)
     yield from islice(rows_of_stream(plan, records), plan.limit)
     if committed_id:  # after the rows: they are of no other topic, since ids are never reused
-        check_topic(source.topic, committed_id, topics_now(bootstrap_servers, [source.topic]))
+        check_topic(source.topic, committed_id, topics_now(kafka, [source.topic]))
 
 
 def check_topic(topic: str, committed_id: str, seen: Mapping[str, TopicSeen]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.errors import BadRequest, StandpipeError, StatementError
 from standpipe.node.worker.push.encoding import PushForm
@@ -45,7 +46,7 @@ class Pushes:
 
     map: Map
     live: LiveAnswers
-    bootstrap_servers: str
+    kafka: Kafka
     rules: TopicRules = field(default_factory=TopicRules)
     seal: ProgressSeal = NO_SEAL
     #: raises TooManyRequests if the worker is short of memory
@@ -75,7 +76,7 @@ class Pushes:
             if isinstance(statement, PrintTopic):
                 printed = print_topic(statement, self.rules)
                 query_id = new_query_id(f"PRINT {printed.topic}")
-                return query_id, PrintAnswer(printed, self.bootstrap_servers)
+                return query_id, PrintAnswer(printed, self.kafka)
             self.map.refresh()  # another worker may just have acknowledged its CREATE
             plan = push(statement, self.map.view.sources)
         except StatementError as error:
@@ -87,7 +88,7 @@ class Pushes:
             form=PushForm(form),
             query_id=query_id,
             map=self.map,
-            bootstrap_servers=self.bootstrap_servers,
+            kafka=self.kafka,
             seal=self.seal,
         )
         return query_id, answer

@@ -6,6 +6,7 @@ import difflib
 from collections import deque
 from dataclasses import dataclass, field
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
@@ -22,7 +23,7 @@ class PrintAnswer:
     """`Live`, once it is opened."""
 
     plan: PrintPlan
-    bootstrap_servers: str
+    kafka: Kafka
     _print: TopicPrint = field(init=False)
     _tail: TopicTail = field(init=False)
     _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
@@ -44,13 +45,13 @@ class PrintAnswer:
         """Raises KafkaUnavailable, or BadRequest for a topic that does not exist."""
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
 
-        topic, counts = self.plan.topic, KafkaAdmin(self.bootstrap_servers).partition_counts()
+        topic, counts = self.plan.topic, KafkaAdmin(self.kafka).partition_counts()
         if topic not in counts:
             raise BadRequest(_not_found(topic, list(counts)))
         first = log_starts if self.plan.from_beginning else log_ends
-        starts = first(self.bootstrap_servers, topic, counts[topic])
+        starts = first(self.kafka, topic, counts[topic])
         places = {Partition(topic, number): at for number, at in starts.items()}
-        self._tail = TopicTail(self.bootstrap_servers, places)
+        self._tail = TopicTail(self.kafka, places)
 
     def head(self) -> bytes:
         """Nothing: PRINT has only lines."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
@@ -82,7 +83,7 @@ class PushAnswer:
     form: PushForm
     query_id: str
     map: Map
-    bootstrap_servers: str
+    kafka: Kafka
     seal: ProgressSeal = NO_SEAL
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
@@ -118,7 +119,7 @@ class PushAnswer:
             committed, read = self._committed(self._writer)
         numbers = range(self.plan.source.partitions)
         if committed is None:
-            ends = log_ends(self.bootstrap_servers, self._topic, self.plan.source.partitions)
+            ends = log_ends(self.kafka, self._topic, self.plan.source.partitions)
         else:
             ends = {number: committed.end(number) for number in numbers}
         starts = self._starts(ends)
@@ -126,17 +127,17 @@ class PushAnswer:
         places = {Partition(self._topic, number): at for number, at in starts.items()}
         if committed is not None:
             places[Partition(self._progress_topic, 0)] = read
-        self._tail = TopicTail(self.bootstrap_servers, places)
+        self._tail = TopicTail(self.kafka, places)
 
     def _committed(self, writer: str) -> tuple[Committed, int]:
         """What is committed by now, and the offset after it in the progress topic."""
         committed, read = Committed(writer), 0
         deadline = time.monotonic() + READ_S_MAX
-        for record in read_topic(self.bootstrap_servers, self._progress_topic, 1, deadline):
+        for record in read_topic(self.kafka, self._progress_topic, 1, deadline):
             self._take_progress(committed.take, record)
             read = record.offset + 1
         if read == 0:  # nothing was ever committed
-            read = log_starts(self.bootstrap_servers, self._progress_topic, 1)[0]
+            read = log_starts(self.kafka, self._progress_topic, 1)[0]
         return committed, read
 
     def _take_progress(self, take: Callable[[Progress], None], record: TopicRecord) -> None:
@@ -157,7 +158,7 @@ class PushAnswer:
         return dict(ends) if self._from_end else self._log_starts()
 
     def _log_starts(self) -> dict[int, int]:
-        return log_starts(self.bootstrap_servers, self._topic, self.plan.source.partitions)
+        return log_starts(self.kafka, self._topic, self.plan.source.partitions)
 
     def head(self) -> bytes:
         """The answer's first item."""

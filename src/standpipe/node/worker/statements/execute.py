@@ -27,6 +27,7 @@ import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config.registry import Config
@@ -172,7 +173,7 @@ class Statements:
     settings: Config
     metrics: Metrics
     routes: Routes
-    bootstrap_servers: str = ""
+    kafka: Kafka = ""
     in_hand: TextsInHand = field(default_factory=TextsInHand)
     lanes: StatementLanes = field(default_factory=StatementLanes)
     _admin: KafkaAdmin | None = None
@@ -225,8 +226,8 @@ class Statements:
     def _kafka_topics(self) -> KafkaTopics:
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import
 
-        if self._admin is None and self.bootstrap_servers:
-            self._admin = KafkaAdmin(self.bootstrap_servers)
+        if self._admin is None and connection_of(self.kafka).bootstrap_servers:
+            self._admin = KafkaAdmin(self.kafka)
         return KafkaTopics(self._admin.partition_counts if self._admin else None)
 
     # ---------------------------------------------------------- carrying out
