@@ -155,7 +155,8 @@ class SlowPath:
     ) -> PullResponse:
         started = time.perf_counter()
         digest = self.in_hand.admitted(asked.text)
-        plan = await self.large_texts.plan(view.plans, asked, is_peer=requester.is_peer)
+        is_peer = requester.is_peer
+        plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
         if plan.source.kind == "STREAM":
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = _Query(
