@@ -24,7 +24,7 @@ from tests.e2e import both_values
 from tests.e2e.both_values import KINDS, ROWS, Kind
 
 from standpipe.errors import NotComputable, StatementError
-from standpipe.pipeline.run import linear_patterns
+from standpipe.pipeline.run import session_functions
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.typer import Typer
@@ -152,7 +152,7 @@ class Both:
         self.names = _names()
         self.rows = both_values.rows(self.names)
         if spark is not None:  # as a view: the rows are then parsed once
-            linear_patterns.register(spark)
+            session_functions.register(spark)
             spark.sql(both_values.table_sql()).createOrReplaceTempView("both_ways")
 
     def run(self, given: Sequence[Trial]) -> Result:

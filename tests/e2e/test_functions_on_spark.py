@@ -13,11 +13,6 @@ EVERY = 3
 #: functions that only persistent queries have, and why
 ONLY_IN_SPARK = {
     **dict.fromkeys(("UNIX_DATE", "UNIX_TIMESTAMP"), "without arguments they ask the clock"),
-    **dict.fromkeys(
-        ("EXTRACTJSONFIELD", "IS_JSON_STRING", "JSON_ARRAY_CONTAINS", "JSON_ARRAY_LENGTH",
-         "JSON_CONCAT", "JSON_ITEMS", "JSON_KEYS", "JSON_RECORDS", "TO_JSON_STRING"),
-        "not written yet",
-    ),
 }  # fmt: skip
 
 

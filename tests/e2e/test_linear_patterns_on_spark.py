@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from standpipe.pipeline.run import linear_patterns
+from standpipe.pipeline.run import session_functions
 from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.regular_expressions import FUNCTIONS
@@ -54,7 +54,7 @@ EVIL = ("(a+)+$", "(a|aa)+$", "(?:.*)*x", "(?:a*)*b", "(?:a|a?)+$", r"(\w+\s?)+$
 @pytest.fixture
 def spark_with_them(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
-    linear_patterns.register(session)
+    session_functions.register(session)
     return session
 
 

@@ -130,7 +130,7 @@ def test_a_topic_that_another_program_made_anew_is_left_alone(
     kafka.carry_out(CreateTopic("s", 2, {}))
     theirs = id_of(kafka, "s")
     (warning,) = warnings_of(control, "DROP STREAM S DELETE TOPIC;", "r2")
-    assert "it was not deleted: another program made it anew" in warning
+    assert "it was not deleted: another program created it again" in warning
     until("the end of it", lambda: not control.snapshot(NODE).doomed_topics)
     assert id_of(kafka, "s") == theirs
     assert not control.snapshot(NODE).topic_faults

@@ -17,7 +17,7 @@ TURN_TIMEOUT = key(
     doc="A worker whose event loop makes no turn for this long is killed and started again. Of a "
     "worker that runs, only its own processor time counts, so a busy machine kills none. 0: never.",
 )
-REFUSED_FOR = key(
+REFUSED_TEXT_MS = key(
     "standpipe.worker.refused.text.ms",
     int,
     60_000,

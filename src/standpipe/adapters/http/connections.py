@@ -14,7 +14,7 @@ Nothing here is called for a request. `sweep` looks at each connection about onc
 (`ConnectionProgress`) and compares with what it saw before, so a deadline is late by up to two
 sweeps.
 
-Not here: sockets and timers (`adapters.http.door`); limits of a request
+Not here: sockets and timers (`adapters.http.acceptor`); limits of a request
 (`adapters.http.server`, `adapters.http.http2_server`).
 """
 

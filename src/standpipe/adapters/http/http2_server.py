@@ -49,8 +49,8 @@ from h2.exceptions import ProtocolError
 from hpack import Encoder
 from uvicorn.server import ServerState
 
+from standpipe.adapters.http.acceptor import AcceptedConnection
 from standpipe.adapters.http.connections import ConnectionProgress, CutReason, Pace, WaitingFor
-from standpipe.adapters.http.door import Ticket
 from standpipe.adapters.http.http2_stream import Exchange, scope_of
 from standpipe.adapters.http.protocol_switch import OtherProtocol
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, IDLE_SECONDS_MAX, Headers, Listener
@@ -147,7 +147,7 @@ class _Http2Connection(H2Connection):
 def offer_http2(listener: Listener, limits: ConnectionLimits) -> None:
     """Let the listener's port speak HTTP/2 too, for the same application."""
     listener.other = OtherProtocol(
-        PREFACE, lambda state, ticket: Http2Protocol(listener, state, limits, ticket)
+        PREFACE, lambda state, accepted: Http2Protocol(listener, state, limits, accepted)
     )
 
 
@@ -155,10 +155,14 @@ class Http2Protocol(asyncio.Protocol):
     """One connection, after its preface. `shutdown` and `transport` are for `serve`."""
 
     def __init__(
-        self, listener: Listener, state: ServerState, limits: ConnectionLimits, ticket: Ticket
+        self,
+        listener: Listener,
+        state: ServerState,
+        limits: ConnectionLimits,
+        accepted: AcceptedConnection,
     ) -> None:
         self._listener = listener
-        self._ticket = ticket
+        self._accepted = accepted
         self._state = state
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -186,7 +190,7 @@ class Http2Protocol(asyncio.Protocol):
         self._server = transport.get_extra_info("sockname")
         # uvicorn's set holds whatever can be shut down
         self._state.connections.add(cast("Any", self))
-        self._ticket.serve(transport, self._progress, self._tend)
+        self._accepted.serve(transport, self._progress, self._tend)
         self._watch_again()
         self._open()
 
@@ -205,7 +209,7 @@ class Http2Protocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: cancel all streams."""
         self._is_lost = True
-        self._ticket.leave()
+        self._accepted.leave()
         self._watch.cancel()
         self._state.connections.discard(cast("Any", self))
         for exchange in self._exchanges.values():
@@ -401,7 +405,7 @@ class Http2Protocol(asyncio.Protocol):
             if pace.is_late(progress, now_ms, self._listener.limits) is not None:
                 self._reset(stream, ErrorCodes.CANCEL)
                 exchange.cut()
-                self._ticket.tell(CutReason.BODY)
+                self._accepted.tell(CutReason.BODY)
 
     def _watch_again(self) -> None:
         self._check_at = self._loop.time() + self._limits.idle_s / 3

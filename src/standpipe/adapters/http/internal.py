@@ -262,7 +262,7 @@ async def serve(
     )
     if other is not None:
         opening, protocol = other
-        listener.other = OtherProtocol(opening, lambda _, ticket: Watched(protocol(), ticket))
+        listener.other = OtherProtocol(opening, lambda _, accepted: Watched(protocol(), accepted))
     await server.serve([listener], stop, grace_s)
 
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 
 from uvicorn.server import ServerState
 
+from standpipe.adapters.http.acceptor import AcceptedConnection
 from standpipe.adapters.http.connections import FRESH, ConnectionProgress, WaitingFor
-from standpipe.adapters.http.door import Ticket
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class OtherProtocol:
     """The opening bytes of another protocol on an HTTP port, and what makes it."""
 
     opening: bytes
-    make: Callable[[ServerState, Ticket], asyncio.Protocol]
+    make: Callable[[ServerState, AcceptedConnection], asyncio.Protocol]
 
 
 class ProtocolSwitch(asyncio.Protocol):
@@ -32,36 +32,36 @@ class ProtocolSwitch(asyncio.Protocol):
     def __init__(
         self,
         other: OtherProtocol,
-        http: Callable[[Ticket], asyncio.Protocol],
+        http: Callable[[AcceptedConnection], asyncio.Protocol],
         state: ServerState,
-        ticket: Ticket,
+        accepted: AcceptedConnection,
     ) -> None:
         self._other = other
         self._http = http
         self._state = state
         self._connections = cast("set[Any]", state.connections)
-        self._ticket = ticket
+        self._accepted = accepted
         self._seen = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         self.transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
-        self._ticket.serve(transport, _waits_for_a_head)
+        self._accepted.serve(transport, _waits_for_a_head)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: decide as soon as the bytes do."""
         self._seen += data
         opening = self._other.opening
         if self._seen.startswith(opening):
-            other = self._other.make(self._state, self._ticket)
+            other = self._other.make(self._state, self._accepted)
             self._give_to(other, self._seen[len(opening) :])
         elif not opening.startswith(self._seen):
-            self._give_to(self._http(self._ticket), self._seen)
+            self._give_to(self._http(self._accepted), self._seen)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        self._ticket.leave()
+        self._accepted.leave()
         self._connections.discard(self)
 
     def shutdown(self) -> None:
@@ -93,16 +93,16 @@ class Proving(Protocol):
 
 
 class Watched(asyncio.Protocol):
-    """A protocol that knows no ticket, with one: until its peer has proved itself, it is held to
-    the deadline of a head, and may be given up for others."""
+    """A protocol that knows of no acceptor, with one: until its peer has proved itself, it is held
+    to the deadline of a head, and may be given up for others."""
 
-    def __init__(self, inner: Proving, ticket: Ticket) -> None:
+    def __init__(self, inner: Proving, accepted: AcceptedConnection) -> None:
         self._inner = inner
-        self._ticket = ticket
+        self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        self._ticket.serve(transport, self._progress)
+        self._accepted.serve(transport, self._progress)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -111,7 +111,7 @@ class Watched(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        self._ticket.leave()
+        self._accepted.leave()
         self._inner.connection_lost(exc)
 
     def _progress(self) -> ConnectionProgress:

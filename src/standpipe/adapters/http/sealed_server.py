@@ -23,8 +23,8 @@ from typing import Any, Final, cast
 
 import structlog
 
+from standpipe.adapters.http.acceptor import AcceptedConnection
 from standpipe.adapters.http.connections import FRESH, ConnectionProgress
-from standpipe.adapters.http.door import Ticket
 from standpipe.adapters.sealed.handshake import NONCE_BYTES, Acceptor, PeerIdentity, SealedSession
 from standpipe.errors import Unauthorized
 from standpipe.model import NodeId
@@ -61,14 +61,14 @@ class SealedProtocol(asyncio.Protocol):
     def __init__(
         self,
         identity: PeerIdentity,
-        http: Callable[[Ticket], asyncio.Protocol],
+        http: Callable[[AcceptedConnection], asyncio.Protocol],
         connections: set[Any],
-        ticket: Ticket,
+        accepted: AcceptedConnection,
     ) -> None:
         self._acceptor = Acceptor(identity, os.urandom(NONCE_BYTES))
         self._http = http
         self._connections = connections
-        self._ticket = ticket
+        self._accepted = accepted
         self._session: SealedSession | None = None
         self._inner: asyncio.Protocol | None = None
 
@@ -81,7 +81,7 @@ class SealedProtocol(asyncio.Protocol):
         """Called by the event loop: wait for the dialler's greeting."""
         self.transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
-        self._ticket.serve(transport, _waits_for_a_proof)
+        self._accepted.serve(transport, _waits_for_a_proof)
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
@@ -108,7 +108,7 @@ class SealedProtocol(asyncio.Protocol):
         if self._inner is not None:
             self._inner.connection_lost(exc)
         else:
-            self._ticket.leave()
+            self._accepted.leave()
 
     def pause_writing(self) -> None:
         """Called by the event loop."""
@@ -133,7 +133,7 @@ class SealedProtocol(asyncio.Protocol):
         if session is None:
             return b""
         self._connections.discard(self)  # HTTP's protocol is among them from now on
-        self._session, self._inner = session, self._http(self._ticket)
+        self._session, self._inner = session, self._http(self._accepted)
         self._inner.connection_made(SealedTransport(self.transport, session))
         return self._acceptor.rest
 

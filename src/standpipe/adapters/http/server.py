@@ -17,7 +17,7 @@ A process that was stalled (SIGSTOP, a starved CPU) finds all that arrived meanw
 know when. On a lane whose clients close their connection when they stop waiting
 (`Listener.abandoned`), it then checks for that: requests whose client has gone are dropped.
 
-Not here: who may connect, and deadlines (`adapters.http.door`, `adapters.http.connections`);
+Not here: who may connect, and deadlines (`adapters.http.acceptor`, `adapters.http.connections`);
 HTTP/2 (`adapters.http.http2_server`), what is asked and what is answered
 (`node.worker.main`).
 """
@@ -38,6 +38,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from standpipe.adapters.http.acceptor import AcceptedConnection, SocketAcceptor, descriptors_for
 from standpipe.adapters.http.connections import (
     IDLE_MS_MAX,
     ConnectionProgress,
@@ -45,7 +46,6 @@ from standpipe.adapters.http.connections import (
     PortLimits,
     WaitingFor,
 )
-from standpipe.adapters.http.door import Door, Ticket, descriptors_for
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
 from standpipe.adapters.http.sealed_server import PEER_NODE, Seal, SealedProtocol
@@ -152,11 +152,15 @@ class LookupProtocol(HttpToolsProtocol):
     """uvicorn's protocol with the fast path before its parser, and no timer of its own."""
 
     def __init__(
-        self, listener: Listener, config: UvicornConfig, state: ServerState, ticket: Ticket
+        self,
+        listener: Listener,
+        config: UvicornConfig,
+        state: ServerState,
+        accepted: AcceptedConnection,
     ) -> None:
         super().__init__(config, state, {})
         self._listener = listener
-        self._ticket = ticket
+        self._accepted = accepted
         self._fast_path = listener.fast_path
         self._heads = listener.heads
         #: whole heads of this connection
@@ -332,14 +336,14 @@ class LookupProtocol(HttpToolsProtocol):
     # -------------------------------------------------------------- deadlines
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Called by the event loop: from now on the door watches how far it comes."""
+        """Called by the event loop: from now on the acceptor watches how far it comes."""
         super().connection_made(transport)
         self._peer_node = transport.get_extra_info(PEER_NODE)
-        self._ticket.serve(transport, self._progress)
+        self._accepted.serve(transport, self._progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
-        self._ticket.leave()
+        self._accepted.leave()
         super().connection_lost(exc)
 
     def _progress(self) -> ConnectionProgress:
@@ -352,7 +356,7 @@ class LookupProtocol(HttpToolsProtocol):
         return ConnectionProgress(WaitingFor.BUSY if is_answering else WaitingFor.IDLE, requests)
 
     def timeout_keep_alive_handler(self) -> None:
-        """uvicorn's timer per response; the door's sweep does its work."""
+        """uvicorn's timer per response; the acceptor's sweep does its work."""
 
 
 def head_bytes(target: bytes, headers: Headers) -> int:
@@ -377,13 +381,13 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_s: flo
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad client input is not logged
     state = ServerState()
     descriptors = descriptors_for(len(listeners))
-    doors = [_door(listener, state, descriptors) for listener in listeners]
-    for door in doors:
-        door.open()
+    acceptors = [_acceptor(listener, state, descriptors) for listener in listeners]
+    for acceptor in acceptors:
+        acceptor.open()
     pulse = asyncio.create_task(beat([listener.pulse for listener in listeners]))
-    await _until(stop, [pulse, *(door.sweeping for door in doors if door.sweeping)])
-    for door in doors:
-        await door.close()
+    await _until(stop, [pulse, *(acceptor.sweeping for acceptor in acceptors if acceptor.sweeping)])
+    for acceptor in acceptors:
+        await acceptor.close()
     for connection in list(state.connections):
         connection.shutdown()
     loop = asyncio.get_running_loop()
@@ -408,7 +412,7 @@ async def _until(stop: asyncio.Event, chores: Sequence[asyncio.Task[None]]) -> N
         chore.result()
 
 
-def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
+def _acceptor(listener: Listener, state: ServerState, descriptors: int) -> SocketAcceptor:
     """Accepts the connections of a listener, and gives each the protocol that it speaks."""
     listener.limits = listener.limits.within(descriptors)
     made = _http(listener, state)
@@ -419,7 +423,7 @@ def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
         others.append(
             OtherProtocol(
                 MAGIC,
-                lambda _, ticket: SealedProtocol(seal.identity, sealed, connections, ticket),
+                lambda _, accepted: SealedProtocol(seal.identity, sealed, connections, accepted),
             )
         )
     if listener.other is not None:
@@ -427,7 +431,7 @@ def _door(listener: Listener, state: ServerState, descriptors: int) -> Door:
     for each in others:
         made = partial(ProtocolSwitch, each, made, state)
     secure = listener.certificate
-    return Door(
+    return SocketAcceptor(
         listener.socket,
         made,
         listener.limits,
@@ -442,7 +446,9 @@ def _unsealed(listener: Listener, seal: Seal) -> Listener:
     return replace(listener, application=seal.refusal, fast_path=NoFastPath(), heads={})
 
 
-def _http(listener: Listener, state: ServerState) -> Callable[[Ticket], asyncio.Protocol]:
+def _http(
+    listener: Listener, state: ServerState
+) -> Callable[[AcceptedConnection], asyncio.Protocol]:
     config = UvicornConfig(
         listener.application,
         interface="asgi3",
@@ -457,4 +463,4 @@ def _http(listener: Listener, state: ServerState) -> Callable[[Ticket], asyncio.
         timeout_keep_alive=IDLE_SECONDS_MAX,
     )
     config.load()
-    return lambda ticket: LookupProtocol(listener, config, state, ticket)
+    return lambda accepted: LookupProtocol(listener, config, state, accepted)

@@ -25,7 +25,7 @@ RECORDS_AT_ONCE: Final = 1000
 #: requests a number at once
 FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
 #: of records that were fetched and not taken yet, for a reader that waits for its client
-QUEUED_KIB: Final = 8 * 1024
+QUEUED_KIB_MAX: Final = 8 * 1024
 
 
 def read_topic(kafka: Kafka, topic: str, partitions: int, deadline: float) -> Iterator[TopicRecord]:
@@ -41,7 +41,7 @@ def read_topic(kafka: Kafka, topic: str, partitions: int, deadline: float) -> It
             **common,
             **FROM_THE_BEGINNING,
             "group.id": "unused",
-            "queued.max.messages.kbytes": QUEUED_KIB,
+            "queued.max.messages.kbytes": QUEUED_KIB_MAX,
         }
     )
     try:

@@ -236,7 +236,7 @@ def _orders_to_end(
     if found.topic_id is None:  # whether it is ours is not known now
         return [] if found.fault else [AwaitTopic(name)]
     if recorded and found.topic_id and recorded != found.topic_id:
-        why = f"another program made it anew: its id is {found.topic_id}, not {recorded}"
+        why = f"another program created it again: its id is {found.topic_id}, not {recorded}"
         return [ForgetTopic(name, why)]
     return [DeleteTopic(name)]
 

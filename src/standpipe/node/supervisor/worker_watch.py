@@ -20,7 +20,7 @@ from standpipe.adapters.files.published import RecordWriter
 from standpipe.adapters.files.turn_page import page_of, read_turns
 from standpipe.adapters.process import main_thread_of, own_bytes
 from standpipe.config.registry import Config
-from standpipe.config.workers import MEMORY_MAX, REFUSED_FOR, TURN_TIMEOUT
+from standpipe.config.workers import MEMORY_MAX, REFUSED_TEXT_MS, TURN_TIMEOUT
 from standpipe.node.configuration import NodePaths
 from standpipe.node.supervisor.child import Child
 from standpipe.node.supervisor.turn_watch import LOOK_MS, ProcessSeen, TurnWatch
@@ -110,7 +110,7 @@ class WorkersWatch:
         )
         suspects = worker.suspects if reason == "wedged" else ()
         for digest in suspects:
-            until_ms = at_ms + self.settings[REFUSED_FOR]
+            until_ms = at_ms + self.settings[REFUSED_TEXT_MS]
             self._refused[digest] = RefusedText(digest=digest, until_boot_ms=until_ms)
         _log.error(
             "worker is killed",

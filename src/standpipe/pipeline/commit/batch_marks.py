@@ -245,7 +245,7 @@ def _read(path: Path) -> Docket:
     except FileNotFoundError:
         return Docket()
     except msgspec.MsgspecError as error:
-        _logger.error("the docket cannot be read, and begins anew", why=str(error))
+        _logger.error("the docket cannot be read, and starts empty", why=str(error))
         return Docket()
 
 

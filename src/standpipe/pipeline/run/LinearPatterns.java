@@ -14,7 +14,7 @@ import org.apache.spark.sql.api.java.UDF3;
  * Hadoop brings; and LIKE, as sql/expressions/like.py has it. A regular expression is read by Java's rules and written again for RE2, as
  * sql/functions/regular_expressions.py does it and explains it; the two must agree. What has no
  * linear form, or takes too many steps, gives NULL, as ksqlDB gives for a pattern that throws.
- * Compiled by linear_patterns.py, with Spark's Janino, which has no lambdas.
+ * Compiled by session_functions.py, with Spark's Janino, which has no lambdas.
  */
 public class LinearPatterns implements UDF3 {
     private static final int CHARS_MAX = 1000;

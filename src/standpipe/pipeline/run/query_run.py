@@ -36,7 +36,7 @@ from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, row_bytes_max
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.stateful import add_step
-from standpipe.pipeline.run import linear_patterns
+from standpipe.pipeline.run import session_functions
 from standpipe.pipeline.run.backlog import Backlog, Unread
 from standpipe.pipeline.run.late_records import LateRecords
 from standpipe.pipeline.run.public_topic import publish_rows
@@ -349,8 +349,10 @@ def planned(
     """
     plan = wanted.query.plan
     try:
-        if linear_patterns.is_needed(plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)):
-            linear_patterns.register(session)
+        if session_functions.is_needed(
+            plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)
+        ):
+            session_functions.register(session)
         for source in plan.inputs:
             writer = wanted.writers.get(source.topic)
             upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)

@@ -1,7 +1,7 @@
 """The functions that pull and push queries and INSERT can compute, in Python.
 
 Persistent queries have all of them. Not here: RANDOM, UUID and what asks the clock, which a pure
-room does not have; and functions of JSON texts.
+room does not have. In pull queries and INSERT VALUES they are literals (`statement_values.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from standpipe.sql.expressions.python import (
     collections,
     encodings,
     instants,
+    json_texts,
     numbers,
     regular_expressions,
     texts,
@@ -26,4 +27,10 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     **instants.FUNCTIONS,
     **encodings.FUNCTIONS,
     **regular_expressions.FUNCTIONS,
+    **json_texts.FUNCTIONS,
 }
+
+#: functions that may take ten milliseconds for one row
+SLOW: Final = frozenset(regular_expressions.FUNCTIONS)
+#: how many others one of them counts for: as many as one step of a scan (`data/query/scan.py`)
+SLOW_EXPRESSIONS: Final = 4_000

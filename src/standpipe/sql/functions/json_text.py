@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.sql.functions.cast import ISO, TIME_TEXT
-from standpipe.sql.functions.signature import Function, T
+from standpipe.sql.functions.signature import Function, K, T, V
 from standpipe.sql.types.types import BOOLEAN, INTEGER, STRING, TIME, array, map_of
 
 #: any value as JSON text: to_json accepts no plain value, so it is wrapped in an array
@@ -13,61 +13,49 @@ _AS_JSON: Final = (
     f"to_json(array({{0}}), map('ignoreNullFields', 'false', 'timestampFormat', {ISO}))"
 )
 
-_IS_A: Final = "schema_of_variant(try_parse_json({text})) LIKE '{kind}%'"
-_OBJECT: Final = "cast(try_parse_json({text}) AS MAP<STRING, VARIANT>)"
-_LIST: Final = "cast(try_parse_json({text}) AS ARRAY<VARIANT>)"
-
-
-def _both(template: str, kind: str = "") -> tuple[str, str]:
-    one, two = (template.replace("{text}", text).replace("{kind}", kind) for text in ("s", "e"))
-    return one, two
-
-
-def _json_concat() -> str:
-    """Objects are merged, arrays are concatenated; anything else becomes an array of both."""
-    objects, lists = _both(_IS_A, "OBJECT"), _both(_IS_A, "ARRAY")
-    merged, joined = _both(_OBJECT), _both(_LIST)
-    step = (
-        "CASE WHEN try_parse_json(s) IS NULL OR try_parse_json(e) IS NULL THEN NULL"
-        f" WHEN {objects[0]} AND {objects[1]} THEN to_json(map_concat({merged[0]}, {merged[1]}))"
-        f" WHEN {lists[0]} AND {lists[1]} THEN to_json(concat({joined[0]}, {joined[1]}))"
-        f" WHEN {lists[0]} THEN to_json(concat({joined[0]}, array(try_parse_json(e))))"
-        f" WHEN {lists[1]} THEN to_json(concat(array(try_parse_json(s)), {joined[1]}))"
-        " ELSE to_json(array(try_parse_json(s), try_parse_json(e))) END"
-    )
-    return f"aggregate(slice(array({{all}}), 2, 10000), {{0}}, (s, e) -> {step})"
-
+#: in the order of the keys; a map within another value keeps its own
+_MAP_AS_JSON: Final = _AS_JSON.replace(
+    "{0}",
+    "map_from_entries(array_sort(map_entries({0}), (l, r) ->"
+    " CASE WHEN l.key < r.key THEN -1 WHEN l.key > r.key THEN 1 ELSE 0 END))",
+)
 
 FUNCTIONS: Final = (
-    Function("JSON_CONCAT", (STRING, STRING), STRING, _json_concat(), is_variadic=True),
-    Function("EXTRACTJSONFIELD", (STRING, STRING), STRING, "get_json_object({0}, {1})"),
-    Function("IS_JSON_STRING", (STRING,), BOOLEAN, "(try_parse_json({0}) IS NOT NULL)"),
-    Function("JSON_ARRAY_LENGTH", (STRING,), INTEGER, "json_array_length({0})"),
+    # Spark's own read other JSON, reorder keys and change numbers (pipeline/run/JsonTexts.java)
     Function(
-        "JSON_ARRAY_CONTAINS",
+        "JSON_CONCAT",
         (STRING, STRING),
-        BOOLEAN,
-        "coalesce(exists(cast(try_parse_json({0}) AS ARRAY<VARIANT>),"
-        " e -> schema_of_variant(e) = 'STRING' AND cast(e AS STRING) <=> {1}), false)",
+        STRING,
+        "standpipe_json_concat(array({all}), NULL)",
+        is_variadic=True,
     ),
+    Function("EXTRACTJSONFIELD", (STRING, STRING), STRING, "standpipe_json_extract({0}, {1})"),
+    Function("IS_JSON_STRING", (STRING,), BOOLEAN, "standpipe_json_is_valid({0}, NULL)"),
+    Function("JSON_ARRAY_LENGTH", (STRING,), INTEGER, "standpipe_json_length({0}, NULL)"),
     Function(
         "JSON_ARRAY_CONTAINS",
-        (STRING, T),
+        (STRING, TIME),
         BOOLEAN,
-        "coalesce(exists(cast(try_parse_json({0}) AS ARRAY<VARIANT>),"
-        " e -> schema_of_variant(e) <> 'STRING'"
-        " AND cast(e AS STRING) <=> cast({1} AS STRING)), false)",
+        # an integer in Spark, which an element could equal
+        "standpipe_json_contains({0}, if({1} IS NULL, NULL, date_from_unix_date(0)))",
     ),
-    Function("JSON_ITEMS", (STRING,), array(STRING), "from_json({0}, 'array<string>')"),
-    Function("JSON_KEYS", (STRING,), array(STRING), "json_object_keys({0})"),
+    Function("JSON_ARRAY_CONTAINS", (STRING, T), BOOLEAN, "standpipe_json_contains({0}, {1})"),
+    Function("JSON_ITEMS", (STRING,), array(STRING), "standpipe_json_items({0}, NULL)"),
+    Function("JSON_KEYS", (STRING,), array(STRING), "standpipe_json_keys({0}, NULL)"),
     Function(
-        "JSON_RECORDS", (STRING,), map_of(STRING, STRING), "from_json({0}, 'map<string,string>')"
+        "JSON_RECORDS", (STRING,), map_of(STRING, STRING), "standpipe_json_records({0}, NULL)"
     ),
     Function(
         "TO_JSON_STRING",
         (TIME,),
         STRING,
         f"coalesce(concat('\"', {TIME_TEXT}, '\"'), 'null')",
+    ),
+    Function(
+        "TO_JSON_STRING",
+        (map_of(K, V),),
+        STRING,
+        f"coalesce(substring({_MAP_AS_JSON}, 2, length({_MAP_AS_JSON}) - 2), 'null')",
     ),
     Function(
         "TO_JSON_STRING",

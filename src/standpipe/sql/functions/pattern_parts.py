@@ -38,7 +38,7 @@ class Loops(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PatternPart:
     """`may_be_empty`: it can match no character; `always_fits`: so it does at any place."""
 
     text: str
@@ -56,11 +56,11 @@ def checked(size: int) -> int:
     return size
 
 
-def alternatives(branches: Sequence[Part]) -> Part:
+def alternatives(branches: Sequence[PatternPart]) -> PatternPart:
     """One of these."""
     if len(branches) == 1:
         return branches[0]
-    return Part(
+    return PatternPart(
         "|".join(each.text for each in branches),
         checked(sum(each.size + 1 for each in branches)),
         any(each.may_be_empty for each in branches),
@@ -69,14 +69,14 @@ def alternatives(branches: Sequence[Part]) -> Part:
     )
 
 
-def sequence(items: Sequence[Part]) -> Part:
+def sequence(items: Sequence[PatternPart]) -> PatternPart:
     """One after the other."""
     loops, rest_fits = Loops.NONE, True
     for item in reversed(items):
         is_inner = item.loops == Loops.TAIL and not rest_fits
         loops = max(loops, Loops.INNER if is_inner else item.loops)
         rest_fits = rest_fits and item.always_fits
-    return Part(
+    return PatternPart(
         "".join(item.text for item in items),
         checked(sum(item.size for item in items)),
         all(item.may_be_empty for item in items),
@@ -85,14 +85,14 @@ def sequence(items: Sequence[Part]) -> Part:
     )
 
 
-def repeated(part: Part, least: int, most: int | None, quantifier: str) -> Part:
+def repeated(part: PatternPart, least: int, most: int | None, quantifier: str) -> PatternPart:
     """From least to most times; None: without bound."""
     loops = part.loops
     if most is None and loops == Loops.NONE:
         loops = Loops.TAIL
     elif loops == Loops.TAIL and least > 1 and not part.always_fits:
         loops = Loops.INNER
-    return Part(
+    return PatternPart(
         f"{part.text}{quantifier}",
         checked(part.size * max(1, least, most or 0) + 1),
         part.may_be_empty or least == 0,
@@ -101,21 +101,21 @@ def repeated(part: Part, least: int, most: int | None, quantifier: str) -> Part:
     )
 
 
-def no_width(text: str) -> Part:
+def no_width(text: str) -> PatternPart:
     """What matches a place, not a character."""
-    return Part(text, 1, may_be_empty=True, takes_quantifier=False)
+    return PatternPart(text, 1, may_be_empty=True, takes_quantifier=False)
 
 
 def of_ranges(
     ranges: Iterable[Range], categories: Iterable[str], *, is_negated: bool = False
-) -> Part:
+) -> PatternPart:
     """A class of characters."""
     shown = [
         written(low) if low == high else f"{written(low)}-{written(high)}" for low, high in ranges
     ]
     listed = list(categories)
     size = CLASS_SIZE + len(shown) + CATEGORY_SIZE * len(listed)
-    return Part(f"[{'^' if is_negated else ''}{''.join([*shown, *listed])}]", size)
+    return PatternPart(f"[{'^' if is_negated else ''}{''.join([*shown, *listed])}]", size)
 
 
 def without_quotes(pattern: str) -> str:

@@ -35,7 +35,7 @@ from standpipe.sql.functions.character_classes import (
 from standpipe.sql.functions.pattern_parts import (
     CLASS_SIZE,
     Loops,
-    Part,
+    PatternPart,
     UnsupportedPattern,
     alternatives,
     checked,
@@ -103,11 +103,11 @@ def linear(pattern: str) -> LinearPattern:
     plain = without_quotes(pattern)
     if len(plain) > CHARS_MAX:
         raise UnsupportedPattern(f"it has more than {CHARS_MAX} characters")
-    return _Reader(plain).whole()
+    return _PatternReader(plain).whole()
 
 
 @dataclass(slots=True)
-class _Reader:
+class _PatternReader:
     """Reads a pattern from left to right."""
 
     pattern: str
@@ -143,8 +143,8 @@ class _Reader:
 
     # ------------------------------------------------------------------------------- structure
 
-    def _alternation(self, flags: _Flags) -> Part:
-        branches: list[Part] = []
+    def _alternation(self, flags: _Flags) -> PatternPart:
+        branches: list[PatternPart] = []
         while True:
             branch, flags = self._sequence(flags)
             branches.append(branch)
@@ -152,9 +152,9 @@ class _Reader:
                 break
         return alternatives(branches)
 
-    def _sequence(self, flags: _Flags) -> tuple[Part, _Flags]:
+    def _sequence(self, flags: _Flags) -> tuple[PatternPart, _Flags]:
         """Flags such as `(?i)` hold until the end of the group, its other branches included."""
-        items: list[Part] = []
+        items: list[PatternPart] = []
         while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             changed = self._flags_alone(flags)
             if changed is None:
@@ -185,7 +185,7 @@ class _Reader:
             "d" in letters or (flags.unix_lines and "d" not in off),
         )
 
-    def _group(self, flags: _Flags) -> Part:
+    def _group(self, flags: _Flags) -> PatternPart:
         for opening, what in _GROUPS.items():
             if self.pattern.startswith(opening, self.at):
                 raise self._refused(what)
@@ -214,7 +214,7 @@ class _Reader:
             raise self._refused("a group without an end")
         return replace(inner, text=f"{opening}{inner.text})", size=checked(inner.size + 2))
 
-    def _quantified(self, part: Part, *, has_groups: bool) -> Part:
+    def _quantified(self, part: PatternPart, *, has_groups: bool) -> PatternPart:
         counts = self._counts()
         if counts is None:
             return part
@@ -248,7 +248,7 @@ class _Reader:
 
     # ----------------------------------------------------------------------------------- atoms
 
-    def _atom(self, flags: _Flags) -> Part:
+    def _atom(self, flags: _Flags) -> PatternPart:
         character = self.pattern[self.at]
         if character == "(":
             return self._group(flags)
@@ -263,24 +263,24 @@ class _Reader:
             return no_width("\\A" if character == "^" else "\\z")
         if character == ".":
             if flags.dot_is_all:
-                return Part("(?s:.)", CLASS_SIZE)
+                return PatternPart("(?s:.)", CLASS_SIZE)
             return of_ranges(BREAKS[:1] if flags.unix_lines else BREAKS, (), is_negated=True)
         return self._one(ord(character), flags)
 
-    def _one(self, code: int, flags: _Flags) -> Part:
+    def _one(self, code: int, flags: _Flags) -> PatternPart:
         if 0xD800 <= code <= 0xDFFF:
             raise self._refused("half a character")
         cases = cased([(code, code)]) if flags.ignores_case else [(code, code)]
-        return Part(written(code), 1) if len(cases) == 1 else of_ranges(cases, ())
+        return PatternPart(written(code), 1) if len(cases) == 1 else of_ranges(cases, ())
 
-    def _escape(self, flags: _Flags) -> Part:
+    def _escape(self, flags: _Flags) -> PatternPart:
         letter = self.pattern[self.at + 1 : self.at + 2]
         if letter in ("A", "z", "b", "B") and letter:
             self.at += 2
             return no_width(f"\\{letter}")
         if letter == "R":
             self.at += 2
-            return Part("(?:\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])", 8)
+            return PatternPart("(?:\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])", 8)
         code = self._escaped_code()
         if code is not None:
             return self._one(code, flags)
@@ -340,7 +340,7 @@ class _Reader:
         ranges = list(POSIX[name])
         return (ranges if letter == "p" else complement(ranges)), []
 
-    def _class(self, flags: _Flags) -> Part:
+    def _class(self, flags: _Flags) -> PatternPart:
         self.at += 1
         is_negated = self._next("^")
         ranges: list[Range] = []

@@ -14,6 +14,7 @@ import msgspec
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.evaluator_functions import SLOW, SLOW_EXPRESSIONS
 from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
@@ -24,6 +25,7 @@ from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.types import SqlType
 
 ENABLE: Final = "ksql.pull.queries.enable"
 NO_SCAN: Final = "This query reads many keys, and scans are disabled."
@@ -67,10 +69,16 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         scanned = filtered_plan(plan, names, query, context, needed)
         if takes_more:
             scanned = beyond(scanned, query, names)
-        count = sum(1 for _ in ast.walk((query.items, query.where)))
+        count = sum(_cost(node) for node, _ in ast.walk((query.items, query.where)))
         scanned = msgspec.structs.replace(scanned, limit=_count(query), expression_count=count)
         return PullTemplate(scanned, (), (), ())
     return predicate.template(plan, limit)
+
+
+def _cost(node: ast.SyntaxNode | SqlType) -> int:
+    """How many expressions this one counts for: rows with a slow one are computed one by one."""
+    is_slow = isinstance(node, ast.FunctionCall) and node.name in SLOW
+    return SLOW_EXPRESSIONS if is_slow else 1
 
 
 def _count(query: Query) -> int | None:

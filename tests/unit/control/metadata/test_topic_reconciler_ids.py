@@ -73,7 +73,7 @@ MAKE = CreateTopic("t", 2, {})
         (
             catalog(doomed=("t",), t="A"),
             seen("X"),
-            [ForgetTopic("t", "another program made it anew: its id is X, not A")],
+            [ForgetTopic("t", "another program created it again: its id is X, not A")],
             "a namesake of somebody else",
         ),
         (

@@ -14,7 +14,7 @@ import pytest
 
 from standpipe.adapters.files.turn_page import TurnWriter, digest_of, page_of
 from standpipe.config import registry
-from standpipe.config.workers import MEMORY_MAX, REFUSED_FOR, TURN_TIMEOUT
+from standpipe.config.workers import MEMORY_MAX, REFUSED_TEXT_MS, TURN_TIMEOUT
 from standpipe.node.configuration import NodePaths
 from standpipe.node.supervisor.child import Child, end, wait
 from standpipe.node.supervisor.worker_watch import WorkersWatch
@@ -156,7 +156,7 @@ def test_a_worker_that_takes_too_much_memory_is_replaced(tmp_path: Path) -> None
 
 
 def test_a_refusal_ends(tmp_path: Path) -> None:
-    watched = Watched(tmp_path, blocked, **{REFUSED_FOR.name: 1})
+    watched = Watched(tmp_path, blocked, **{REFUSED_TEXT_MS.name: 1})
     try:
         watched.live_until(watched.is_replaced)
         watched.live_until(lambda: not watched.report().refused)

@@ -50,10 +50,18 @@ class LargeTexts:
         self._in_hand = in_hand or TextsInHand()
         self._clients, self._peers = _Lane("clients"), _Lane("peers")
 
-    async def plan(self, plans: PlanCache, asked: Lookup, *, is_peer: bool = False) -> PullPlan:
-        """The plan of a text of any size. Raises as `PlanCache.plan` does, TextRefused and
-        TooManyRequests."""
-        digest = self._in_hand.admitted(asked.text)
+    async def plan(
+        self,
+        plans: PlanCache,
+        asked: Lookup,
+        *,
+        is_peer: bool = False,
+        digest: bytes | None = None,
+    ) -> PullPlan:
+        """The plan of a text of any size. `digest`: the text's, if it is admitted already.
+
+        Raises as `PlanCache.plan` does, TextRefused and TooManyRequests."""
+        digest = digest or self._in_hand.admitted(asked.text)
         found = plans.cached(asked.text, asked.properties)
         if found is not None:
             return found

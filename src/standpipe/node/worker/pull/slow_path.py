@@ -65,13 +65,14 @@ from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.answer import against, freshness_of, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
-from standpipe.node.worker.request.body import Lookup, parse_lookup
+from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.cluster_view import (
     ClusterView,
     LocalReplica,
     Map,
     Replicas,
 )
+from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
@@ -123,8 +124,6 @@ class SlowPath:
     clock: Clock = field(default_factory=Clock)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    # ------------------------------------------------------------- a query
-
     async def answer(
         self,
         request_format: RequestFormat,
@@ -133,9 +132,9 @@ class SlowPath:
     ) -> PullResponse:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
         requester = requester or ScanRequester()
-        asked, view = parse_lookup(body), self.map.view
+        asked, body = settled(body, is_forwarded=request_format.forward is not None)
         try:
-            return await self._answer(request_format, asked, body, view, requester)
+            return await self._answer(request_format, asked, body, self.map.view, requester)
         except NoReplica:
             if request_format.forward is not None or not self.map.is_moving:
                 raise
@@ -153,7 +152,8 @@ class SlowPath:
     ) -> PullResponse:
         started = time.perf_counter()
         digest = self.in_hand.admitted(asked.text)
-        plan = await self.large_texts.plan(view.plans, asked, is_peer=requester.is_peer)
+        is_peer = requester.is_peer
+        plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
         if plan.source.kind == "STREAM":
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = _Query(

@@ -18,6 +18,8 @@ import msgspec
 
 from standpipe.config import keys, registry
 from standpipe.errors import BadRequest
+from standpipe.sql.expressions import statement_values
+from standpipe.sql.expressions.statement_values import StatementValues
 from standpipe.sql.syntax import variables
 
 _Body = TypeVar("_Body")
@@ -109,6 +111,17 @@ def parse_lookup(body: bytes) -> Lookup:
         return Lookup(text)
     bound = offset_lag_max(properties)
     return Lookup(text, {name: property_text(v) for name, v in properties.items()}, bound)
+
+
+def with_values(asked: Lookup, body: bytes, values: StatementValues) -> tuple[Lookup, bytes]:
+    """A pull query and its body with values for RANDOM() and others: whatever is forwarded has the
+    same ones. Variables are replaced in the text already."""
+    text = statement_values.in_text(asked.text, values)
+    made: dict[str, object] = msgspec.json.decode(body)
+    made.pop("sessionVariables", None)
+    name = "ksql" if made.get("ksql") is not None else "sql"
+    body = msgspec.json.encode({**made, name: text})
+    return msgspec.structs.replace(asked, text=text), body
 
 
 def parse_statements(body: bytes) -> StatementRequest:

@@ -45,6 +45,7 @@ from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.body import offset_lag_max, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.answers import Answers
@@ -54,6 +55,7 @@ from standpipe.node.worker.statements.lanes import StatementLane, StatementLanes
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
 from standpipe.sql.declarations.names import check_name
+from standpipe.sql.expressions.statement_values import in_insert
 from standpipe.sql.plans import (
     LOGGED,
     AssertTopicPlan,
@@ -69,7 +71,7 @@ from standpipe.sql.plans import (
     ShowPlan,
 )
 from standpipe.sql.syntax import ast, variables
-from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.ast_statements import InsertValues, PrintTopic
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
@@ -218,6 +220,11 @@ class Statements:
         statements = variables.parse(text, session.variables, is_on=is_on)
         if not statements:
             raise BadRequest("the request holds no statement")
+        values = statement_values()
+        statements = tuple(
+            in_insert(each, values) if isinstance(each, InsertValues) else each
+            for each in statements
+        )
         snapshot = self.map.view.snapshot
         limits = StatementLimits.of(self.settings, snapshot.service_id)
         kafka = self._kafka_topics()

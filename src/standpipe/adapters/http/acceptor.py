@@ -1,10 +1,10 @@
-"""The door of a listening socket: accepts connections within their limits, and cuts late ones.
+"""The acceptor of a listening socket: accepts connections within their limits, and cuts late ones.
 
 asyncio's own server accepts whatever comes, before anything of ours is asked; when the process has
 no file descriptor left, it logs that and tries again each second, and nothing else of the process
-can open a file either. So a listener accepts by itself: each connection gets a `Ticket` at once,
-before a TLS handshake and before the first byte, and one timer per listener sweeps over all of
-them.
+can open a file either. So a listener accepts by itself: each connection is an `AcceptedConnection`
+at once, before a TLS handshake and before the first byte, and one timer per listener sweeps over
+all of them.
 
 Not here: who may stay (`adapters.http.connections`, pure); what is served
 (`adapters.http.server`).
@@ -48,14 +48,14 @@ _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Ticket:
+class AcceptedConnection:
     """One accepted connection. The protocol that serves it sets what it knows, and calls `leave`
     when the connection is lost."""
 
-    __slots__ = ("_door", "admission", "look", "raw", "tend", "transport")
+    __slots__ = ("_acceptor", "admission", "look", "raw", "tend", "transport")
 
-    def __init__(self, door: Door, raw: socket.socket) -> None:
-        self._door = door
+    def __init__(self, acceptor: SocketAcceptor, raw: socket.socket) -> None:
+        self._acceptor = acceptor
         #: until the event loop owns it
         self.raw: socket.socket | None = raw
         #: until there is a protocol
@@ -77,11 +77,11 @@ class Ticket:
 
     def tell(self, reason: CutReason) -> None:
         """Count a part of the connection that was cut."""
-        self._door.tell(reason)
+        self._acceptor.tell(reason)
 
     def leave(self) -> None:
         """The connection has ended."""
-        self._door.connections.leave(self)
+        self._acceptor.connections.leave(self)
 
     def _has_unsent(self) -> bool:
         """Then a polite end would wait for a client that reads nothing."""
@@ -89,7 +89,7 @@ class Ticket:
 
     def cut(self, reason: CutReason) -> None:
         """End the connection."""
-        self._door.tell(reason)
+        self._acceptor.tell(reason)
         if self.transport is None:
             if self.admission is not None:
                 self.admission.cancel()  # in its handshake
@@ -99,7 +99,7 @@ class Ticket:
             cast("asyncio.Transport", self.transport).abort()
 
 
-class Door:
+class SocketAcceptor:
     """The accepting side of one listening socket, which it closes at the end.
 
     `factory` makes the protocol of a connection. `told` is called with each reason for which one
@@ -109,13 +109,15 @@ class Door:
     def __init__(
         self,
         bound: socket.socket,
-        factory: Callable[[Ticket], asyncio.Protocol],
+        factory: Callable[[AcceptedConnection], asyncio.Protocol],
         limits: PortLimits,
         *,
         told: Callable[[CutReason], None] | None = None,
         tls: SSLContext | None = None,
     ) -> None:
-        self.connections: Connections[Ticket] = Connections(limits, lambda ticket: ticket.look())
+        self.connections: Connections[AcceptedConnection] = Connections(
+            limits, lambda accepted: accepted.look()
+        )
         self._bound = bound
         self._factory = factory
         self._told = told
@@ -179,8 +181,8 @@ class Door:
                 self._take(raw, address[0])
 
     def _take(self, raw: socket.socket, address: str) -> None:
-        ticket = Ticket(self, raw)
-        verdict = self.connections.arrive(ticket, address, self._now_ms())
+        accepted = AcceptedConnection(self, raw)
+        verdict = self.connections.arrive(accepted, address, self._now_ms())
         if isinstance(verdict, CutReason):
             raw.close()
             self.tell(verdict)
@@ -188,25 +190,25 @@ class Door:
         if verdict is not None:
             verdict.cut(CutReason.ROOM)
         raw.setblocking(False)
-        ticket.admission = self._loop.create_task(self._admit(raw, ticket))
-        self._admissions.add(ticket.admission)
-        ticket.admission.add_done_callback(lambda done: self._admitted(done, ticket))
+        accepted.admission = self._loop.create_task(self._admit(raw, accepted))
+        self._admissions.add(accepted.admission)
+        accepted.admission.add_done_callback(lambda done: self._admitted(done, accepted))
 
-    async def _admit(self, raw: socket.socket, ticket: Ticket) -> None:
-        ticket.raw = None
+    async def _admit(self, raw: socket.socket, accepted: AcceptedConnection) -> None:
+        accepted.raw = None
         seconds = self.connections.limits.head_ms_max / 1000 if self._tls else None
         await self._loop.connect_accepted_socket(
-            lambda: self._factory(ticket), raw, ssl=self._tls, ssl_handshake_timeout=seconds
+            lambda: self._factory(accepted), raw, ssl=self._tls, ssl_handshake_timeout=seconds
         )
 
-    def _admitted(self, done: asyncio.Task[None], ticket: Ticket) -> None:
+    def _admitted(self, done: asyncio.Task[None], accepted: AcceptedConnection) -> None:
         self._admissions.discard(done)
-        ticket.admission = None
+        accepted.admission = None
         if not done.cancelled() and done.exception() is None:
             return
-        ticket.leave()  # its handshake failed, or it was cut
-        if ticket.raw is not None:
-            ticket.raw.close()
+        accepted.leave()  # its handshake failed, or it was cut
+        if accepted.raw is not None:
+            accepted.raw.close()
 
     def _turn_away(self) -> bool:
         """Hang up on a client, with the descriptor that is kept for that. Otherwise he would wait
@@ -241,12 +243,12 @@ class Door:
             await asyncio.sleep(self.connections.limits.sweep_ms / 1000)
             now_ms = self._now_ms()
             for late in self.connections.sweep(now_ms):
-                for ticket, reason in late:
-                    ticket.cut(reason)
+                for accepted, reason in late:
+                    accepted.cut(reason)
                 await asyncio.sleep(0)
-            for ticket in list(self.connections):
-                if ticket.tend is not None:
-                    ticket.tend(now_ms)
+            for accepted in list(self.connections):
+                if accepted.tend is not None:
+                    accepted.tend(now_ms)
             self._log(now_ms)
 
     def _log(self, now_ms: int) -> None:

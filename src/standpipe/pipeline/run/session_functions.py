@@ -1,0 +1,94 @@
+"""ksqlDB's functions that are in Java here, as functions of a session of Spark's.
+
+Regular expressions and LIKE (`LinearPatterns.java`): Spark's own run on Java's engine, where one
+pattern and one value can hold a task for ever, and no interrupt ends it. JSON in texts
+(`JsonTexts.java`): Spark's own read and write other JSON than ksqlDB's.
+
+The classes are compiled by Spark's Janino and put into a jar that the session hands to its
+executors, so nothing is built and they need nothing of ours.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
+
+from standpipe.sql.expressions.evaluator import WORK_MAX
+
+SOURCES: Final = tuple(
+    Path(__file__).with_name(f"{name}.java") for name in ("LinearPatterns", "JsonTexts")
+)
+#: of one call: about a second. What reads a character of a text in RE2/J takes that many times as
+#: long as in RE2, and a batch can wait longer than a worker's loop
+STEPS_MAX: Final = 1 << 26
+_JAR: Final = "standpipe-functions.jar"
+#: name in templates (sql/functions, sql/expressions/like.py), class, what it does, type of result
+_FUNCTIONS: Final = (
+    ("standpipe_regexp_extract", "LinearPatterns", "EXTRACT", "STRING"),
+    ("standpipe_regexp_extract_all", "LinearPatterns", "ALL", "ARRAY<STRING>"),
+    ("standpipe_regexp_replace", "LinearPatterns", "REPLACE", "STRING"),
+    ("standpipe_regexp_split", "LinearPatterns", "SPLIT", "ARRAY<STRING>"),
+    ("standpipe_like", "LinearPatterns", "LIKE", "BOOLEAN"),
+    ("standpipe_json_extract", "JsonTexts", "EXTRACT", "STRING"),
+    ("standpipe_json_is_valid", "JsonTexts", "IS_JSON", "BOOLEAN"),
+    ("standpipe_json_length", "JsonTexts", "LENGTH", "INT"),
+    ("standpipe_json_contains", "JsonTexts", "CONTAINS", "BOOLEAN"),
+    ("standpipe_json_items", "JsonTexts", "ITEMS", "ARRAY<STRING>"),
+    ("standpipe_json_keys", "JsonTexts", "KEYS", "ARRAY<STRING>"),
+    ("standpipe_json_records", "JsonTexts", "RECORDS", "MAP<STRING, STRING>"),
+    ("standpipe_json_concat", "JsonTexts", "CONCAT", "STRING"),
+)
+
+#: the jar, once it is there: of this process's JVM, until the process ends
+_jars: list[TemporaryDirectory[str]] = []
+_making = Lock()
+
+
+def is_needed(*texts: str | None) -> bool:
+    """Whether Spark SQL calls one of the functions: compiling takes half a second."""
+    return any(name in text for text in texts if text for name, *_ in _FUNCTIONS)
+
+
+def register(spark: SparkSession) -> None:
+    """Add the functions to a session, and to those that its streaming queries clone from it."""
+    java = cast(Any, spark)._jvm
+    cast(Any, spark).sql(f"ADD JAR '{_jar(java)}'")
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    types = java.org.apache.spark.sql.types.DataType
+    for name, of_class, what, of in _FUNCTIONS:
+        made = java.java.lang.Class.forName(f"standpipe.{of_class}", True, loader)
+        limits = _limits(java) if of_class == "LinearPatterns" else ()
+        function = _new(java, made, what, *limits)
+        cast(Any, spark)._jsparkSession.udf().register(name, function, types.fromDDL(of))
+
+
+def _jar(java: Any) -> Path:
+    with _making:
+        if not _jars:
+            scratch = java.java.lang.System.getProperty("java.io.tmpdir")
+            _jars.append(TemporaryDirectory(prefix="standpipe-", dir=scratch))
+            with zipfile.ZipFile(Path(_jars[0].name) / _JAR, "w") as classes:
+                for source in SOURCES:
+                    compiler = java.org.codehaus.janino.SimpleCompiler()
+                    compiler.cook(source.read_text())
+                    for name, code in dict(compiler.getBytecodes()).items():
+                        classes.writestr(name.replace(".", "/") + ".class", bytes(code))
+        return Path(_jars[0].name) / _JAR
+
+
+def _limits(java: Any) -> tuple[Any, ...]:
+    # Py4J would pass a small number as an Integer, whatever is declared
+    return java.java.lang.Long.valueOf(str(STEPS_MAX)), WORK_MAX
+
+
+def _new(java: Any, made: Any, *given: Any) -> Any:
+    (constructor,) = made.getConstructors()
+    arguments = java.java.util.ArrayList()
+    for each in given:
+        arguments.add(each)
+    return constructor.newInstance(arguments.toArray())
