@@ -79,6 +79,15 @@ def _pull(result: Result) -> list[Bar]:
     ]
 
 
+def _client(result: Result) -> list[Bar]:
+    rates, goals = _runs(result, "per_s"), result["goals"]
+    return [
+        Bar("asynchronous, uvloop", rates["uvloop"], True, goals["async"]),
+        Bar("asynchronous, asyncio", rates["asyncio"], True, goals["async"]),
+        Bar("synchronous", rates["sync"], True, goals["sync"]),
+    ]
+
+
 def _lanes(result: Result) -> list[Bar]:
     return [
         Bar(f"scans: {kind}, {name[:-3]}", ratio, True, result["limit"])
@@ -165,6 +174,7 @@ def _conformance(result: Result) -> list[Bar]:
 
 PICTURES: dict[str, Picture] = {
     "pull": Picture("lookups per second; limit: 0.25 × Redis", _pull),
+    "client": Picture("lookups per second of one process", _client),
     "lanes": Picture("time of a lookup beside 50 scans, × idle", _lanes),
     "linearizable": Picture("reads per second", _linearizable),
     "freshness": Picture("ms from an event to an answer that holds it", _freshness),

@@ -49,6 +49,13 @@ ROWS = (
         "≥ 0.25 × Redis",
     ),
     Row(
+        "client",
+        "lookups by one Python client",
+        "{lookups_per_second_median[uvloop]:,}/s; sync {lookups_per_second_median[sync]:,}/s",
+        "",
+        "≥ {goals[async]:,}; {goals[sync]:,}/s",
+    ),
+    Row(
         "lanes",
         "lookups beside 50 scans, p99",
         "{ratio_to_idle[filter][p99_ms]} × idle",

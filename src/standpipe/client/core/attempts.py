@@ -124,6 +124,8 @@ class Attempt:
         self.nodes.answered(address)
         if outcome.status == 200:
             self.answer, self.address = outcome, address
+            if not self.ask.is_repeatable:
+                self.nodes.took_statement(address, now_s)
             return
         error = error_of_answer(outcome, self.ask.statement)
         if outcome.status not in (429, 503) or not self.ask.is_repeatable:

@@ -16,6 +16,8 @@ SUSPECT_S_MIN: Final = 0.1
 SUSPECT_S_MAX: Final = 2.0
 #: how long others pass over a node that one request tries again
 PROBE_S: Final = 0.5
+#: how long after a statement its node is preferred; the others' maps follow within some 100 ms
+STICKY_S: Final = 5.0
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Nodes:
     members: dict[str, str] = field(default_factory=dict[str, str])
     _health: dict[str, NodeHealth] = field(default_factory=dict[str, NodeHealth])
     _turn: int = 0
+    #: who took the newest statement, and until when it is preferred
+    _sticky: tuple[str, float] = ("", 0.0)
 
     def learn(self, members: Mapping[str, str]) -> None:
         """Take over the members that a node named."""
@@ -50,7 +54,12 @@ class Nodes:
         return list(dict.fromkeys([*self.members.values(), *self.seeds]))
 
     def order(self, preferred: Sequence[str], now_s: float) -> list[str]:
-        """All addresses, best first: `preferred` ones, then the others in turn; suspects last."""
+        """All addresses, best first: `preferred` ones, then the others in turn; suspects last.
+
+        Without a preference, the node that took a statement a moment ago comes first.
+        """
+        if not preferred and now_s < self._sticky[1]:
+            preferred = (self._sticky[0],)
         others = self.addresses()
         self._turn += 1
         turn = self._turn % len(others)
@@ -80,6 +89,10 @@ class Nodes:
         """It answered, with whatever status."""
         if self._health:
             self._health.pop(address, None)
+
+    def took_statement(self, address: str, now_s: float) -> None:
+        """It carried out a statement, after which its map is the newest."""
+        self._sticky = (address, now_s + STICKY_S)
 
     def hold(self, address: str, until_s: float) -> None:
         """It said that it wants no request before that."""

@@ -152,6 +152,16 @@ def test_a_statement_is_sent_again_only_if_nobody_read_it() -> None:
         Story(is_repeatable=False).tell(refused(503, again_s=1))
 
 
+def test_what_follows_a_statement_goes_to_the_same_node() -> None:
+    story = Story(is_repeatable=False)
+    story.tell(DEAD)
+    assert story.tell(OK) == "b"
+    assert {story.nodes.order((), 1.0)[0] for _ in range(5)} == {"b:1"}
+    reader = Story()
+    reader.tell(OK)
+    assert len({reader.nodes.order((), 1.0)[0] for _ in range(5)}) > 1, "a read changes nothing"
+
+
 def test_attempts_side_by_side() -> None:
     """Their requests go out together; the one that failed goes on alone."""
     nodes = Nodes(("a:1", "b:1"))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.client.core.nodes import PROBE_S, SUSPECT_S_MAX, SUSPECT_S_MIN, Nodes, normalised
+from standpipe.client.core.nodes import (
+    PROBE_S,
+    STICKY_S,
+    SUSPECT_S_MAX,
+    SUSPECT_S_MIN,
+    Nodes,
+    normalised,
+)
 
 
 def made() -> Nodes:
@@ -57,6 +64,16 @@ def test_a_node_that_asks_for_it_is_left_alone() -> None:
     assert (nodes.busy_until("b:1"), nodes.busy_until("a:1")) == (5.0, 0.0)
     nodes.answered("b:1")
     assert nodes.busy_until("b:1") == 0.0
+
+
+def test_who_took_a_statement_is_asked_first_for_a_while() -> None:
+    nodes = made()
+    nodes.took_statement("b:1", 10.0)
+    assert {nodes.order((), 10.0 + STICKY_S / 2)[0] for _ in range(9)} == {"b:1"}
+    assert nodes.order(["c:1"], 10.0)[0] == "c:1", "the owner of a key still comes first"
+    assert {nodes.order((), 10.0 + STICKY_S)[0] for _ in range(9)} > {"b:1"}
+    nodes.failed("b:1", 10.0)
+    assert nodes.order((), 10.0)[-1] == "b:1", "not if it is silent"
 
 
 def test_members_that_left_are_forgotten() -> None:
