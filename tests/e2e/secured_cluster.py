@@ -130,6 +130,9 @@ class Feed:
                 "partitioner": "murmur2_random",
                 "enable.idempotence": True,
                 "delivery.timeout.ms": 120_000,
+                # so that it soon leaves a broker that hangs
+                "request.timeout.ms": 5_000,
+                "socket.timeout.ms": 6_000,
                 "log_level": 0,
             }
         )

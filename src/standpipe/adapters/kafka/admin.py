@@ -291,7 +291,7 @@ class KafkaAdmin:
         try:
             return self._admin().list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
-            self._admin().poll(0)  # serves error_cb
+            self._admin().poll(0)  # what the brokers have said since
             raise KafkaUnavailable(_text(error) + self._logins.take()) from error
 
     def _wait(
@@ -327,6 +327,7 @@ class KafkaAdmin:
                     "log_level": 2,  # it would report each failed connection; callers do
                 }
             )
+        self._client.poll(0)  # serves error_cb
         return self._client
 
 

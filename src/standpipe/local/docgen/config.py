@@ -61,6 +61,8 @@ def _section(key: registry.ConfigKey[Any]) -> str:
         f"{_type(key)}; default {_shown(key.default)}{_bounds(key)}; from {key.source}; "
         f"environment `{key.environment_name}`."
     )
+    if key.aliases:
+        facts += f" Also named {' and '.join(f'`{name}`' for name in key.aliases)}."
     return f"## `{key.name}`\n\n{paragraph(key.doc)}\n\n{paragraph(facts)}\n"
 
 

@@ -34,6 +34,9 @@ _CHECKPOINT_FILES = (
 
 _UMASK_KEY, _UMASK = "fs.permissions.umask-mode", "077"
 
+#: names of settings and options whose values are printed nowhere; the first four are Spark's
+SECRETS = "(?i)secret|password|token|access[.]?key|jaas|ssl[.]keystore"
+
 #: setting -> value, with the reason above each
 _SETTINGS: dict[str, str] = {
     # state larger than the heap, and no pause of the whole heap at each snapshot
@@ -69,8 +72,10 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.maxPlanStringLength": "4096",
     # each call of PySpark would look up where in our code it stands, for error messages
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # what Spark itself takes for a secret, and what else is one among options of Kafka's clients
-    "spark.sql.redaction.options.regex": "(?i)url|secret|token|password|jaas|keystore|truststore",
+    # what Spark hides by itself, and the options of Kafka's clients that hold a login or a key: in
+    # plans, and in what its connector logs
+    "spark.sql.redaction.options.regex": f"{SECRETS}|url",
+    "spark.redaction.regex": SECRETS,
     # the UI is not used, and it opens a port
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from standpipe.adapters.kafka.client_files import KeyStore
+from standpipe.adapters.kafka.connection import KafkaConnection
 from standpipe.pipeline.run import session
 
 
@@ -30,3 +34,20 @@ def test_a_jvm_that_ends(monkeypatch: pytest.MonkeyPatch, code: str, ends: bool,
 def test_a_jvm_that_was_never_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session.SparkContext, "_gateway", None)
     assert not session.jvm_ends_within(0.0)
+
+
+def test_spark_hides_every_option_with_a_secret() -> None:
+    """Its connector logs the options of each producer and consumer at DEBUG."""
+    connection = KafkaConnection(
+        bootstrap_servers="b:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        username="ada",
+        password="hunter2",
+        keystore=KeyStore(Path("/f"), "certificates", "key hunter2", "hunter2"),
+    )
+    with_secret = {name for name, value in connection.spark().items() if "hunter2" in value}
+    assert len(with_secret) == 3, "they are found"
+    for setting in ("spark.redaction.regex", "spark.sql.redaction.options.regex"):
+        hides = re.compile(session._SETTINGS[setting])
+        assert {name for name in with_secret if not hides.search(name)} == set(), setting
