@@ -6,7 +6,9 @@ Formats: docs/INTERFACES.md, "Kafka topics". `records_of` belongs to the streami
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -14,6 +16,7 @@ from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source
 from standpipe.pipeline.io import java_functions, type_mapping
+from standpipe.sql.spark.group_sql import row_name
 from standpipe.sql.types.types import parse_type
 
 _KEEP_NULLS = {"ignoreNullFields": "false"}
@@ -35,115 +38,161 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
             f"the result has {len(result.columns)} columns, {table.name} needs {names}"
         )
     rows = result.toDF(*names)
+    record = _Record(table, has_own_key=has_own_key)
     if table.kind == "TABLE":
         for column in keys:
-            rows = rows.filter(_col(column.name).isNotNull())
-    key = _key(keys, table, has_own_key=has_own_key)
-    value = _value(values, table)
+            rows = rows.filter(record.col(column.name).isNotNull())
     columns = [
-        _windowed(key, table).alias("key"),
-        f.when(f.col("__LIVE"), value).alias("value"),
-        _long_bytes("__ROWTIME").alias("rowtime"),
+        record.windowed_key().alias("key"),
+        record.value().alias("value"),
+        record.rowtime().alias("rowtime"),
     ]
     if table.window:
-        columns.append(java_functions.partition_column(key, table.partitions).alias("partition"))
+        columns.append(record.partition().alias("partition"))
     return rows.select(*columns)
 
 
-def _windowed(key: SparkColumn, table: Source) -> SparkColumn:
-    """Kafka Streams' windowed keys: a session's end comes before its start."""
-    if table.window is None:
-        return key
-    if table.window.kind == "SESSION":
-        return f.concat(key, _long_bytes("WINDOWEND"), _long_bytes("WINDOWSTART"))
-    return f.concat(key, _long_bytes("WINDOWSTART"))
+def group_records_of(result: DataFrame, tables: Mapping[int, Source]) -> DataFrame:
+    """The result of `GroupPlan.sql` as records of these tables, by their numbers in `__TABLE`.
+
+    Columns `__TABLE`, `key`, `value`, `rowtime` and `partition`, which is null where Kafka's
+    producer computes it; and the rows of tables that are not among them, all null. Raises
+    ValueError when a format does not fit a table.
+    """
+    records = {number: _Record(table, row=row_name(number)) for number, table in tables.items()}
+    # Spark would not compute what nothing reads, and its state would have another schema
+    used = {"__TABLE", *map(row_name, tables)}
+    others = [name for name in result.columns if name not in used]
+
+    def of_each(part: Callable[[_Record], SparkColumn]) -> SparkColumn:
+        chosen: Any = f
+        for number, record in records.items():
+            chosen = chosen.when(f.col("__TABLE") == number, part(record))
+        return cast(SparkColumn, chosen)
+
+    return result.select(
+        "__TABLE",
+        of_each(_Record.windowed_key).alias("key"),
+        of_each(lambda record: record.value().cast("binary")).alias("value"),
+        of_each(_Record.rowtime).alias("rowtime"),
+        of_each(_Record.partition).alias("partition"),
+        *others,
+    )
 
 
-def _col(name: str) -> SparkColumn:
-    return f.col("`" + name.replace("`", "``") + "`")
+@dataclass(frozen=True)
+class _Record:
+    """Expressions over the columns of a result; `row`: they are fields of this column."""
 
+    table: Source
+    has_own_key: bool = False
+    row: str | None = None
 
-def _long_bytes(name: str) -> SparkColumn:
-    """8 bytes, big-endian: what CAST AS BINARY makes of a BIGINT while ANSI mode is off."""
-    return _col(name).cast("bigint").cast("binary")
+    def col(self, name: str) -> SparkColumn:
+        quoted = "`" + name.replace("`", "``") + "`"
+        return f.col(quoted if self.row is None else f"`{self.row}`.{quoted}")
 
+    def rowtime(self) -> SparkColumn:
+        return self._long_bytes("__ROWTIME")
 
-def _on_wire(column: Column) -> SparkColumn:
-    return type_mapping.to_wire(_col(column.name), parse_type(column.type)).alias(column.name)
+    def partition(self) -> SparkColumn:
+        """Null for a table without windows: Kafka's producer hashes the whole key."""
+        if self.table.window is None:
+            return f.lit(None).cast("int")
+        return java_functions.partition_column(self._key(), self.table.partitions)
 
+    def windowed_key(self) -> SparkColumn:
+        """Kafka Streams' windowed keys: a session's end comes before its start."""
+        window = self.table.window
+        if window is None:
+            return self._key()
+        if window.kind == "SESSION":
+            bounds = (self._long_bytes("WINDOWEND"), self._long_bytes("WINDOWSTART"))
+            return f.concat(self._key(), *bounds)
+        return f.concat(self._key(), self._long_bytes("WINDOWSTART"))
 
-def _key(columns: Sequence[Column], table: Source, *, has_own_key: bool) -> SparkColumn:
-    """The key's bytes without its window. Raises ValueError for an unknown format."""
-    if not columns:
-        return f.lit(None).cast("binary")
-    key_format = table.key_format
-    # otherwise a key whose columns are all null is not a key
-    is_there = f.lit(has_own_key and len(columns) > 1)
-    for column in columns:
-        is_there = is_there | _col(column.name).isNotNull()
-    if key_format == "KAFKA" and len(columns) == 1:
-        return _kafka_bytes(columns[0])
-    if key_format == "JSON":
-        text = _bare_json(columns[0]) if len(columns) == 1 else _json_object(columns)
-        return f.when(is_there, text.cast("binary"))
-    if key_format == "DELIMITED":
-        return f.when(is_there, _delimited(columns, table.key_delimiter))
-    raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
+    def value(self) -> SparkColumn:
+        """Null, a tombstone, for a row that is not live."""
+        return f.when(self.col("__LIVE"), self._value())
 
+    def _long_bytes(self, name: str) -> SparkColumn:
+        """8 bytes, big-endian: what CAST AS BINARY makes of a BIGINT while ANSI mode is off."""
+        return self.col(name).cast("bigint").cast("binary")
 
-def _kafka_bytes(column: Column) -> SparkColumn:
-    if parse_type(column.type).base == "DOUBLE":
-        return java_functions.double_bytes(_col(column.name))
-    return _on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
+    def _on_wire(self, column: Column) -> SparkColumn:
+        wire = type_mapping.to_wire(self.col(column.name), parse_type(column.type))
+        return wire.alias(column.name)
 
+    def _key(self) -> SparkColumn:
+        """The key's bytes without its window. Raises ValueError for an unknown format."""
+        columns = self.table.key_columns
+        if not columns:
+            return f.lit(None).cast("binary")
+        key_format = self.table.key_format
+        # otherwise a key whose columns are all null is not a key
+        is_there = f.lit(self.has_own_key and len(columns) > 1)
+        for column in columns:
+            is_there = is_there | self.col(column.name).isNotNull()
+        if key_format == "KAFKA" and len(columns) == 1:
+            return self._kafka_bytes(columns[0])
+        if key_format == "JSON":
+            bare = len(columns) == 1
+            text = self._bare_json(columns[0]) if bare else self._json_object(columns)
+            return f.when(is_there, text.cast("binary"))
+        if key_format == "DELIMITED":
+            return f.when(is_there, self._delimited(columns, self.table.key_delimiter))
+        raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
 
-def _delimited(columns: Sequence[Column], delimiter: str) -> SparkColumn:
-    """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's to_csv has other quoting
-    rules."""
-    fields = [
-        _in_csv(column, delimiter, is_first=not index) for index, column in enumerate(columns)
-    ]
-    return f.concat_ws(delimiter, *fields).cast("binary")
+    def _value(self) -> SparkColumn:
+        table, columns = self.table, self.table.value_columns
+        if table.value_format == "NONE" or not columns:
+            return f.lit(None).cast("binary")
+        if table.value_format == "KAFKA" and len(columns) == 1:
+            return self._kafka_bytes(columns[0])
+        if table.value_format == "DELIMITED":
+            return self._delimited(columns, table.value_delimiter)
+        if table.value_format != "JSON":
+            raise ValueError(f"cannot write values in format {table.value_format}")
+        if not table.wrap_single_value and len(columns) == 1:
+            return self._bare_json(columns[0])
+        return self._json_object(columns)
 
+    def _kafka_bytes(self, column: Column) -> SparkColumn:
+        if parse_type(column.type).base == "DOUBLE":
+            return java_functions.double_bytes(self.col(column.name))
+        return self._on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
 
-def _in_csv(column: Column, delimiter: str, *, is_first: bool) -> SparkColumn:
-    base = parse_type(column.type).base
-    value = _on_wire(column)
-    # CSV cannot hold bytes: ksqlDB writes base64
-    text = f.base64(_col(column.name)) if base == "BYTES" else value.cast("string")
-    first = "^$|^[^0-9A-Za-z]|" if is_first else ""
-    mark = "\\" + delimiter if not delimiter.isalnum() else delimiter
-    special = f'(?s){first}^[\\x00-#]|[\\r\\n"{mark}]|[\\x00- ]$'
-    quoted = f.concat(f.lit('"'), f.replace(text, f.lit('"'), f.lit('""')), f.lit('"'))
-    if base in _BARE and not is_first and delimiter in _NEVER_IN_NUMBERS:
-        return f.coalesce(text, f.lit(""))
-    return f.coalesce(f.when(text.rlike(special), quoted).otherwise(text), f.lit(""))
+    def _delimited(self, columns: Sequence[Column], delimiter: str) -> SparkColumn:
+        """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's to_csv has other
+        quoting rules."""
+        fields = [
+            self._in_csv(column, delimiter, is_first=not index)
+            for index, column in enumerate(columns)
+        ]
+        return f.concat_ws(delimiter, *fields).cast("binary")
+
+    def _in_csv(self, column: Column, delimiter: str, *, is_first: bool) -> SparkColumn:
+        base = parse_type(column.type).base
+        value = self._on_wire(column)
+        # CSV cannot hold bytes: ksqlDB writes base64
+        text = f.base64(self.col(column.name)) if base == "BYTES" else value.cast("string")
+        first = "^$|^[^0-9A-Za-z]|" if is_first else ""
+        mark = "\\" + delimiter if not delimiter.isalnum() else delimiter
+        special = f'(?s){first}^[\\x00-#]|[\\r\\n"{mark}]|[\\x00- ]$'
+        quoted = f.concat(f.lit('"'), f.replace(text, f.lit('"'), f.lit('""')), f.lit('"'))
+        if base in _BARE and not is_first and delimiter in _NEVER_IN_NUMBERS:
+            return f.coalesce(text, f.lit(""))
+        return f.coalesce(f.when(text.rlike(special), quoted).otherwise(text), f.lit(""))
+
+    def _json_object(self, columns: Sequence[Column]) -> SparkColumn:
+        return f.to_json(f.struct(*(self._on_wire(column) for column in columns)), _KEEP_NULLS)
+
+    def _bare_json(self, column: Column) -> SparkColumn:
+        """to_json accepts no plain value: wrap the value in an array, then strip the brackets."""
+        text = f.to_json(f.array(self._on_wire(column)), _KEEP_NULLS)
+        return f.substring(text, f.lit(2), f.length(text) - 2)
 
 
 #: types whose text holds digits, signs, points, E and the letters of true and false only
 _BARE = frozenset({"BOOLEAN", "INTEGER", "BIGINT", "DECIMAL", "DATE", "TIME", "TIMESTAMP"})
 _NEVER_IN_NUMBERS = frozenset(",;|\t ")
-
-
-def _value(columns: Sequence[Column], table: Source) -> SparkColumn:
-    if table.value_format == "NONE" or not columns:
-        return f.lit(None).cast("binary")
-    if table.value_format == "KAFKA" and len(columns) == 1:
-        return _kafka_bytes(columns[0])
-    if table.value_format == "DELIMITED":
-        return _delimited(columns, table.value_delimiter)
-    if table.value_format != "JSON":
-        raise ValueError(f"cannot write values in format {table.value_format}")
-    if not table.wrap_single_value and len(columns) == 1:
-        return _bare_json(columns[0])
-    return _json_object(columns)
-
-
-def _json_object(columns: Sequence[Column]) -> SparkColumn:
-    return f.to_json(f.struct(*(_on_wire(column) for column in columns)), _KEEP_NULLS)
-
-
-def _bare_json(column: Column) -> SparkColumn:
-    """to_json accepts no plain value: wrap the value in an array, then strip the brackets."""
-    text = f.to_json(f.array(_on_wire(column)), _KEEP_NULLS)
-    return f.substring(text, f.lit(2), f.length(text) - 2)

@@ -74,6 +74,17 @@ def create_as(
     )
 
 
+def aggregation_of(
+    statement: CreateAs, sources: Mapping[str, Source], context: Context, ids: str
+) -> to_spark.Aggregation | None:
+    """The aggregation of a CREATE TABLE … AS SELECT that was accepted before; None: it has none.
+    `ids`: the id of its table. Raises StatementError if it is not accepted today."""
+    if not statement.query.group_by:
+        return None
+    statement = replace(statement, query=with_limits(statement.query, context.properties))
+    return _Result.of(statement, sources, ids).aggregation()
+
+
 def insert_select(
     statement: InsertSelect, sources: Mapping[str, Source], context: Context
 ) -> InsertIntoPlan:
@@ -182,10 +193,9 @@ class _Result:
             exploded=rows.exploded,
         )
 
-    def plan(self, ids: str, timestamp: to_spark.Timestamp | None) -> SparkPlan:
-        if not self.query.group_by:
-            return to_spark.emit_rows(self._rows(timestamp))
-        aggregation = to_spark.Aggregation(
+    def aggregation(self) -> to_spark.Aggregation:
+        """For a SELECT with GROUP BY."""
+        return to_spark.Aggregation(
             relation=self.relation,
             keys=self.keys,
             values=self.values,
@@ -194,6 +204,11 @@ class _Result:
             having=self.having,
             is_final=self.query.emit == "FINAL",
         )
+
+    def plan(self, ids: str, timestamp: to_spark.Timestamp | None) -> SparkPlan:
+        if not self.query.group_by:
+            return to_spark.emit_rows(self._rows(timestamp))
+        aggregation = self.aggregation()
         if self.relation.is_table:
             return stateful_sql.emit_table_aggregation(aggregation, ids)
         if self.window is not None and self.window.kind == "SESSION":
