@@ -123,7 +123,8 @@ OWN_TARGETS := tests/e2e/test_conformance_sample.py
 #: once it runs, it takes a sixth of the processor until the end
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
 	tests/e2e/test_poison.py tests/e2e/test_isolation.py tests/e2e/test_stragglers.py \
-	tests/e2e/test_replacement.py tests/e2e/test_source_instant.py tests/sim tests/e2e/test_committed_reads.py \
+	tests/e2e/test_replacement.py tests/e2e/test_query_groups.py tests/e2e/test_source_instant.py \
+	tests/sim tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
 	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py

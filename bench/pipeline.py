@@ -47,7 +47,7 @@ from standpipe.pipeline.io.progress_log import ProgressLog  # noqa: E402
 from standpipe.pipeline.io.sink import records_of  # noqa: E402
 from standpipe.pipeline.io.source import KafkaReads, open_view  # noqa: E402
 from standpipe.pipeline.run import session  # noqa: E402
-from standpipe.pipeline.run.query_run import PipelineContext, start_query  # noqa: E402
+from standpipe.pipeline.run.start.query_run import PipelineContext, start_query  # noqa: E402
 from standpipe.pipeline.wanted import WantedQuery  # noqa: E402
 from standpipe.sql.analyzer import Context, analyze  # noqa: E402
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan  # noqa: E402

@@ -43,8 +43,8 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
-from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
-from standpipe.pipeline.run.source_probe import SourceProbe
+from standpipe.pipeline.run.start.query_run import PipelineContext, QueryRun, start_query
+from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery
 
 NODE = NodeId("node-1")

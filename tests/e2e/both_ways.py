@@ -24,7 +24,7 @@ from tests.e2e import both_values
 from tests.e2e.both_values import KINDS, ROWS, Kind
 
 from standpipe.errors import NotComputable, StatementError
-from standpipe.pipeline.run import session_functions
+from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.typer import Typer

@@ -34,6 +34,7 @@ from rich.progress import Progress as Bar
 from tests import report
 from tests.e2e.cluster import TestCluster, start, wait_until
 
+from standpipe.config import keys
 from standpipe.local.cluster.process_group import ManagedProcess
 from standpipe.local.demo import check as demo_check
 from standpipe.local.demo import feed, flights
@@ -127,6 +128,10 @@ class Kills:
     def before_the_sink(self) -> None:
         self._at("before-sink")
 
+    def between_two_tables_of_a_group(self) -> None:
+        """One table is committed, others are not; without groups each table is the first."""
+        self._at("after-a-progress", table=self.random.choice(sorted(flights.TABLES)))
+
     def between_progress_and_commit_log(self) -> None:
         self._at("after-progress")
 
@@ -161,10 +166,10 @@ class Kills:
 
     # ---------------------------------------------------------------------------------- parts
 
-    def _at(self, place: str) -> None:
-        """The next driver dies at a place of one of its first batches."""
+    def _at(self, place: str, table: str = "") -> None:
+        """The next driver dies at a place of one of its first batches; in the first of a table."""
         newest = max((p.commit.batch for p in self.progress.newest.values()), default=-1)
-        batch = newest + self.random.randint(1, 3)
+        batch = table or newest + self.random.randint(1, 3)
         os.environ[failpoint.VARIABLE] = f"{place}@{batch}"
         try:
             before = self.driver.pid
@@ -249,6 +254,7 @@ KINDS: tuple[Callable[[Kills], None], ...] = (
     Kills.python_alone,
     Kills.before_the_sink,
     Kills.between_sink_and_progress,
+    Kills.between_two_tables_of_a_group,
     Kills.between_progress_and_commit_log,
     Kills.with_the_newest_commit_log_entry_gone,
     Kills.while_state_is_uploaded,
@@ -267,10 +273,11 @@ def kept_on_failure(prefix: str) -> Generator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(kills: int, seed: int) -> dict[str, Any]:
+def run(kills: int, seed: int, *, is_grouped: bool = False) -> dict[str, Any]:
     checks: list[dict[str, Any]] = []
     with kept_on_failure("driver-kills-") as folder, Bar() as bar:
-        story = Kills(start(folder / "cluster"), random.Random(seed))
+        config = {keys.QUERY_GROUPS.name: str(is_grouped).lower()}
+        story = Kills(start(folder / "cluster", config=config), random.Random(seed))
         task = bar.add_task("kills", total=kills)
         try:
             for number in range(1, kills + 1):
@@ -281,7 +288,8 @@ def run(kills: int, seed: int) -> dict[str, Any]:
                     checks.append(story.check())
         finally:
             story.close()
-    return {"kills": kills, "seed": seed, "kinds": dict(story.kinds), "checks": checks}
+    grouped = {"grouped": True} if is_grouped else {}
+    return {"kills": kills, "seed": seed, **grouped, "kinds": dict(story.kinds), "checks": checks}
 
 
 def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,11 +311,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--kills", type=int, default=60)
     options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    options.add_argument("--grouped", action="store_true", help="the tables share one query")
     options.add_argument("--result", type=Path, default=RESULTS)
     given = options.parse_args()
     print(f"seed {given.seed}")
     head = report.circumstances()
-    ran = run(given.kills, given.seed)
+    ran = run(given.kills, given.seed, is_grouped=given.grouped)
     before = json.loads(given.result.read_text()) if given.result.exists() else {}
     report.write(given.result, on_record(before, {**head, **ran}))
     print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")

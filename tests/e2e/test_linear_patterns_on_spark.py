@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from standpipe.pipeline.run import session_functions
+from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.regular_expressions import FUNCTIONS

@@ -1,4 +1,4 @@
-"""What Spark says of the tasks of a batch that is under way (`pipeline/run/task_progress.py`)."""
+"""What Spark says of the tasks of a batch that runs (`pipeline/run/watch/task_progress.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from standpipe.pipeline.run.task_progress import work_of
+from standpipe.pipeline.run.watch.task_progress import work_of
 
 from .test_pipeline import eventually
 

@@ -319,6 +319,13 @@ BATCH_OFFSETS_MAX = key(
     low=1,
     doc="Most source records of one Spark batch. A batch is one transaction for readers.",
 )
+QUERY_GROUPS = key(
+    "standpipe.pipeline.query.groups",
+    bool,
+    False,
+    doc="Tables over one stream that are created together share one query of Spark, which costs a"
+    " fraction of one query for each. Every pipeline of the cluster must know this setting.",
+)
 KAFKA_FETCH_WAIT = key(
     "standpipe.pipeline.kafka.fetch.wait.ms",
     int,

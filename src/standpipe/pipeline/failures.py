@@ -57,6 +57,7 @@ REASONS: Final = {
     "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "ACCESS_DENIED": "Waits for an ACL of Kafka, which the message names.",
+    "GROUP_CHANGED": "A query of its group ran alone meanwhile; the group starts without it.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
 #: a topic that is absent for this long was deleted: by then all brokers know a new topic

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from standpipe.model import LeaseEpoch, PersistentQuery, Source, SparkPlan
+from standpipe.model import LeaseEpoch, PersistentQuery, Record, Source, SparkPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,12 @@ class WantedQuery:
 def plan_digest(plan: SparkPlan) -> str:
     """SHA-256 of a plan, as hexadecimal text. Unset fields do not count: when the record gains an
     optional field, existing checkpoints must still match."""
-    fields = _without_unset(msgspec.to_builtins(plan))
+    return digest_of(plan)
+
+
+def digest_of(record: Record) -> str:
+    """SHA-256 of a record without its unset fields, as hexadecimal text."""
+    fields = _without_unset(msgspec.to_builtins(record))
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

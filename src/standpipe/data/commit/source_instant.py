@@ -8,7 +8,7 @@ oldest records first, and not by the time that Spark takes to plan a batch.
 Rejected: the time at which Spark chose the batch's offsets (`Progress.batch_started_ms`). Spark
 notes it after it has asked for the ends, and with a backlog the batch does not reach the ends.
 
-Not here: asking Kafka (`pipeline/run/source_probe.py`).
+Not here: asking Kafka (`pipeline/run/watch/source_probe.py`).
 """
 
 from __future__ import annotations

@@ -74,25 +74,34 @@ class Logs(NamedTuple):
     offsets: Mapping[int, Mapping[str, Mapping[int, int]]]
 
 
-def heir_of(found: Mapping[LeaseEpoch, Logs], newest: Progress | None) -> LeaseEpoch | None:
+def heir_of(found: Mapping[LeaseEpoch, Logs], *newest: Progress | None) -> LeaseEpoch | None:
     """Which lease epoch's checkpoint to continue from, or None: none of them has the newest batch.
 
     Each lease epoch has its own directory, created as a copy of the one chosen here. A zombie keeps
     writing to Spark's logs, and in a shared directory would determine what our batches cover. So a
     checkpoint that has the batch must also agree with what was committed for it.
+
+    `newest`: the newest batch of the query; in a group, that of each member. A driver may die
+    between two of their progress records; then the batch of some is one more than that of others.
     """
-    if newest is None:
+    committed = [each for each in newest if each is not None]
+    if not committed:
         return None
-    valid = newest.commit.batch
+    valid = furthest_behind(newest)
     return next(
         (
             epoch
             for epoch, logs in sorted(found.items(), reverse=True)
             if not is_lost(logs.commits, logs.offsets, valid)
-            and logs.offsets.get(valid) == newest.sources
+            and all(logs.offsets.get(each.commit.batch) == each.sources for each in committed)
         ),
         None,
     )
+
+
+def furthest_behind(newest: Iterable[Progress | None]) -> BatchId:
+    """The newest batch that is committed for each member of a group; NO_BATCH: there is none."""
+    return min(NO_BATCH if each is None else each.commit.batch for each in newest)
 
 
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:

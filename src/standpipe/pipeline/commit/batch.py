@@ -1,4 +1,4 @@
-"""One batch of a persistent query: the commit protocol, step by step.
+"""One batch of a streaming query: the commit protocol, step by step.
 
 `CommitBatch` is Spark's foreachBatch function, and `_commit` follows the protocol step by step: no
 reader sees what is written before `ProgressLog.append`, and afterwards every reader sees all of it.
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -52,21 +53,39 @@ class BatchFailed(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommitBatch:
-    """Writes and commits the batches of one query. `check_lease` raises Fenced."""
+class TableCommit:
+    """One table that a batch commits, and what its query is. `check_lease` raises Fenced."""
 
     query_id: str
     table: Source
     lease_epoch: LeaseEpoch
+    janitor: Janitor
+    #: checks the ids of the query's topics
+    topics: TopicCheck
+    check_lease: Callable[[], None]
+    #: of the table's windows, behind the watermark of its group; alone, Spark's is delayed already
+    watermark_delay_ms: int = 0
+    counts: BatchCounts = field(default_factory=BatchCounts)
+
+    def commit_of(self, batch: int, attempt: int) -> Commit:
+        """What the headers of its records say."""
+        return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitBatch:
+    """Writes and commits the batches of one streaming query, which keeps one table up to date, or
+    those of a group: then `rows` say in `__TABLE` which of `tables` they are of."""
+
+    name: str
+    tables: tuple[TableCommit, ...]
+    #: what `__TABLE` is for each of the tables; a table alone has no such column
+    numbers: tuple[int, ...] = (0,)
     kafka: Kafka
     checkpoint: Checkpoint
     #: the topic to which rows are also written for other programs; not part of the commit
     published_topic: str | None = None
     log: ProgressLog
-    janitor: Janitor
-    #: checks the ids of the query's topics
-    topics: TopicCheck
-    check_lease: Callable[[], None]
     limits: WriteLimits
     #: up to which instant (Unix ms) all source records are below these ends; 0: unknown
     source_instant: Callable[[Offsets], int]
@@ -78,106 +97,149 @@ class CommitBatch:
     #: the revision of the query, and its marks while a batch runs
     revision: int = 1
     marks: BatchMarks = field(default_factory=BatchMarks)
-    counts: BatchCounts = field(default_factory=BatchCounts)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write `rows` (from `sink.records_of`) and commit them. Raises BatchFailed."""
+        """Write `rows` (from `io/sink.py`) and commit them. Raises BatchFailed."""
         try:
             # after a failure the mark stays for a while (`BatchMarks`)
-            if not self.marks.begin(self.query_id, self.revision, self.janitor.is_stopped):
+            if not self.marks.begin(self.name, self.revision, self._is_stopped):
                 raise RuntimeError("the query was stopped while it waited for its turn")
-            failpoint.reach("in-batch", self.table.name, _jvm_pid)
-            with self.janitor.lock:  # free unless a repair is in progress
+            with ExitStack() as locks:
+                for each in self.tables:
+                    failpoint.reach("in-batch", each.table.name, _jvm_pid)
+                    locks.enter_context(each.janitor.lock)  # free unless a repair is in progress
                 self._commit(rows, batch)
-            self.marks.finished(self.query_id)
+            self.marks.finished(self.name)
         except Exception as error:
-            self.counts.failure = error
+            for each in self.tables:
+                each.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+    def _is_stopped(self) -> bool:
+        return any(each.janitor.is_stopped() for each in self.tables)
 
     def _commit(self, rows: DataFrame, batch: int) -> None:
         # 1. check that the query is still ours; choose an attempt; read what the batch covers
-        self.check_lease()
-        check_topics = self.topics.ask()
+        for each in self.tables:
+            each.check_lease()
+        check_topics = self._ask_topics()
         if self._is_already_committed(batch):
             _update_state_only(rows)
             return
         attempt = secrets.randbits(64)
-        commit = Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
         offsets = self.checkpoint.offsets(batch)
         check_topics()  # before anything is written to a topic that may not be ours
         # 2. write the records, each with the commit in its header
         failpoint.reach("before-sink", batch)
-        too_large = self._write_once(rows, commit)
+        too_large = self._write_once(rows, [each.commit_of(batch, attempt) for each in self.tables])
         # 3. read where they end; check that no topic was recreated meanwhile (ids are unique)
-        check_topics = self.topics.ask()
-        sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        check_topics = self._ask_topics()
+        ends = [
+            self.log.end_offsets(each.table.topic, each.table.partitions) for each in self.tables
+        ]
         check_topics()
-        self.janitor.refuse(sinks)
+        for each, sinks in zip(self.tables, ends, strict=True):
+            each.janitor.refuse(sinks)
         # bad records are logged before the batch is committed
         before = self._offsets_before(batch)
         bad_records = self.report_bad(before.ends, offsets.ends, too_large)
         # 4. commit
         failpoint.reach("before-progress", batch)
-        progress = Progress(
-            query_id=self.query_id,
-            commit=commit,
-            sources=offsets.ends,
-            sinks=sinks,
-            starts=self.janitor.starts(),
-            since_ms=self.janitor.since_ms(),
-            clean_through=self.janitor.clean_through(),
-            watermark_ms=self.janitor.watermark_ms(offsets.watermark_ms),
-            batch_started_ms=offsets.started_ms,
-            source_instant_ms=self.source_instant(offsets.ends),
-            committed_at_ms=time.time_ns() // 1_000_000,
-            topic_id=self.topics.topic_id,
-            source_topic_ids=self.topics.source_topic_ids,
-        )
-        self.log.append(progress)
-        self.janitor.committed(progress)
+        instant_ms = self.source_instant(offsets.ends)
+        for each, sinks in zip(self.tables, ends, strict=True):
+            progress = _progress(each, each.commit_of(batch, attempt), offsets, sinks, instant_ms)
+            self.log.append(progress)
+            each.janitor.committed(progress)
+            failpoint.reach("after-a-progress", each.table.name)
         failpoint.reach("after-progress", batch)
-        self.counts.batch, self.counts.covered = commit.batch, offsets.ends
-        self.counts.bad_records += bad_records
-        self.counts.input_records += records_between(before.ends, offsets.ends)
+        for counts in (each.counts for each in self.tables):
+            counts.batch, counts.covered = BatchId(batch), offsets.ends
+            counts.bad_records += bad_records
+            counts.input_records += records_between(before.ends, offsets.ends)
+
+    def _ask_topics(self) -> Callable[[], None]:
+        """Ask for the ids of all topics; the returned function checks the answers."""
+        checks = [each.topics.ask() for each in self.tables]
+
+        def check() -> None:
+            for one in checks:
+                one()
+
+        return check
 
     def _is_already_committed(self, batch: int) -> bool:
         """Whether this replays a stream's batch that was committed before Spark could record it.
         Rows of a table replace each other; rows of a stream would be duplicated."""
-        newest = self.janitor.newest
-        is_stream = self.table.kind == "STREAM"
+        newest = self.tables[0].janitor.newest
+        is_stream = self.tables[0].table.kind == "STREAM"
         return is_stream and newest is not None and batch <= newest.commit.batch
 
-    def _write_once(self, rows: DataFrame, commit: Commit) -> TooLarge:
+    def _write_once(self, rows: DataFrame, commits: Sequence[Commit]) -> TooLarge:
         """Caches rows that are read more than once, or their stateful operators would run twice."""
         if self.finish is None:
-            return self._write(rows, commit)
+            return self._write(rows, commits)
         rows.persist()
         try:
-            return self._write(self.finish(rows), commit)
+            return self._write(self.finish(rows), commits)
         finally:
             rows.unpersist()
 
-    def _write(self, rows: DataFrame, commit: Commit) -> TooLarge:
+    def _write(self, rows: DataFrame, commits: Sequence[Commit]) -> TooLarge:
         # one expression each: every call of PySpark's functions is several calls into the JVM
+        commit = self._of_each([f"X'{commit_header(each).hex()}'" for each in commits])
         headers = (
-            f"array(struct('{HEADER_COMMIT}' AS key, X'{commit_header(commit).hex()}' AS value), "
+            f"array(struct('{HEADER_COMMIT}' AS key, {commit} AS value), "
             f"struct('{HEADER_ROWTIME}' AS key, rowtime AS value)) AS headers"
         )
-        partition = ["partition"] if self.table.window else []
-        topics = [topic for topic in (self.table.topic, self.published_topic) if topic]
-        names = ", ".join(f"'{topic}'" for topic in topics)  # of a topic: [a-zA-Z0-9._-]
-        to_topics = f"explode(array({names})) AS topic" if len(topics) > 1 else f"{names} AS topic"
+        has_windows = any(each.table.window for each in self.tables)
+        partition = ["partition"] if has_windows else []
+        # of a topic: [a-zA-Z0-9._-]
+        topic = self._of_each([f"'{each.table.topic}'" for each in self.tables])
+        if self.published_topic:
+            topic = f"explode(array({topic}, '{self.published_topic}'))"
         return write_fitting(
-            rows.selectExpr("key", "value", *partition, headers, to_topics),
+            rows.selectExpr("key", "value", *partition, headers, f"{topic} AS topic"),
             kafka=self.kafka,
             limits=self.limits,
-            is_table=self.table.kind == "TABLE",
+            is_table=self.tables[0].table.kind == "TABLE",
         )
+
+    def _of_each(self, values: Sequence[str]) -> str:
+        """SQL of what belongs to the table of a row."""
+        if len(values) == 1:
+            return values[0]
+        pairs = zip(self.numbers, values, strict=True)
+        return f"CASE __TABLE {' '.join(f'WHEN {n} THEN {value}' for n, value in pairs)} END"
 
     def _offsets_before(self, batch: int) -> BatchOffsets:
         if batch == 0:
             return BatchOffsets(ends={}, watermark_ms=0, started_ms=0)
         return self.checkpoint.offsets(batch - 1)
+
+
+def _progress(
+    each: TableCommit,
+    commit: Commit,
+    offsets: BatchOffsets,
+    sinks: dict[int, int],
+    source_instant_ms: int,
+) -> Progress:
+    watermark_ms = max(0, offsets.watermark_ms - each.watermark_delay_ms)
+    return Progress(
+        query_id=each.query_id,
+        commit=commit,
+        sources=offsets.ends,
+        sinks=sinks,
+        starts=each.janitor.starts(),
+        since_ms=each.janitor.since_ms(),
+        clean_through=each.janitor.clean_through(),
+        watermark_ms=each.janitor.watermark_ms(watermark_ms),
+        batch_started_ms=offsets.started_ms,
+        source_instant_ms=source_instant_ms,
+        committed_at_ms=time.time_ns() // 1_000_000,
+        topic_id=each.topics.topic_id,
+        source_topic_ids=each.topics.source_topic_ids,
+    )
 
 
 def _jvm_pid() -> int:

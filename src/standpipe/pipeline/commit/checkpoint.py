@@ -19,7 +19,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -27,12 +28,14 @@ from typing import Any, cast
 import msgspec
 
 from standpipe.data.commit.takeover import Logs, Surplus, heir_of, surplus
-from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress, Record
+from standpipe.model import BatchId, LeaseEpoch, Progress, Record
 from standpipe.pipeline.failures import QueryFailed
 
 IDENTITY_FILE = "standpipe.json"
 #: holds the name of the public topic that the table's rows were written to
 PUBLISHED_FILE = "published"
+#: Spark's file with the id of the streaming query
+_SPARK_ID_FILE = "metadata"
 #: name of a lease epoch's directory: this and the number
 EPOCH = "epoch-"
 #: prefixes of epoch directories that lack what was committed, or that are not complete yet
@@ -108,8 +111,9 @@ class Checkpoint:
     own: in a shared one it would decide what our batches cover (`data.commit.takeover.heir_of`).
     """
 
-    def __init__(self, root: Path, lease_epoch: LeaseEpoch) -> None:
-        self.root, self.lease_epoch = root, lease_epoch
+    def __init__(self, root: Path, lease_epoch: LeaseEpoch, group_root: Path | None = None) -> None:
+        """`group_root`: the checkpoint of the group that the query was in before it ran alone."""
+        self.root, self.lease_epoch, self.group_root = root, lease_epoch, group_root
         self.directory = root / f"{EPOCH}{lease_epoch}"
 
     def claim(self, identity: Identity) -> None:
@@ -158,58 +162,75 @@ class Checkpoint:
             "or DROP the table and create it again.",
         )
 
-    def inherit(self, newest: Progress | None) -> None:
-        """Create our directory as a copy of the one that has the newest batch that readers saw.
+    def inherit(self, *newest: Progress | None) -> None:
+        """Create our directory as a copy of the one that has the newest batch that readers saw; of
+        each member, if the checkpoint is that of a group.
 
         Raises QueryFailed when none has it: then the checkpoint was lost or is an old copy, and
         Spark would count events twice, or silently start over.
         """
-        valid = NO_BATCH if newest is None else newest.commit.batch
-        found = {epoch: self._logs(path, valid) for epoch, path in self._epochs().items()}
-        heir = heir_of(found, newest)
-        if heir is None and newest is not None:
-            ends = {epoch: max(logs.commits, default=-1) for epoch, logs in found.items()}
+        batches = {each.commit.batch for each in newest if each is not None}
+        heir = self._heir(self._epochs(), newest)
+        if heir is None and self.group_root is not None:
+            heir = self._heir(epochs_below(self.group_root), newest)
+        if heir is None and batches:
+            ends = [max(_batches(path / "commits"), default=-1) for path in self._epochs().values()]
             raise QueryFailed(
                 "CHECKPOINT_LOST",
-                f"readers have seen batch {valid}, and the checkpoint {self.root} does not have it "
-                f"as it was committed (it ends at batch {max(ends.values(), default=-1)}). "
+                f"readers have seen batch {max(batches)}, and the checkpoint {self.root} does not "
+                f"have it as it was committed (it ends at batch {max(ends, default=-1)}). "
                 "Restore it, or DROP the table and create it again.",
             )
-        if heir is None or heir == self.lease_epoch:
+        if heir is None or heir == self.directory:
             self.directory.mkdir(exist_ok=True)
             return
         if self.directory.exists():
             self.directory.rename(self.root / f"{UNFIT}{self.directory.name}-{time.time_ns()}")
+        self._copy(heir)
+        if heir.parent == self.root:  # else it is of the group: nothing older is here
+            for path in self._epochs().values():
+                if _epoch_of(path) < _epoch_of(heir):
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _heir(
+        self, paths: Mapping[LeaseEpoch, Path], newest: Sequence[Progress | None]
+    ) -> Path | None:
+        batches = {each.commit.batch for each in newest if each is not None}
+        found = {epoch: self._logs(path, batches) for epoch, path in paths.items()}
+        heir = heir_of(found, *newest)
+        return None if heir is None else paths[heir]
+
+    def _copy(self, heir: Path) -> None:
         draft = self.root / f"{DRAFT}{self.directory.name}"
         shutil.rmtree(draft, ignore_errors=True)
         # Spark replaces files and never modifies one, so a hard link is as good as a copy
-        shutil.copytree(self._epochs()[heir], draft, copy_function=os.link)
+        shutil.copytree(heir, draft, copy_function=os.link)
+        if heir.parent != self.root:
+            # two queries run from it from now on, and Spark runs one of the same id at a time
+            (draft / _SPARK_ID_FILE).unlink(missing_ok=True)
+            (draft / _SPARK_ID_FILE).write_text(json.dumps({"id": str(uuid.uuid4())}))
         draft.rename(self.directory)
-        for epoch, path in self._epochs().items():
-            if epoch < heir:
-                shutil.rmtree(path, ignore_errors=True)
+
+    def has_epochs(self) -> bool:
+        """Whether the query has ever run from a directory of its own."""
+        return bool(epochs_below(self.root))
 
     def _epochs(self) -> dict[LeaseEpoch, Path]:
         """Directories of this lease epoch and older ones."""
-        found = {
-            LeaseEpoch(int(path.name.removeprefix(EPOCH))): path
-            for path in self.root.glob(f"{EPOCH}*")
-            if path.name.removeprefix(EPOCH).isdecimal()
-        }
+        found = epochs_below(self.root)
         return {epoch: path for epoch, path in found.items() if epoch <= self.lease_epoch}
 
-    def _logs(self, directory: Path, valid: BatchId) -> Logs:
-        """The logs of a directory. What a batch covers is read for `valid` only."""
+    def _logs(self, directory: Path, read: Collection[BatchId]) -> Logs:
+        """The logs of a directory. What a batch covers is read for these only."""
         covers: dict[int, dict[str, dict[int, int]]] = {
             n: {} for n in _batches(directory / "offsets")
         }
-        if valid in covers:
+        for batch in covers.keys() & read:
+            path = directory / "offsets" / str(batch)
             try:
-                covers[valid] = parse_offset_log(
-                    (directory / "offsets" / str(valid)).read_text()
-                ).ends
+                covers[batch] = parse_offset_log(path.read_text()).ends
             except (OSError, ValueError):
-                del covers[valid]
+                del covers[batch]
         return Logs(frozenset(_batches(directory / "commits")), covers)
 
     def roll_back(self, valid: BatchId) -> Surplus:
@@ -229,6 +250,16 @@ class Checkpoint:
             return parse_offset_log(path.read_text())
         except (OSError, ValueError) as error:
             raise QueryFailed("CHECKPOINT_DAMAGED", f"{path} cannot be read: {error}") from error
+
+
+def epochs_below(root: Path) -> dict[LeaseEpoch, Path]:
+    """The directories of lease epochs in a checkpoint."""
+    found = root.glob(f"{EPOCH}*")
+    return {_epoch_of(path): path for path in found if path.name.removeprefix(EPOCH).isdecimal()}
+
+
+def _epoch_of(directory: Path) -> LeaseEpoch:
+    return LeaseEpoch(int(directory.name.removeprefix(EPOCH)))
 
 
 def _batches(log: Path) -> set[int]:

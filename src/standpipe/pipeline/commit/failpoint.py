@@ -3,8 +3,9 @@
 Without the variable, and for every other name and batch, `reach` does nothing. With it, the
 process sends itself SIGKILL there: no clean-up, as in a crash. Names, in the order of execution:
 `in-batch` (with a table's name instead of a batch: each of its batches kills the JVM),
-`before-sink`, `before-progress` (records written, not committed), `after-progress` (committed;
-Spark has not noted the batch in its commit log).
+`before-sink`, `before-progress` (records written, not committed), `after-a-progress` (with a
+table's name: it is committed, others of its group are not), `after-progress` (committed; Spark has
+not noted the batch in its commit log).
 """
 
 from __future__ import annotations

@@ -34,13 +34,13 @@ class BadRecords:
     def __init__(
         self,
         session: SparkSession,
-        query_id: str,
+        query_ids: tuple[str, ...],
         inputs: tuple[SparkInput, ...],
         reads: KafkaReads,
         log: ProgressLog,
     ) -> None:
         self._session = session
-        self._query_id = query_id
+        self._query_ids = query_ids
         self._inputs = inputs
         self._reads = reads
         self._log = log
@@ -56,14 +56,19 @@ class BadRecords:
         """Write samples to the processing log. Returns how many bad records there were."""
         self._query_known.wait()
         total = too_large.count
-        self._log.report(to_log_records(self._query_id, too_large.samples))
+        self._report(too_large.samples)
         for source in self._inputs:
             count = self._observed(source)
             if count:
                 samples = sample(self._session, source, self._reads, starts=starts, ends=ends)
-                self._log.report(to_log_records(self._query_id, samples))
+                self._report(samples)
             total += count
         return total
+
+    def _report(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Each query of a group has read the record, and names it."""
+        for query_id in self._query_ids:
+            self._log.report(to_log_records(query_id, samples))
 
     def _observed(self, source: SparkInput) -> int:
         """Spark reports observed metrics with the batch's progress, after the commit; the execution

@@ -6,7 +6,7 @@ A missing ACL ends no query: it is retried, and goes on once an operator has add
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
@@ -19,11 +19,11 @@ _TOPICS: Final = re.compile(r"Not authorized to access topics: \[([^\]]+)\]")
 _GROUP: Final = re.compile(r"Not authorized to access group: (\S+)")
 
 
-def missing_acl(message: str, wanted: WantedQuery, kafka: Callable[[], Kafka]) -> str:
+def missing_acl(message: str, queries: Sequence[WantedQuery], kafka: Callable[[], Kafka]) -> str:
     """What to grant; "": the message is not about rights."""
     if found := _TOPICS.search(message):
         topic = str(found.group(1)).split(",")[0].strip()
-        sinks = (wanted.table.topic, wanted.published_topic)
+        sinks = {name for each in queries for name in (each.table.topic, each.published_topic)}
         operation = "Write" if topic in sinks else "Read"
         return denied(connection_of(kafka()), operation, "topic", topic).message
     if found := _GROUP.search(message):

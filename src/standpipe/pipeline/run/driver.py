@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,10 +47,10 @@ from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
 from standpipe.pipeline.run.control_client import Follower
-from standpipe.pipeline.run.query_run import PipelineContext
+from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
-    StartQuery,
+    StartRun,
     diff,
     every_query,
     lease_epoch_of,
@@ -57,8 +58,9 @@ from standpipe.pipeline.run.reconcile import (
 )
 from standpipe.pipeline.run.scheduler import Queries, resolution
 from standpipe.pipeline.run.scratch import scratch_folder
-from standpipe.pipeline.run.source_probe import SourceProbe
+from standpipe.pipeline.run.start.query_run import PipelineContext
 from standpipe.pipeline.run.warm_standby import Rehearsals
+from standpipe.pipeline.run.watch.source_probe import SourceProbe
 
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, even if something still hangs
@@ -150,6 +152,11 @@ def _run(
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
                 marks=marks,
+                groups=Groups(
+                    options.checkpoints.resolve(),
+                    service_id,
+                    forms=options.config[keys.QUERY_GROUPS],
+                ),
                 check_lease=functools.partial(_check_lease, follower, me),
             ),
         )
@@ -195,8 +202,11 @@ def _keep_equal(
                 return EXIT_OK
             wanted = wanted_queries(catalog, me)
             queries.try_again(follower.take_ended(), catalog.index)
-            orders = diff(wanted, queries.known())
-            if any(isinstance(order, StartQuery) for order in orders):
+            groups = queries.around.groups
+            assert groups is not None
+            runs = groups.arrange(wanted, catalog.sources, time.monotonic())
+            orders = diff(runs, queries.known_runs())
+            if any(isinstance(order, StartRun) for order in orders):
                 queries.marks.count_deaths()  # the query may be that of a driver that died
             for order in orders:
                 queries.carry_out(order)
@@ -204,7 +214,7 @@ def _keep_equal(
                 rehearsals.stop()
             else:
                 rehearsals.tend(every_query(catalog, me.isolates))
-            cleanup.tend(catalog.queries)
+            cleanup.tend(catalog.queries.keys() | groups.group_ids(catalog.queries))
             _notice_foreign_fences(queries, control)
         queries.tend()
         if queries.wedged:

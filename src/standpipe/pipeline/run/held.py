@@ -12,7 +12,7 @@ from standpipe.data.commit.takeover import standing
 from standpipe.model import NO_BATCH, BatchId
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.query_run import QueryRun
+from standpipe.pipeline.run.start.running_query import TableRun
 from standpipe.pipeline.wanted import WantedQuery
 
 #: reason of its status
@@ -43,7 +43,7 @@ def hold_query(wanted: WantedQuery, log: ProgressLog) -> Held:
 
 
 def committed(
-    run: QueryRun | None, held: Held | None
+    run: TableRun | None, held: Held | None
 ) -> tuple[BatchId, dict[str, dict[int, int]] | None]:
     """The newest batch of a query as its status says it, and up to where it has read: said of a
     next generation and of a held query."""

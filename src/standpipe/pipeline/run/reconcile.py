@@ -1,4 +1,4 @@
-"""Which queries to start and which to stop: a pure comparison of the catalog with what is running.
+"""Which runs to start and which to stop: a pure comparison of the catalog with what is running.
 
 A pipeline wants the queries whose leases it holds. When a lease is granted again, to this pipeline
 or to another one, the run under the old lease epoch ends; the next one begins under the new epoch.
@@ -8,7 +8,7 @@ Not here: what a wanted query is (`pipeline/wanted.py`); starting and stopping (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from standpipe.control.metadata import feature_levels
@@ -16,6 +16,7 @@ from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.holds import held_queries
 from standpipe.control.metadata.isolation import SHARED, isolation_of
 from standpipe.model import LeaseEpoch, LogIndex, Record
+from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.wanted import WantedQuery
 
 
@@ -37,20 +38,20 @@ class PipelineRegistration(Record, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class StartQuery:
-    """Start a query that is not running here."""
+class StartRun:
+    """Start a run that is not here."""
 
-    wanted: WantedQuery
+    wanted: WantedRun
 
 
 @dataclass(frozen=True)
-class StopQuery:
-    """Stop a query and forget it."""
+class StopRun:
+    """Stop a run and forget it."""
 
-    query_id: str
+    run_id: str
 
 
-QueryOrder = StartQuery | StopQuery
+RunOrder = StartRun | StopRun
 
 
 def lease_epoch_of(query_id: str, catalog: Catalog, me: PipelineRegistration) -> LeaseEpoch | None:
@@ -119,16 +120,16 @@ def _queries(
     }
 
 
-def diff(wanted: Mapping[str, WantedQuery], running: Mapping[str, WantedQuery]) -> list[QueryOrder]:
+def diff(wanted: Sequence[WantedRun], running: Mapping[str, WantedRun]) -> list[RunOrder]:
     """Orders that make `running` equal `wanted`: stops first, then starts in the catalog's order.
 
-    A query that was dropped and created again under its old id is stopped and started.
+    A run whose queries or whose members are others is stopped and started.
     """
     stays = {
-        query_id
-        for query_id, known in running.items()
-        if query_id in wanted and wanted[query_id].identity == known.identity
+        run.run_id
+        for run in wanted
+        if run.run_id in running and running[run.run_id].identity == run.identity
     }
-    stops: list[QueryOrder] = [StopQuery(query_id) for query_id in running if query_id not in stays]
-    starts = [StartQuery(query) for query_id, query in wanted.items() if query_id not in stays]
+    stops: list[RunOrder] = [StopRun(run_id) for run_id in running if run_id not in stays]
+    starts = [StartRun(run) for run in wanted if run.run_id not in stays]
     return stops + starts

@@ -3,8 +3,8 @@
 States are those of `model.QueryStatus`:
 
     STARTING ──► RUNNING ──► RETRYING ──► STARTING …     any failure that may be transient,
-        │           │                                    or no progress (`stall.py`); a start that
-        │           │                                    hangs ends the process (`wedged`)
+        │           │                                    or no progress (`watch/stall.py`); a start
+        │           │                                    that hangs ends the process (`wedged`)
         └───────────┴──► FAILED                          a named one (`failures.py`): permanent
 
 Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
@@ -15,11 +15,11 @@ died, queries that were in a batch begin one at a time (`pipeline/commit/blame.p
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
 
 import structlog
 
@@ -30,21 +30,28 @@ from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
-from standpipe.pipeline.run.backlog import IDLE, BackgroundQuestion
-from standpipe.pipeline.run.held import HELD, Held, committed, hold_query
-from standpipe.pipeline.run.query_run import PipelineContext, QueryRun, start_query
-from standpipe.pipeline.run.reconcile import QueryOrder, StartQuery
-from standpipe.pipeline.run.stall import Signs, StallWatch, Work
-from standpipe.pipeline.run.task_progress import work_of
+from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
+from standpipe.pipeline.run.group.wanted_run import WantedRun
+from standpipe.pipeline.run.held import HELD, Held, hold_query
+from standpipe.pipeline.run.reconcile import RunOrder, StartRun
+from standpipe.pipeline.run.start.group_run import start_run
+from standpipe.pipeline.run.start.query_run import PipelineContext
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.run.watch.backlog import IDLE
+from standpipe.pipeline.run.watch.stall import Signs, Work
+from standpipe.pipeline.run.watch.task_progress import work_of
 from standpipe.pipeline.wanted import WantedQuery
 
 RETRY_S_FIRST = 0.5
 RETRY_S_MAX = 30.0
-MESSAGE_LENGTH_MAX = 2000
 #: a query that has run this long resets its back-off
 STEADY_S = 60.0
 #: how often the topics of queries are checked while no batch runs
 LOOK_EVERY_S = 5.0
+#: a group waits this long for a topic that one of its queries needs; then the others go on alone
+MISSING_S_MAX = 10.0
+#: so often in a row a group fails before it is divided, whatever the reason
+GROUP_FAILURES_MAX = 3
 #: a missing topic is checked less and less often, up to this pause
 MISSING_PAUSE_S_MAX = 5.0
 
@@ -56,49 +63,23 @@ def retry_after_s(failures: int) -> float:
     return min(RETRY_S_MAX, RETRY_S_FIRST * 2 ** max(0, failures - 1))
 
 
-def _work_of_start(around: PipelineContext, query_id: str) -> Work:
-    return work_of(around.spark, query_id)
-
-
-@dataclass
-class _Entry:
-    wanted: WantedQuery
-    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"] = "STARTING"
-    starting: Future[QueryRun | Held] | None = None
-    run: QueryRun | None = None
-    held: Held | None = None
-    since: float = 0.0
-    failures: int = 0
-    #: Kafka has rejected one of its rows as too large
-    measures_rows: bool = False
-    #: until when it counts as in a batch although that batch has failed; None: it does not
-    lingers_until: float | None = None
-    #: the instant since which something that it needs has been missing
-    missing_since: float | None = None
-    retry_at: float = 0.0
-    reason: str = ""
-    message: str = ""
-    stall: StallWatch = field(default_factory=StallWatch)
-    unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
-    #: stops a run that hung or failed; the next run does not start before it has ended
-    stopping: Future[None] | None = None
-    #: (input records, instant) at the previous report, for the rate
-    rate_from: tuple[int, float] = (0, 0.0)
+def _work_of_start(around: PipelineContext, run_id: str) -> Work:
+    return work_of(around.spark, run_id)
 
 
 @dataclass
 class Queries:
-    """The queries that the catalog wants, each in its state."""
+    """The runs of the queries that the catalog wants, each in its state."""
 
     around: PipelineContext
-    start: Callable[[WantedQuery, PipelineContext], QueryRun | Held] = start_query
+    start: Callable[[WantedRun, PipelineContext], QueryRun | Held] = start_run
     clock: Callable[[], float] = time.monotonic
     work: Callable[[PipelineContext, str], Work] = _work_of_start
     #: which queries are in a batch, and what is held against them
     marks: BatchMarks = field(default_factory=BatchMarks)
     #: why this process must be restarted; empty: no need
     wedged: str = ""
-    _entries: dict[str, _Entry] = field(default_factory=dict[str, _Entry])
+    _entries: dict[str, RunEntry] = field(default_factory=dict[str, RunEntry])
     _looking: Future[None] | None = None
     _look_at: float = 0.0
     _starters: ThreadPoolExecutor = field(
@@ -108,18 +89,25 @@ class Queries:
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="ask")
     )
 
+    def known_runs(self) -> dict[str, WantedRun]:
+        """The runs that this pipeline holds, in any state."""
+        return {run_id: entry.wanted for run_id, entry in self._entries.items()}
+
     def known(self) -> dict[str, WantedQuery]:
         """The queries that this pipeline holds, in any state."""
-        return {query_id: entry.wanted for query_id, entry in self._entries.items()}
+        entries = self._entries.values()
+        return {each.query_id: each for entry in entries for each in entry.wanted.members}
 
-    def carry_out(self, order: QueryOrder) -> None:
+    def carry_out(self, order: RunOrder) -> None:
         """Carry out an order of `reconcile.diff`."""
-        if isinstance(order, StartQuery):
-            self._entries[order.wanted.query_id] = _Entry(order.wanted)
-            _logger.info("query wanted", query_id=order.wanted.query_id)
+        if isinstance(order, StartRun):
+            run = order.wanted
+            self._entries[run.run_id] = RunEntry(run)
+            ids = [each.query_id for each in run.members]
+            _logger.info("query wanted", run_id=run.run_id, query_ids=ids)
         else:
-            self._end(self._entries.pop(order.query_id))
-            _logger.info("query no longer wanted", query_id=order.query_id)
+            self._end(self._entries.pop(order.run_id))
+            _logger.info("query no longer wanted", run_id=order.run_id)
 
     def tend(self) -> None:
         """Start queries that are due; notice those that have started or failed."""
@@ -127,7 +115,7 @@ class Queries:
         for entry in self._entries.values():
             if entry.lingers_until is not None and now >= entry.lingers_until:
                 entry.lingers_until = None
-                self.marks.end(entry.wanted.query_id)
+                self.marks.end(entry.wanted.run_id)
             if entry.stopping is not None:
                 entry.stopping = None if entry.stopping.done() else entry.stopping
             elif entry.starting is not None:
@@ -141,24 +129,25 @@ class Queries:
                 self._begin(entry, now)
         self._look(now)
 
-    def _begin(self, entry: _Entry, now: float) -> None:
+    def _begin(self, entry: RunEntry, now: float) -> None:
         """Start a query, if it may be in a batch now."""
         wanted = entry.wanted
-        revision = wanted.query.revision
         if wanted.is_held:  # it runs no batch: nothing is held against it
-            entry.starting = self._starters.submit(hold_query, wanted, self.around.log)
+            entry.starting = self._starters.submit(hold_query, wanted.members[0], self.around.log)
             entry.stall.began(now)
             return
-        if self.marks.blame(wanted.query_id, revision) is Blame.GUILTY:
-            failure = QueryFailed("DRIVER_DIED", resolution("DRIVER_DIED", wanted))
+        if self.marks.blame(wanted.run_id, wanted.revision) is Blame.GUILTY:
+            failure = QueryFailed("DRIVER_DIED", resolution("DRIVER_DIED", wanted.members[0]))
             self._failed(entry, failure, now)
             return
-        if not self.marks.try_begin(wanted.query_id, revision):
+        if not self.marks.try_begin(wanted.run_id, wanted.revision):
             entry.message = f"waits until {self.marks.alone()} has run alone: a driver has died"
             return
         entry.lingers_until = None
         if entry.measures_rows:
-            wanted = dataclasses.replace(wanted, measures_rows=True)
+            (only,) = wanted.members
+            measured = dataclasses.replace(only, measures_rows=True)
+            wanted = dataclasses.replace(wanted, members=(measured,))
         entry.starting = self._starters.submit(self.start, wanted, self.around)
         entry.stall.began(now)
 
@@ -173,8 +162,8 @@ class Queries:
             self._looking = self._starters.submit(_look_at, runs)
 
     def fail(self, query_id: str, failure: QueryFailed) -> None:
-        """Stop a query for good, in whatever state it is."""
-        entry = self._entries[query_id]
+        """Stop a query for good, in whatever state it is; others of its group continue alone."""
+        entry = self._entry_of(query_id)
         if entry.starting is not None and not entry.starting.cancel():
             entry.starting.add_done_callback(_stop_when_started)
         if entry.run is not None:
@@ -184,8 +173,12 @@ class Queries:
 
     def failures(self) -> dict[str, str]:
         """The reasons of the queries that have failed for good."""
-        entries = self._entries.items()
-        return {query_id: entry.reason for query_id, entry in entries if entry.state == "FAILED"}
+        failed = [entry for entry in self._entries.values() if entry.state == "FAILED"]
+        return {each.query_id: entry.reason for entry in failed for each in entry.wanted.members}
+
+    def _entry_of(self, query_id: str) -> RunEntry:
+        entries = self._entries.values()
+        return next(each for each in entries if query_id in each.wanted.query_ids)
 
     def try_again(self, ended: Mapping[str, int], newest: int) -> None:
         """Hold nothing against these queries, which a user has paused, replaced or dropped in
@@ -193,14 +186,16 @@ class Queries:
         if not ended:
             return
         self.marks.retry(ended, newest)
-        for query_id in ended:
+        for query_id in ended:  # an entry of a group has no such reason: it is divided
             entry = self._entries.get(query_id)
             if entry is not None and entry.reason == "DRIVER_DIED":
-                self._entries[query_id] = _Entry(entry.wanted)
+                self._entries[query_id] = RunEntry(entry.wanted)
 
     def statuses(self) -> list[QueryStatus]:
         """One for each query; called once a second."""
-        return [self._status(entry) for entry in list(self._entries.values())]
+        entries = list(self._entries.values())
+        now = self.clock()
+        return [status_of(entry, each, now) for entry in entries for each in entry.wanted.members]
 
     def stop_all(self) -> None:
         """Stop all concurrently; each takes at most Spark's stopTimeout."""
@@ -211,7 +206,7 @@ class Queries:
 
     # --------------------------------------------------------------------------- transitions
 
-    def _started(self, entry: _Entry, starting: Future[QueryRun | Held], now: float) -> None:
+    def _started(self, entry: RunEntry, starting: Future[QueryRun | Held], now: float) -> None:
         entry.starting = None
         error = starting.exception()
         if not isinstance(error, NotYet):
@@ -225,23 +220,25 @@ class Queries:
             entry.run = begun
             entry.rate_from = (0, now)
             entry.stall.began(now)
-            _logger.info("query running", query_id=entry.wanted.query_id)
+            _logger.info("query running", run_id=entry.wanted.run_id)
         elif isinstance(error, NotYet):
             self._wait(entry, error, now)
         else:
             self._failed(entry, error, now)
 
-    def _wait(self, entry: _Entry, missing: NotYet, now: float) -> None:
+    def _wait(self, entry: RunEntry, missing: NotYet, now: float) -> None:
         entry.missing_since = now if entry.missing_since is None else entry.missing_since
         waited_s = now - entry.missing_since
         if missing.final_failure is not None and waited_s >= GONE_S:
             self._failed(entry, missing.final_failure, now)
             return
-        self.marks.end(entry.wanted.query_id)
+        if waited_s >= MISSING_S_MAX and self._divide(entry, missing.message):
+            return
+        self.marks.end(entry.wanted.run_id)
         entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
         entry.reason, entry.message = missing.reason, missing.message
 
-    def _watch(self, entry: _Entry, run: QueryRun, now: float) -> None:
+    def _watch(self, entry: RunEntry, run: QueryRun, now: float) -> None:
         error = run.failure()
         if error is not None:
             entry.run = None
@@ -256,7 +253,7 @@ class Queries:
             entry.failures = 0
         signs = run.signs(with_work=entry.stall.wants_work(now))
         if signs.doing == IDLE and not signs.has_data:
-            self.marks.idle(entry.wanted.query_id)
+            self.marks.idle(entry.wanted.run_id)
         if not signs.has_data:  # according to Spark, whose source may hang
             there = entry.unread.ask(run.unread.is_there, self._askers, now)
             signs = dataclasses.replace(signs, has_data=there)
@@ -270,7 +267,7 @@ class Queries:
         elif entry.reason == "NO_PROGRESS":
             entry.reason = entry.message = ""
 
-    def _watch_start(self, entry: _Entry, starting: Future[QueryRun | Held], now: float) -> None:
+    def _watch_start(self, entry: RunEntry, starting: Future[QueryRun | Held], now: float) -> None:
         """A start that hangs cannot be cancelled: it holds a thread, and may still write to the
         checkpoint that a second start would use. Only the process can be restarted."""
         if not starting.running():  # still queued behind others
@@ -283,90 +280,79 @@ class Queries:
             entry.message = f"its start takes {silent_s:.0f} s; the pipeline is restarted if "
             entry.message += "that continues"
         if entry.stall.is_restarted(silent_s):
-            self.wedged = f"{entry.wanted.query_id} has not started for {silent_s:.0f} s"
+            self.wedged = f"{entry.wanted.run_id} has not started for {silent_s:.0f} s"
 
-    def _work_of(self, entry: _Entry) -> Work:
-        return self.work(self.around, entry.wanted.query_id)
+    def _work_of(self, entry: RunEntry) -> Work:
+        return self.work(self.around, entry.wanted.run_id)
 
-    def _restart(self, entry: _Entry, run: QueryRun, why: str, now: float) -> None:
+    def _restart(self, entry: RunEntry, run: QueryRun, why: str, now: float) -> None:
         entry.run, entry.stopping = None, self._starters.submit(_stop, run)
         entry.lingers_until = now + LINGER_S
         entry.stall.restarted(now)
         self._retry(entry, why, now)
         entry.reason = "NO_PROGRESS"
 
-    def _failed(self, entry: _Entry, error: BaseException, now: float) -> None:
-        """A named failure is final; after any other one, the query is retried."""
+    def _failed(self, entry: RunEntry, error: BaseException, now: float) -> None:
+        """A named failure is final; after any other one, the query is retried. A group is divided
+        instead: each of its queries then fails, or continues, by itself."""
         message = str(error)
         entry.lingers_until = now + LINGER_S
+        is_named = isinstance(error, QueryFailed) or bool(reason_of(message))
+        is_own = is_named or is_refusal(message) or entry.failures >= GROUP_FAILURES_MAX
+        if is_own and self._divide(entry, message):
+            return
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
         elif reason := reason_of(message):
-            self._fail(entry, reason, f"{resolution(reason, entry.wanted)} ({message})")
+            self._fail(entry, reason, f"{resolution(reason, entry.wanted.members[0])} ({message})")
         else:
             self._retry(entry, f"{type(error).__name__}: {message}", now)
-            acl = access.missing_acl(message, entry.wanted, lambda: self.around.reads.kafka)
+            acl = access.missing_acl(message, entry.wanted.members, lambda: self.around.reads.kafka)
             if acl or isinstance(error, KafkaAccessDenied):
                 entry.reason, entry.message = access.REASON, acl or message
             if is_refusal(message) and not entry.measures_rows:
                 entry.measures_rows = True  # so the retry leaves that row out
                 entry.failures, entry.retry_at = entry.failures - 1, now
 
-    def _fail(self, entry: _Entry, reason: str, message: str) -> None:
+    def _fail(self, entry: RunEntry, reason: str, message: str) -> None:
         entry.state, entry.reason, entry.message = "FAILED", reason, message[:MESSAGE_LENGTH_MAX]
-        _logger.error(
-            "query failed", query_id=entry.wanted.query_id, reason=reason, why=entry.message
-        )
+        _logger.error("query failed", run_id=entry.wanted.run_id, reason=reason, why=entry.message)
 
-    def _retry(self, entry: _Entry, message: str, now: float) -> None:
+    def _divide(self, entry: RunEntry, why: str) -> bool:
+        """Let the queries of a group continue alone, from the driver's next look at the catalog on.
+        False: the entry is that of one query."""
+        group = entry.wanted.group
+        if group is None or len(entry.wanted.members) == 1:
+            return False
+        assert self.around.groups is not None
+        try:
+            self.around.groups.divide(group.group_id, why)
+        except OSError as error:  # shared storage is away: it is tried again
+            self._retry(entry, f"{type(error).__name__}: {error}", self.clock())
+            return True
+        entry.state, entry.retry_at = "RETRYING", math.inf
+        entry.reason, entry.message = "", why[:MESSAGE_LENGTH_MAX]
+        return True
+
+    def _retry(self, entry: RunEntry, message: str, now: float) -> None:
         entry.failures += 1
         pause_s = retry_after_s(entry.failures)
         entry.state, entry.retry_at = "RETRYING", now + pause_s
         entry.reason, entry.message = "", message[:MESSAGE_LENGTH_MAX]
         _logger.warning(
             "query will be retried",
-            query_id=entry.wanted.query_id,
+            run_id=entry.wanted.run_id,
             pause_s=pause_s,
             why=entry.message,
         )
 
-    def _end(self, entry: _Entry) -> None:
+    def _end(self, entry: RunEntry) -> None:
         entry.state = "STOPPED"
         if entry.starting is not None and not entry.starting.cancel():
             entry.starting.add_done_callback(_stop_when_started)
         if entry.run is not None:
             _stop(entry.run)
-        self.marks.end(entry.wanted.query_id)
-
-    def _status(self, entry: _Entry) -> QueryStatus:
-        run, now = entry.run, self.clock()
-        rate = 0.0
-        if run is not None:
-            records, since = entry.rate_from
-            rate = max(0.0, (run.counts.input_records - records) / max(now - since, 0.001))
-            entry.rate_from = (run.counts.input_records, now)
-        # read before the batch: a later batch covers no less
-        backlog = run.backlog.backlog_records() if run and run.backlog else None
-        batch, covered = committed(run, entry.held)
-        reason, message = entry.reason, entry.message
-        if run is not None and run.notice and not reason:
-            reason, message = "TOPIC_CHANGED", run.notice[:MESSAGE_LENGTH_MAX]
-        return QueryStatus(
-            query_id=entry.wanted.query_id,
-            state=entry.state,
-            reason=reason,
-            message=message,
-            lease_epoch=entry.wanted.lease_epoch,
-            batch=batch,
-            covered=covered,
-            input_rows_per_second=round(rate, 1),
-            bad_records=run.counts.bad_records if run else 0,
-            late_records=run.count_late() if run else 0,
-            repaired_rows=run.repaired_rows if run else 0,
-            read_records=run.backlog.read_records() if run and run.backlog else 0,
-            backlog_records=backlog,
-            at_ms=time.time_ns() // 1_000_000,
-        )
+        self.marks.end(entry.wanted.run_id)
 
 
 def resolution(reason: str, wanted: WantedQuery) -> str:

@@ -90,7 +90,7 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
 def like_template(pattern: str | None, escape: str | None) -> str:
     """Spark SQL for LIKE, of {0} and the pattern as `spark_pattern` writes it, {1}. None: it is not
     a literal; then, and where Spark's backtracking expression takes more than one `%` for several
-    places, it is our function (`pipeline/run/LinearPatterns.java`), of the pattern itself."""
+    places, it is our function (`pipeline/run/start/LinearPatterns.java`), of the pattern itself."""
     pieces = None if pattern is None else _pieces(pattern, escape)
     if pieces is not None:
         is_contains = len(pieces) == 3 and not pieces[0].length and not pieces[2].length

@@ -21,7 +21,7 @@ _MAP_AS_JSON: Final = _AS_JSON.replace(
 )
 
 FUNCTIONS: Final = (
-    # Spark's own read other JSON, reorder keys and change numbers (pipeline/run/JsonTexts.java)
+    # Spark's own read other JSON, reorder keys and change numbers (`JsonTexts.java`)
     Function(
         "JSON_CONCAT",
         (STRING, STRING),

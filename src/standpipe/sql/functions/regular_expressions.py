@@ -4,8 +4,8 @@ ksqlDB's patterns are Java's, whose engine goes back over the text: `(a+)+$` tak
 the length of one value, and nothing can interrupt it. RE2 (in Python) and RE2/J (in Spark) never
 go back. Both read a pattern differently from Java without saying so: `.` and `\v`, `[a&&b]`,
 `(?i)`. So a pattern is read here by Java's rules and written again in the few forms that mean the
-same to all three; what has no such form is refused by name. `pipeline/run/LinearPatterns.java` is
-the same for patterns that Spark finds in a column.
+same to all three; what has no such form is refused by name.
+`pipeline/run/start/LinearPatterns.java` is the same for patterns that Spark finds in a column.
 
 Differences from Java: `$` is the end of the text alone, not also before a last line break; `\b`
 knows ASCII words (Java's since 19).

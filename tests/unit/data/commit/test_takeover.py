@@ -10,6 +10,7 @@ from standpipe.data.commit.takeover import (
     Logs,
     Surplus,
     ends_refused,
+    furthest_behind,
     heir_of,
     is_lost,
     standing,
@@ -66,6 +67,34 @@ def test_heir_of(found: dict[int, Logs], heir: int | None, why: str) -> None:
     by_epoch = {LeaseEpoch(epoch): each for epoch, each in found.items()}
     assert heir_of(by_epoch, newest) == heir, why
     assert heir_of(by_epoch, None) is None
+
+
+def committed(query_id: str, batch: int, end: int) -> Progress:
+    return Progress(query_id=query_id, commit=commit(1, batch), sources={"s": {0: end}})
+
+
+@pytest.mark.parametrize(
+    ("batches", "found", "heir", "why"),
+    [
+        ((1, 1), {1: logs([0, 1], {0: 5, 1: 9})}, 1, "both have the same"),
+        ((0, 1), {1: logs([0], {0: 5, 1: 9})}, 1, "killed between two progress records"),
+        ((None, 0), {1: logs([], {0: 5})}, 1, "in the first batch"),
+        ((0, 1), {1: logs([0], {0: 5})}, None, "what the one ahead covers is gone"),
+        ((0, 1), {1: logs([0], {0: 5, 1: 8})}, None, "it covers other events"),
+        ((0, 1), {1: logs([0], {0: 5, 1: 9}), 2: logs([0], {0: 5, 1: 8})}, 1, "a zombie's"),
+    ],
+)
+def test_heir_of_a_group(
+    batches: tuple[int | None, ...], found: dict[int, Logs], heir: int | None, why: str
+) -> None:
+    ends = {0: 5, 1: 9}
+    newest = [
+        None if batch is None else committed(f"Q{place}", batch, ends[batch])
+        for place, batch in enumerate(batches)
+    ]
+    by_epoch = {LeaseEpoch(epoch): each for epoch, each in found.items()}
+    assert heir_of(by_epoch, *newest) == heir, why
+    assert furthest_behind(newest) == min(-1 if batch is None else batch for batch in batches)
 
 
 @pytest.mark.parametrize(

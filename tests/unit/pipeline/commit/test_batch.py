@@ -11,7 +11,7 @@ from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
-from standpipe.pipeline.commit.batch import BatchFailed, CommitBatch
+from standpipe.pipeline.commit.batch import BatchCounts, BatchFailed, CommitBatch, TableCommit
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -31,8 +31,8 @@ TOO_LARGE = TooLarge(count=1)
 class Steps(CommitBatch):
     """Notes each step instead of doing it."""
 
-    def _write(self, rows: object, commit: Commit) -> TooLarge:
-        DONE.append(("write", commit))
+    def _write(self, rows: object, commits: Sequence[Commit]) -> TooLarge:
+        DONE.extend(("write", commit) for commit in commits)
         return TOO_LARGE
 
 
@@ -59,7 +59,7 @@ class NoJanitor:
         return 3
 
     def watermark_ms(self, of_batch_ms: int) -> int:
-        return max(of_batch_ms, 4)
+        return max(of_batch_ms, 2)
 
     def clean_through(self) -> dict[int, int]:
         return {0: 7}
@@ -123,15 +123,20 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         return 2 + too_large.count
 
     return Steps(
-        query_id="Q",
-        table=WANTED.table,
-        lease_epoch=LeaseEpoch(4),
+        name="Q",
+        tables=(
+            TableCommit(
+                query_id="Q",
+                table=WANTED.table,
+                lease_epoch=LeaseEpoch(4),
+                janitor=cast(Janitor, NoJanitor()),
+                topics=cast(TopicCheck, Topics(*changed)),
+                check_lease=check_lease,
+            ),
+        ),
         kafka="",
         checkpoint=checkpoint,
         log=cast(ProgressLog, Log()),
-        janitor=cast(Janitor, NoJanitor()),
-        topics=cast(TopicCheck, Topics(*changed)),
-        check_lease=check_lease,
         limits=WriteLimits(bytes_max=9, samples_max=1),
         source_instant=lambda ends: 1000 + ends["s"][0],
         report_bad=report_bad,
@@ -153,9 +158,10 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (progress.watermark_ms, progress.batch_started_ms) == (5, 6)
     assert progress.source_instant_ms == 1021, "of what the batch covers, whenever it began"
     assert progress.since_ms == 3
-    assert (commit_batch.counts.batch, commit_batch.counts.input_records) == (1, 10)
-    assert commit_batch.counts.bad_records == 3, "rows that are too large count, too"
-    assert commit_batch.counts.covered == {"s": {0: 21}}
+    counts = commit_batch.tables[0].counts
+    assert (counts.batch, counts.input_records) == (1, 10)
+    assert counts.bad_records == 3, "rows that are too large count, too"
+    assert counts.covered == {"s": {0: 21}}
 
 
 class Rows:
@@ -187,12 +193,13 @@ def test_a_replayed_batch_of_a_stream_is_not_written_twice(
     janitor = NoJanitor()
     commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(0), attempt=5)
     janitor.newest = Progress(query_id="Q", commit=commit)
-    again = dataclasses.replace(commit_batch, table=stream, janitor=cast(Janitor, janitor))
+    table = dataclasses.replace(commit_batch.tables[0], janitor=cast(Janitor, janitor))
+    of_stream = dataclasses.replace(table, table=stream)
+    again = dataclasses.replace(commit_batch, tables=(of_stream,))
     again(cast(Any, Rows()), batch)
     assert [name for name, _ in DONE] == done
-    table = dataclasses.replace(commit_batch, janitor=cast(Janitor, janitor))
     DONE.clear()
-    table(cast(Any, Rows()), 0)
+    dataclasses.replace(commit_batch, tables=(table,))(cast(Any, Rows()), 0)
     assert "write" in [name for name, _ in DONE], "rows of a table replace each other"
 
 
@@ -214,7 +221,7 @@ def test_nothing_is_committed_of_a_topic_that_was_made_anew(
     with pytest.raises(BatchFailed):
         commit_batch(cast(Any, None), 0)
     assert [name for name, _ in DONE] == done, why
-    assert isinstance(commit_batch.counts.failure, QueryFailed)
+    assert isinstance(commit_batch.tables[0].counts.failure, QueryFailed)
 
 
 def test_each_call_is_another_attempt(tmp_path: Path) -> None:
@@ -230,7 +237,7 @@ def test_without_the_lease_nothing_is_written(tmp_path: Path) -> None:
     commit_batch = commit_of(tmp_path, lease=["a newer pipeline"])
     with pytest.raises(BatchFailed, match="a newer pipeline"):
         commit_batch(cast(Any, None), 0)
-    assert isinstance(commit_batch.counts.failure, Fenced)
+    assert isinstance(commit_batch.tables[0].counts.failure, Fenced)
     assert [name for name, _ in DONE] == ["lease"]
 
 
@@ -240,4 +247,49 @@ def test_spark_hears_few_words_of_a_failure(tmp_path: Path) -> None:
         commit_batch(cast(Any, None), 0)
     assert len(str(caught.value)) < 300
     assert caught.value.__suppress_context__
-    assert len(str(commit_batch.counts.failure)) == 100_000
+    assert len(str(commit_batch.tables[0].counts.failure)) == 100_000
+
+
+def test_a_batch_of_a_group_commits_its_tables_one_after_the_other(tmp_path: Path) -> None:
+    """Each under its own lease epoch and with its own delay; nothing is committed before all rows
+    are written and every topic is as it was."""
+    batch = commit_of(tmp_path, lease=[])
+    (first,) = batch.tables
+    second = dataclasses.replace(
+        first,
+        query_id="R",
+        lease_epoch=LeaseEpoch(7),
+        watermark_delay_ms=4,
+        counts=BatchCounts(),
+    )
+    group = dataclasses.replace(batch, tables=(first, second), numbers=(0, 2))
+    group(cast(Any, None), 1)
+    steps = ["lease"] * 2 + ["topics"] * 2 + ["write"] * 2 + ["ends"] * 2 + ["topics"] * 2
+    assert [name for name, _ in DONE] == [*steps, "bad", *["progress", "told"] * 2]
+    one, other = [done for name, done in DONE if name == "progress"]
+    assert (one.query_id, other.query_id) == ("Q", "R")
+    assert (one.commit.lease_epoch, other.commit.lease_epoch) == (4, 7)
+    assert one.commit.attempt == other.commit.attempt
+    assert (one.sources, one.sinks) == (other.sources, other.sinks)
+    assert [each.counts.batch for each in group.tables] == [1, 1]
+    assert group._of_each(["'a'", "'b'"]) == "CASE __TABLE WHEN 0 THEN 'a' WHEN 2 THEN 'b' END"
+
+
+def test_a_watermark_is_behind_that_of_the_group(tmp_path: Path) -> None:
+    batch = commit_of(tmp_path, lease=[])
+    late = dataclasses.replace(batch.tables[0], watermark_delay_ms=1)
+    later = dataclasses.replace(batch.tables[0], watermark_delay_ms=9)
+    dataclasses.replace(batch, tables=(late, later), numbers=(0, 1))(cast(Any, None), 1)
+    progress = [done for name, done in DONE if name == "progress"]
+    assert [each.watermark_ms for each in progress] == [4, 2], "never below the janitor's"
+
+
+def test_one_lost_lease_stops_the_whole_group(tmp_path: Path) -> None:
+    batch = commit_of(tmp_path, lease=["another pipeline's"])
+    (lost,) = batch.tables
+    held = dataclasses.replace(lost, query_id="R", check_lease=lambda: None, counts=BatchCounts())
+    group = dataclasses.replace(batch, tables=(held, lost), numbers=(0, 1))
+    with pytest.raises(BatchFailed):
+        group(cast(Any, None), 0)
+    assert [name for name, _ in DONE] == ["lease"]
+    assert all(isinstance(each.counts.failure, Fenced) for each in group.tables)

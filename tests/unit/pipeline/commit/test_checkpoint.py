@@ -1,3 +1,6 @@
+import json
+import shutil
+import uuid
 from pathlib import Path
 
 import msgspec
@@ -131,6 +134,29 @@ def test_a_new_lease_epoch_goes_on_in_a_directory_of_its_own(tmp_path: Path) -> 
     mine.inherit(seen(1))  # the query is started again in the same process
     Checkpoint(tmp_path, LeaseEpoch(2)).inherit(seen(1))
     assert mine.directory.exists(), "an older one that starts late leaves ours alone"
+
+
+def test_who_leaves_a_group_continues_from_its_checkpoint(tmp_path: Path) -> None:
+    """Whatever the number of the group's directory: it is that of the newest lease of a member."""
+    group, own = tmp_path / "GROUP", tmp_path / "own"
+    own.mkdir()
+    logs(group, commits=[0], offsets=[0, 1], epoch=9)
+    (group / "epoch-9" / "metadata").write_text('{"id":"of the group"}')
+    alone = Checkpoint(own, LeaseEpoch(7), group_root=group)
+    assert not alone.has_epochs()
+    alone.inherit(seen(1))
+    assert alone.has_epochs()
+    assert [path.name for path in own.iterdir()] == ["epoch-7"]
+    assert alone.offsets(1).ends == ENDS
+    assert (group / "epoch-9" / "metadata").read_text() == '{"id":"of the group"}'
+    spark_id = json.loads((alone.directory / "metadata").read_text())["id"]
+    assert str(uuid.UUID(spark_id)) == spark_id, "both may run at once"
+    shutil.rmtree(group)
+    later = Checkpoint(own, LeaseEpoch(8), group_root=group)
+    later.inherit(seen(1))
+    assert later.offsets(1).ends == ENDS, "from its own copy"
+    with pytest.raises(QueryFailed, match="CHECKPOINT_LOST"):
+        Checkpoint(own, LeaseEpoch(9), group_root=group).inherit(seen(3))
 
 
 def test_what_a_crash_left_of_a_copy_is_made_anew(tmp_path: Path) -> None:

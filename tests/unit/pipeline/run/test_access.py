@@ -39,5 +39,5 @@ GROUP = "…errors.GroupAuthorizationException: Not authorized to access group: 
 )
 def test_what_to_grant(message: str, acl: str, why: str) -> None:
     wanted: Any = SimpleNamespace(table=SimpleNamespace(topic="out"), published_topic="public")
-    found = missing_acl(message, wanted, lambda: "b:1")
+    found = missing_acl(message, [wanted], lambda: "b:1")
     assert found == "" if not acl else f"User:ANONYMOUS has no right to {acl}." in found, why

@@ -15,16 +15,18 @@ from standpipe.control.metadata.commands import (
     TerminateQuery,
 )
 from standpipe.model import LeaseEpoch, LogIndex, QueryLease, TopicSpec
+from standpipe.pipeline.run.group.wanted_run import WantedRun, runs_of
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
-    QueryOrder,
-    StartQuery,
-    StopQuery,
+    RunOrder,
+    StartRun,
+    StopRun,
     diff,
     every_query,
     lease_epoch_of,
     wanted_queries,
 )
+from standpipe.pipeline.wanted import WantedQuery
 
 SQL = """
 CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -47,6 +49,10 @@ SUCCESSOR = dataclasses.replace(
     is_successor=True,
 )
 SWITCHED = dataclasses.replace(SUCCESSOR, is_successor=False)
+
+
+def start(query: WantedQuery) -> StartRun:
+    return StartRun(WantedRun(members=(query,)))
 
 
 def test_a_successor_is_not_published() -> None:
@@ -84,39 +90,39 @@ def test_both_generations_of_a_table_run() -> None:
     ("wanted", "running", "orders", "why"),
     [
         ([], [], [], "nothing to do"),
-        ([A, B], [], [StartQuery(A), StartQuery(B)], "a fresh pipeline starts all, in order"),
+        ([A, B], [], [start(A), start(B)], "a fresh pipeline starts all, in order"),
         ([A], [A], [], "it runs already"),
-        ([], [A], [StopQuery(A.query_id)], "dropped"),
-        ([B], [A], [StopQuery(A.query_id), StartQuery(B)], "stops first: cores are few"),
+        ([], [A], [StopRun(A.query_id)], "dropped"),
+        ([B], [A], [StopRun(A.query_id), start(B)], "stops first: cores are few"),
         (
             [A_AGAIN],
             [A],
-            [StopQuery(A.query_id), StartQuery(A_AGAIN)],
+            [StopRun(A.query_id), start(A_AGAIN)],
             "dropped and made again under the same id between two looks",
         ),
         (
             [A_GRANTED_ANEW],
             [A],
-            [StopQuery(A.query_id), StartQuery(A_GRANTED_ANEW)],
+            [StopRun(A.query_id), start(A_GRANTED_ANEW)],
             "another one may have written it in between",
         ),
         (
             [A_HELD],
             [A],
-            [StopQuery(A.query_id), StartQuery(A_HELD)],
+            [StopRun(A.query_id), start(A_HELD)],
             "it commits nothing more",
         ),
         (
             [SWITCHED],
             [SUCCESSOR],
-            [StopQuery(A.query_id), StartQuery(SWITCHED)],
+            [StopRun(A.query_id), start(SWITCHED)],
             "from now on its rows are published",
         ),
     ],
 )
-def test_diff(wanted: list, running: list, orders: list[QueryOrder], why: str) -> None:
-    by_id = {query.query_id: query for query in running}
-    assert diff({query.query_id: query for query in wanted}, by_id) == orders, why
+def test_diff(wanted: list, running: list, orders: list[RunOrder], why: str) -> None:
+    there = {query.query_id: WantedRun(members=(query,)) for query in running}
+    assert diff(runs_of({query.query_id: query for query in wanted}, []), there) == orders, why
 
 
 def test_wanted_are_those_of_the_catalog() -> None:

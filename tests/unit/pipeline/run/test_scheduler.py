@@ -16,10 +16,9 @@ from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.run import scheduler
-from standpipe.pipeline.run.backlog import ASK_EVERY_S, IDLE
+from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held import Held
-from standpipe.pipeline.run.query_run import PipelineContext, QueryRun
-from standpipe.pipeline.run.reconcile import StartQuery, StopQuery
+from standpipe.pipeline.run.reconcile import StartRun, StopRun
 from standpipe.pipeline.run.scheduler import (
     LOOK_EVERY_S,
     RETRY_S_FIRST,
@@ -27,13 +26,16 @@ from standpipe.pipeline.run.scheduler import (
     Queries,
     retry_after_s,
 )
-from standpipe.pipeline.run.stall import REPORT_S, RESTART_S_FIRST, Signs, Work
-from standpipe.pipeline.wanted import WantedQuery
+from standpipe.pipeline.run.start.query_run import PipelineContext
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.run.watch.backlog import ASK_EVERY_S, IDLE
+from standpipe.pipeline.run.watch.stall import REPORT_S, RESTART_S_FIRST, Signs, Work
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
     "VALUE_FORMAT='JSON'); CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;"
 )
+ALONE = WantedRun(members=(WANTED,))
 Q = WANTED.query_id
 
 
@@ -43,6 +45,7 @@ class Run:
     def __init__(self) -> None:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
         self.backlog = None
+        self.tables = {Q: self}
         self.unread = self  # what Kafka says
         self.is_behind: bool | None = False
         self.work: Work = ()
@@ -79,7 +82,7 @@ class Run:
     def stop(self) -> None:
         self.is_stopped = True
 
-    def count_late(self) -> int:
+    def count_late(self, query_id: str) -> int:
         return 5
 
 
@@ -91,10 +94,10 @@ class World:
         self.queries = Queries(
             cast(PipelineContext, None), start=self._start, clock=lambda: self.now
         )
-        self.queries.carry_out(StartQuery(WANTED))
+        self.queries.carry_out(StartRun(ALONE))
 
-    def _start(self, wanted: WantedQuery, around: PipelineContext) -> QueryRun:
-        self.looked.append(wanted.measures_rows)
+    def _start(self, wanted: WantedRun, around: PipelineContext) -> QueryRun:
+        self.looked.append(wanted.members[0].measures_rows)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -125,13 +128,15 @@ def test_a_held_query_starts_nothing_and_says_what_it_committed(
     monkeypatch.setattr(scheduler, "hold_query", lambda wanted, log: held)
     world = World()
     world.queries.around = cast(PipelineContext, SimpleNamespace(log=None))
-    world.queries.carry_out(StopQuery(Q))
-    world.queries.carry_out(StartQuery(dataclasses.replace(WANTED, is_held=True)))
+    world.queries.carry_out(StopRun(Q))
+    world.queries.carry_out(
+        StartRun(WantedRun(members=(dataclasses.replace(WANTED, is_held=True),)))
+    )
     assert world.tend() == "RUNNING HELD"
     (status,) = world.queries.statuses()
     assert (status.batch, status.covered) == (4, {"s": {0: 9}})
     assert world.looked == [], "Spark runs nothing"
-    world.queries.carry_out(StopQuery(Q))
+    world.queries.carry_out(StopRun(Q))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +312,7 @@ def test_stop() -> None:
     run = Run()
     world = World(run)
     world.tend()
-    world.queries.carry_out(StopQuery(Q))
+    world.queries.carry_out(StopRun(Q))
     assert run.is_stopped
     assert world.queries.known() == {}
 
@@ -388,7 +393,7 @@ def test_a_start_that_hangs_is_reported_and_ends_the_process() -> None:
     go_on = Event()
     world = World(Run())
 
-    def hanging(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
+    def hanging(wanted: WantedRun, around: PipelineContext) -> QueryRun:
         is_there.set()
         go_on.wait()
         return cast(QueryRun, world.outcomes[0])
@@ -485,7 +490,7 @@ def test_when_a_query_counts_as_in_a_batch(does: str, is_marked: bool, why: str)
     elif "fail" in does:
         run.died = RuntimeError("Job aborted")
     elif does == "is dropped":
-        world.queries.carry_out(StopQuery(Q))
+        world.queries.carry_out(StopRun(Q))
     world.queries.tend()
     if does == "failed a while ago":
         cast(Any, world.queries)._entries[Q].retry_at = world.now + LINGER_S + 1

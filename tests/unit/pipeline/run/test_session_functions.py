@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from standpipe.pipeline.run import session_functions
-from standpipe.pipeline.run.session_functions import SOURCES, is_needed
+from standpipe.pipeline.run.start import session_functions
+from standpipe.pipeline.run.start.session_functions import SOURCES, is_needed
 from standpipe.sql.expressions.like import like_template
 from standpipe.sql.functions import registry
 

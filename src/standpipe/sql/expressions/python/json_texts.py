@@ -2,7 +2,7 @@
 
 What follows the first value of a text is not read. Keys keep their order, and the last of equal
 ones wins. Numbers keep their digits: a number with a point or an exponent is a BigDecimal.
-`pipeline/run/JsonTexts.java` is the same in Spark.
+`pipeline/run/start/JsonTexts.java` is the same in Spark.
 """
 
 # SQL values have no static types: these functions pass Any

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
-from standpipe.pipeline.run.stall import Work
+from standpipe.pipeline.run.watch.stall import Work
 
 
 def work_of(spark: SparkSession, pool: str) -> Work:

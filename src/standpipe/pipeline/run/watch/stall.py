@@ -4,8 +4,8 @@ Pure: time, and the reports of Spark and Kafka, are arguments of `look`. A batch
 progress is not stalled, however long it takes. A waiting task, a hung source, or a start that never
 ends is a stall. Without this check such a query would stay RUNNING.
 
-Not here: stopping and starting (`query_run.py`); what tasks have done (`task_progress.py`); what
-topics hold (`backlog.py`).
+Not here: stopping and starting (`run/scheduler.py`); what tasks have done (`task_progress.py`);
+what topics hold (`backlog.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ see, and continue from there. The same steps serve the first start, a restart an
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +21,9 @@ from standpipe.adapters.files.named_paths import folder_below
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import standing
-from standpipe.model import LeaseEpoch, PersistentQuery, Progress
-from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch
+from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, PersistentQuery, Progress, SparkInput
+from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
@@ -36,13 +37,13 @@ from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, row_bytes_max
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.stateful import add_step
-from standpipe.pipeline.run import session_functions
-from standpipe.pipeline.run.backlog import Backlog, Unread
-from standpipe.pipeline.run.late_records import LateRecords
-from standpipe.pipeline.run.public_topic import publish_rows
-from standpipe.pipeline.run.source_probe import SourceProbe
-from standpipe.pipeline.run.stall import Signs
-from standpipe.pipeline.run.task_progress import work_of
+from standpipe.pipeline.run.group.groups import Groups
+from standpipe.pipeline.run.start import session_functions
+from standpipe.pipeline.run.start.public_topic import publish_rows
+from standpipe.pipeline.run.start.running_query import QueryRun, TableRun
+from standpipe.pipeline.run.watch.backlog import Backlog, Unread
+from standpipe.pipeline.run.watch.late_records import LateRecords
+from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery, plan_digest
 
 _logger = structlog.get_logger("query")
@@ -63,176 +64,171 @@ class PipelineContext:
     probe: SourceProbe
     #: which queries are in a batch
     marks: BatchMarks = field(default_factory=BatchMarks)
+    #: None: no query is in a group
+    groups: Groups | None = None
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
 
 
-@dataclass(kw_only=True)
-class QueryRun:
-    """A query that Spark runs, or ran."""
-
-    streaming_query: StreamingQuery
-    counts: BatchCounts
-    janitor: Janitor
-    topics: TopicCheck
-    unread: Unread
-    late: LateRecords
-    spark: SparkSession
-    #: tells the probe that the query has ended
-    leave_probe: Callable[[], None] = field(default=lambda: None)
-    #: set if the table is built beside the one that serves reads
-    backlog: Backlog | None = None
-
-    @property
-    def is_active(self) -> bool:
-        """Whether Spark is running it."""
-        return bool(self.streaming_query.isActive)
-
-    def failure(self) -> Exception | None:
-        """What ended the query or must end it; None while it runs normally."""
-        if self.is_active:
-            return self.topics.failure or self.janitor.failure
-        self.janitor.stop()
-        self.leave_probe()
-        ended = self.counts.failure or self.streaming_query.exception()
-        return ended or RuntimeError("Spark ended the query without an error")
-
-    @property
-    def notice(self) -> str:
-        """What to report about its topics although it continues."""
-        return self.topics.notice
-
-    def look(self) -> bool:
-        """Check its topics while no batch runs. False: Kafka does not answer. Never raises."""
-        return self.topics.look()
-
-    def named(self, error: Exception) -> Exception:
-        """The named topic failure that explains `error`, or `error` itself."""
-        self.topics.look()
-        return self.topics.failure or error
-
-    def signs(self, *, with_work: bool) -> Signs:
-        """Signs of progress: what was committed, and whether there is anything to do."""
-        said = self.streaming_query.status
-        return Signs(
-            mark=(self.counts.batch, self.counts.input_records),
-            has_data=bool(said["isDataAvailable"]),
-            work=work_of(self.spark, str(self.streaming_query.name)) if with_work else None,
-            doing=str(said["message"]),
+def run_of(
+    running: StreamingQuery,
+    commits: Sequence[TableCommit],
+    members: Sequence[WantedQuery],
+    around: PipelineContext,
+    *,
+    run_id: str,
+    starts: Mapping[str, Mapping[int, int]] | None = None,
+) -> QueryRun:
+    """The run of a streaming query that has just started: the janitors of its tables begin.
+    `run_id`: its name where its sources are probed; `starts`: of the topics that a successor
+    reads."""
+    tables: dict[str, TableRun] = {}
+    for own in commits:
+        own.janitor.start()
+        tables[own.query_id] = TableRun(
+            query_id=own.query_id,
+            counts=own.counts,
+            janitor=own.janitor,
+            topics=own.topics,
+            late=LateRecords(own.query_id),
+            backlog=None if starts is None else Backlog(running, own.counts, starts),
         )
-
-    @property
-    def repaired_rows(self) -> int:
-        """Shadowed rows that were rewritten since the query started."""
-        return self.janitor.repaired
-
-    def stop(self) -> None:
-        """Abort the current batch; it is replayed at the next start."""
-        self.janitor.stop()
-        self.leave_probe()
-        self.streaming_query.stop()
-
-    def count_late(self) -> int:
-        """Records behind the watermark so far. Spark drops them; we count them, and log in the
-        processing log which batches had them."""
-        # an array in the JVM: only those of its elements that are looked at come over
-        recent = cast(Any, self.streaming_query)._jsq.recentProgress()
-        self.janitor.swept.log.tell(self.late.take(recent))
-        return self.late.count
+    return QueryRun(
+        streaming_query=running,
+        tables=tables,
+        unread=_unread(members[0], around.log, commits[0].counts),
+        spark=around.spark,
+        leave_probe=functools.partial(around.probe.leave, run_id),
+    )
 
 
 def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
-    query, table, lease_epoch = wanted.query, wanted.table, wanted.lease_epoch
-    check_lease = functools.partial(around.check_lease, query.query_id, lease_epoch)
+    query = wanted.query
     topics = TopicCheck(wanted, around.log)
     seen = topics.need(around.service_id)
-    checkpoint = _claimed(wanted, around)
-    fence = around.log.fence(query.query_id, lease_epoch)
-    records = list(around.log.records_until(fence))
-    stand = standing(records, query.query_id, lease_epoch)
-    if stand.fenced_by is not None:
-        raise Fenced(f"query {query.query_id} was taken over under lease epoch {stand.fenced_by}")
-    topics.begin(stand.newest, seen)
-    checkpoint.inherit(stand.newest)
-    rolled_back = checkpoint.roll_back(stand.valid)
+    checkpoint = claimed(wanted, around)
+    taken = take_over(wanted, topics, seen, around)
+    checkpoint.inherit(taken.newest)
+    rolled_back = checkpoint.roll_back(taken.valid)
     if rolled_back.commits or rolled_back.offsets:
         _logger.warning("batches rolled back", query_id=query.query_id, commits=rolled_back.commits)
     session = session_of(query, around)
     # a separate pool: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
-    _publish(wanted, session, around, checkpoint, records)
-    janitor = Janitor(
-        SweptTopic(
-            query_id=query.query_id,
-            table=table,
-            lease_epoch=lease_epoch,
-            kafka=around.reads.kafka,
-            log=around.log,
-            check_lease=check_lease,
-            ask_topics=topics.ask,
-        ),
-        records,
-    )
-    _follow_sources(query, stand.newest, around)
-    counted = BadRecords(session, query.query_id, query.plan.inputs, around.reads, around.log)
+    _publish(wanted, session, around, checkpoint, taken.records)
+    own = taken.commit(around)
+    follow_sources(query.query_id, query.plan.inputs, [taken.newest], around)
+    counted = BadRecords(session, (query.query_id,), query.plan.inputs, around.reads, around.log)
     commit = CommitBatch(
-        query_id=query.query_id,
-        table=table,
-        lease_epoch=lease_epoch,
+        name=query.query_id,
+        tables=(own,),
         kafka=around.reads.kafka,
         checkpoint=checkpoint,
         published_topic=wanted.published_topic,
         log=around.log,
-        janitor=janitor,
-        topics=topics,
-        check_lease=check_lease,
-        limits=_limits(wanted, around, looks=wanted.measures_rows),
+        limits=limits_of([wanted], around, looks=wanted.measures_rows),
         source_instant=functools.partial(around.probe.covered, query.query_id),
         report_bad=counted.report,
         finish=finisher(wanted),
         revision=query.revision,
         marks=around.marks,
-        counts=_counts_of(stand.newest),
     )
-    starts = _starts(wanted, around.log) if wanted.is_successor else {}
+    starts = _starts(wanted, around.log) if wanted.is_successor else None
     plan = planned(session, wanted, around, checkpoint.directory)
-    running = _started(plan, query.plan.output_mode, commit, around)
+    running = started(plan, query.plan.output_mode, commit, around)
     counted.set_query(running)
-    janitor.start()
-    return QueryRun(
-        streaming_query=running,
-        counts=commit.counts,
-        janitor=janitor,
+    return run_of(running, [own], [wanted], around, run_id=query.query_id, starts=starts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenOver:
+    """A query whose writers of older lease epochs are fenced."""
+
+    wanted: WantedQuery
+    topics: TopicCheck
+    check_lease: Callable[[], None]
+    #: the progress topic up to our fence
+    records: list[Progress]
+    #: the newest batch that readers may see; None: none was ever committed
+    newest: Progress | None
+
+    @property
+    def valid(self) -> BatchId:
+        """The number of that batch; NO_BATCH: there is none."""
+        return NO_BATCH if self.newest is None else self.newest.commit.batch
+
+    def commit(self, around: PipelineContext, *, watermark_delay_ms: int = 0) -> TableCommit:
+        """What commits the query's table, with a janitor that has not been started."""
+        wanted = self.wanted
+        swept = SweptTopic(
+            query_id=wanted.query_id,
+            table=wanted.table,
+            lease_epoch=wanted.lease_epoch,
+            kafka=around.reads.kafka,
+            log=around.log,
+            check_lease=self.check_lease,
+            ask_topics=self.topics.ask,
+        )
+        return TableCommit(
+            query_id=wanted.query_id,
+            table=wanted.table,
+            lease_epoch=wanted.lease_epoch,
+            janitor=Janitor(swept, self.records),
+            topics=self.topics,
+            check_lease=self.check_lease,
+            watermark_delay_ms=watermark_delay_ms,
+            counts=_counts_of(self.newest),
+        )
+
+
+def take_over(
+    wanted: WantedQuery, topics: TopicCheck, seen: Mapping[str, TopicSeen], around: PipelineContext
+) -> TakenOver:
+    """Fence the query's older writers, and find what they have committed. `seen`: its topics, from
+    `TopicCheck.need`. Raises Fenced, QueryFailed or KafkaUnavailable."""
+    query_id, lease_epoch = wanted.query_id, wanted.lease_epoch
+    fence = around.log.fence(query_id, lease_epoch)
+    records = list(around.log.records_until(fence))
+    stand = standing(records, query_id, lease_epoch)
+    if stand.fenced_by is not None:
+        raise Fenced(f"query {query_id} was taken over under lease epoch {stand.fenced_by}")
+    topics.begin(stand.newest, seen)
+    return TakenOver(
+        wanted=wanted,
         topics=topics,
-        unread=_unread(wanted, around.log, commit.counts),
-        late=LateRecords(query.query_id),
-        spark=around.spark,
-        leave_probe=functools.partial(around.probe.leave, query.query_id),
-        backlog=Backlog(running, commit.counts, starts) if wanted.is_successor else None,
+        check_lease=functools.partial(around.check_lease, query_id, lease_epoch),
+        records=records,
+        newest=stand.newest,
     )
 
 
-def _follow_sources(
-    query: PersistentQuery, newest: Progress | None, around: PipelineContext
+def follow_sources(
+    run_id: str,
+    inputs: Iterable[SparkInput],
+    newest: Iterable[Progress | None],
+    around: PipelineContext,
 ) -> None:
-    topics = {source.topic for source in query.plan.inputs}
-    around.probe.follow(query.query_id, topics, 0 if newest is None else newest.source_instant_ms)
+    """Probe where the topics of a run end, from what is known of its newest batch on."""
+    known_ms = [0 if each is None else each.source_instant_ms for each in newest]
+    around.probe.follow(run_id, {source.topic for source in inputs}, min(known_ms))
 
 
-def _started(
+def started(
     plan: DataFrame, output_mode: str, commit: CommitBatch, around: PipelineContext
 ) -> StreamingQuery:
+    """Start the streaming query of a plan."""
     writer = (
         plan.writeStream.outputMode(output_mode)
-        .queryName(commit.query_id)
+        .queryName(commit.name)
         .option("checkpointLocation", str(commit.checkpoint.directory))
         .foreachBatch(commit)
     )
     return (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
 
 
-def _claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:
+def claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:
+    """The checkpoint of a query, marked as its own. Raises QueryFailed if it is another's."""
     query, table = wanted.query, wanted.table
     root = folder_below(around.checkpoints, f"{query.query_id}-{table.generation}")
     checkpoint = Checkpoint(root, wanted.lease_epoch)
@@ -254,11 +250,14 @@ def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unrea
     return Unread(log=log, counts=counts, topics=frozenset(topics))
 
 
-def _limits(wanted: WantedQuery, around: PipelineContext, *, looks: bool) -> WriteLimits:
-    """Read at each start: if a topic's limit is lowered later, one batch fails."""
+def limits_of(
+    members: Sequence[WantedQuery], around: PipelineContext, *, looks: bool
+) -> WriteLimits:
+    """Limits for rows of all these queries. Read at each start: if a topic's limit is lowered
+    later, one batch fails."""
     config = around.reads.config
-    topics = [each for each in (wanted.table.topic, wanted.published_topic) if each]
-    known = [around.log.message_bytes_max(topic) for topic in topics]
+    topics = [topic for each in members for topic in (each.table.topic, each.published_topic)]
+    known = [around.log.message_bytes_max(topic) for topic in topics if topic]
     return WriteLimits(
         bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
         samples_max=config[BAD_RECORDS_SAMPLED],
@@ -297,7 +296,7 @@ def _publish(
         topic,
         committed,
         reads=around.reads,
-        limits=_limits(wanted, around, looks=True),
+        limits=limits_of([wanted], around, looks=True),
     )
     around.log.report(to_log_records(wanted.query_id, found.samples))
     around.check_lease(wanted.query_id, wanted.lease_epoch)

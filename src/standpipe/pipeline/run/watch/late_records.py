@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final, cast
 
-from standpipe.pipeline.run.backlog import Offsets
+from standpipe.pipeline.run.watch.backlog import Offsets
 
 REASON: Final = "LATE"
 

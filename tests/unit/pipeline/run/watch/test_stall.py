@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.pipeline.run.stall import (
+from standpipe.pipeline.run.watch.stall import (
     ASK_EVERY_S,
     ASK_S,
     FORGET_S,

@@ -9,7 +9,7 @@ import pytest
 
 from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
-from standpipe.pipeline.run.backlog import Backlog, Unread, behind, is_unread
+from standpipe.pipeline.run.watch.backlog import Backlog, Unread, behind, is_unread
 
 STARTS = {"s": {0: 10, 1: 0}}
 COUNTS = BatchCounts(batch=BatchId(4), covered={"s": {0: 50, 1: 20}})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from standpipe.pipeline.run.late_records import LateRecords, ranges
+from standpipe.pipeline.run.watch.late_records import LateRecords, ranges
 
 
 def progress(batch: int, *dropped: int) -> Any:

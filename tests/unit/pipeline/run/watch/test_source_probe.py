@@ -10,7 +10,7 @@ import pytest
 
 from standpipe.errors import KafkaUnavailable
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.source_probe import SourceProbe
+from standpipe.pipeline.run.watch.source_probe import SourceProbe
 
 
 class Kafka:

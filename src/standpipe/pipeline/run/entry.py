@@ -1,0 +1,83 @@
+"""A run that a pipeline wants, in its state, and what it reports about its queries.
+
+Not here: what changes the state (`scheduler.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Literal
+
+from standpipe.model import QueryStatus
+from standpipe.pipeline.run.group.wanted_run import WantedRun
+from standpipe.pipeline.run.held import Held, committed
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.run.watch.backlog import BackgroundQuestion
+from standpipe.pipeline.run.watch.stall import StallWatch
+from standpipe.pipeline.wanted import WantedQuery
+
+MESSAGE_LENGTH_MAX = 2000
+
+
+@dataclass
+class RunEntry:
+    """A run that the catalog wants, in its state (`model.QueryStatus`)."""
+
+    wanted: WantedRun
+    state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED"] = "STARTING"
+    starting: Future[QueryRun | Held] | None = None
+    run: QueryRun | None = None
+    held: Held | None = None
+    since: float = 0.0
+    failures: int = 0
+    #: Kafka has rejected one of its rows as too large
+    measures_rows: bool = False
+    #: until when it counts as in a batch although that batch has failed; None: it does not
+    lingers_until: float | None = None
+    #: the instant since which something that it needs has been missing
+    missing_since: float | None = None
+    retry_at: float = 0.0
+    reason: str = ""
+    message: str = ""
+    stall: StallWatch = field(default_factory=StallWatch)
+    unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
+    #: stops a run that hung or failed; the next run does not start before it has ended
+    stopping: Future[None] | None = None
+    #: (input records, instant) at the previous report, for the rate
+    rate_from: tuple[int, float] = (0, 0.0)
+
+
+def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
+    """The status of one of its queries. Called once a second: rates are those of a second."""
+    run = entry.run
+    table = run.tables[query.query_id] if run else None
+    rate = 0.0
+    if run is not None:
+        records, since = entry.rate_from
+        rate = max(0.0, (run.counts.input_records - records) / max(now_s - since, 0.001))
+        if query is entry.wanted.members[-1]:
+            entry.rate_from = (run.counts.input_records, now_s)
+    # read before the batch: a later batch covers no less
+    backlog = table.backlog.backlog_records() if table and table.backlog else None
+    batch, covered = committed(table, entry.held)
+    reason, message = entry.reason, entry.message
+    if table is not None and table.notice and not reason:
+        reason, message = "TOPIC_CHANGED", table.notice[:MESSAGE_LENGTH_MAX]
+    return QueryStatus(
+        query_id=query.query_id,
+        state=entry.state,
+        reason=reason,
+        message=message,
+        lease_epoch=query.lease_epoch,
+        batch=batch,
+        covered=covered,
+        input_rows_per_second=round(rate, 1),
+        bad_records=table.counts.bad_records if table else 0,
+        late_records=run.count_late(query.query_id) if run else 0,
+        repaired_rows=table.repaired_rows if table else 0,
+        read_records=table.backlog.read_records() if table and table.backlog else 0,
+        backlog_records=backlog,
+        at_ms=time.time_ns() // 1_000_000,
+    )

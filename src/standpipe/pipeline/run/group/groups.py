@@ -1,0 +1,162 @@
+"""The groups of this pipeline's queries: formed, looked up, and left.
+
+Queries form a group only before their first batch, since Spark's state belongs to one plan. Tables
+are mostly created by one script, so a new query waits a moment for others over the same stream.
+
+For the driver's loop, and for the threads that start queries. Not here: what fits together
+(`sql/spark/group_sql.py`), which run a query belongs to (`wanted_run.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from standpipe.adapters.files.named_paths import folder_below
+from standpipe.model import Source
+from standpipe.pipeline.commit.query_group import (
+    QueryGroup,
+    groups_below,
+    without,
+    write_group,
+)
+from standpipe.pipeline.run.group.wanted_run import WantedRun, may_be_grouped, new_groups, runs_of
+from standpipe.pipeline.wanted import WantedQuery
+from standpipe.sql.spark.group_sql import group_plan
+from standpipe.sql.spark.to_spark import Aggregation
+
+#: a new query waits until no other has come for this long. So does a group that lacks a member: a
+#: pipeline that has just started gets its leases one after the other
+SETTLE_S = 1.0
+
+_logger = structlog.get_logger("groups")
+
+
+class Groups:
+    """`forms`: whether new queries form groups. Those that have begun go on in any case."""
+
+    def __init__(self, checkpoints: Path, service_id: str, *, forms: bool = False) -> None:
+        self._checkpoints, self._service_id, self._forms = checkpoints, service_id, forms
+        self._lock = threading.Lock()
+        self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
+        #: queries that have run, or will run, as they are
+        self._settled: set[str] = set()
+        #: of groups that lack members: since when, and the runs from before
+        self._lacks: dict[str, tuple[frozenset[str], float]] = {}
+        self._runs: dict[str, WantedRun] = {}
+        #: when new ones came, on the caller's clock
+        self._arrived_s: dict[str, float] = {}
+
+    def arrange(
+        self, wanted: Mapping[str, WantedQuery], sources: Mapping[str, Source], now_s: float
+    ) -> list[WantedRun]:
+        """The runs of these queries. New ones that wait for others are left out meanwhile."""
+        new = wanted.keys() - self._settled
+        if new:
+            self._learn(new, wanted, sources, now_s)
+        ready = {key: query for key, query in wanted.items() if key in self._settled}
+        with self._lock:
+            runs = runs_of(ready, list(self._groups.values()))
+        held = [self._held(run, now_s) for run in runs]
+        there = {run.group.group_id for run in runs if run.group is not None}
+        self._lacks = {key: since for key, since in self._lacks.items() if key in there}
+        self._runs = {key: run for key, run in self._runs.items() if key in there}
+        return [run for run in held if run is not None]
+
+    def _held(self, run: WantedRun, now_s: float) -> WantedRun | None:
+        """The run; that of before, or None, until it is sure that a member does not come."""
+        group, here = run.group, frozenset(run.query_ids)
+        if group is None or not here <= set(group.together):
+            return run
+        if here == frozenset(group.together):
+            self._lacks.pop(group.group_id, None)
+        else:
+            known, since_s = self._lacks.get(group.group_id, (here, now_s))
+            since_s = since_s if known == here else now_s
+            self._lacks[group.group_id] = (here, since_s)
+            if now_s - since_s < SETTLE_S:
+                return self._runs.get(group.group_id)
+        self._runs[group.group_id] = run
+        return run
+
+    def current(self, group_id: str) -> QueryGroup:
+        """The group as it is now."""
+        with self._lock:
+            return self._groups[group_id]
+
+    def group_ids(self, query_ids: Iterable[str]) -> set[str]:
+        """The groups in which any of these queries has been."""
+        named = set(query_ids)
+        with self._lock:
+            groups = list(self._groups.values())
+        return {
+            each.group_id
+            for each in groups
+            if any(member.query_id in named for member in each.members)
+        }
+
+    def let_leave(self, group_id: str, query_ids: Sequence[str]) -> None:
+        """Note that these queries no longer run with the others. Raises OSError."""
+        with self._lock:
+            left = without(self._groups[group_id], query_ids)
+            write_group(left, self._checkpoints)
+            self._groups[group_id] = left
+        _logger.info("left the group", group_id=group_id, query_ids=list(query_ids))
+
+    def divide(self, group_id: str, why: str) -> None:
+        """Let every member continue alone. Raises OSError."""
+        _logger.warning("a group is divided", group_id=group_id, why=why)
+        self.let_leave(group_id, self._groups[group_id].together)
+
+    # ------------------------------------------------------------------------------- new queries
+
+    def _learn(
+        self,
+        new: Iterable[str],
+        wanted: Mapping[str, WantedQuery],
+        sources: Mapping[str, Source],
+        now_s: float,
+    ) -> None:
+        """Find out which of these queries have run before, here or in another pipeline; form groups
+        of the others once no more come."""
+        unknown = [query_id for query_id in new if query_id not in self._arrived_s]
+        if unknown:  # a group may have been formed by another pipeline
+            found = {
+                each.group_id: each for each in groups_below(self._checkpoints, self._service_id)
+            }
+            with self._lock:
+                self._groups = found | self._groups
+        for query_id in unknown:
+            if self._is_fresh(wanted[query_id]):
+                self._arrived_s[query_id] = now_s
+            else:
+                self._settled.add(query_id)
+        self._arrived_s = {each: at for each, at in self._arrived_s.items() if each in wanted}
+        if self._arrived_s and now_s - max(self._arrived_s.values()) >= SETTLE_S:
+            fresh = [wanted[query_id] for query_id in wanted if query_id in self._arrived_s]
+            for members in new_groups(fresh, sources):
+                self._form(members)
+            self._settled |= self._arrived_s.keys()
+            self._arrived_s = {}
+
+    def _is_fresh(self, query: WantedQuery) -> bool:
+        if not self._forms or not may_be_grouped(query):
+            return False
+        name = f"{query.query_id}-{query.table.generation}"
+        return not folder_below(self._checkpoints, name).exists()
+
+    def _form(self, members: Sequence[tuple[WantedQuery, Aggregation]]) -> None:
+        queries = [query for query, _ in members]
+        plan = group_plan([of for _, of in members], view=f"{queries[0].query_id}__GROUP")
+        group = QueryGroup.begin(queries, plan, self._service_id)
+        try:
+            write_group(group, self._checkpoints)
+        except OSError as error:
+            _logger.error("queries run alone", query_ids=list(group.together), why=str(error))
+            return
+        with self._lock:
+            self._groups[group.group_id] = group
+        _logger.info("a group begins", group_id=group.group_id, query_ids=list(group.together))

@@ -1,0 +1,185 @@
+"""One run of a group of queries: one streaming query of Spark that fills several tables.
+
+`start_group` takes over each member as `query_run.start_query` does, and continues from the batch
+that all of them have committed. A driver may die between two members' progress records: then the
+batch is replayed with the same offsets, and committed for all of them under another attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from standpipe.adapters.files.named_paths import folder_below
+from standpipe.data.commit.takeover import furthest_behind, standing
+from standpipe.pipeline.commit.batch import CommitBatch
+from standpipe.pipeline.commit.checkpoint import Checkpoint, epochs_below
+from standpipe.pipeline.commit.query_group import QueryGroup
+from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.failures import NotYet, QueryFailed
+from standpipe.pipeline.io.bad_records import BadRecords
+from standpipe.pipeline.io.committed_source import Upstream
+from standpipe.pipeline.io.group import group_rows
+from standpipe.pipeline.io.sink import group_records_of
+from standpipe.pipeline.io.source import open_view
+from standpipe.pipeline.run.group.wanted_run import WantedRun
+from standpipe.pipeline.run.start import session_functions
+from standpipe.pipeline.run.start.query_run import (
+    PipelineContext,
+    claimed,
+    follow_sources,
+    limits_of,
+    run_of,
+    session_of,
+    start_query,
+    started,
+    take_over,
+)
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.wanted import WantedQuery
+from standpipe.sql.spark.group_sql import GroupPlan
+
+_logger = structlog.get_logger("group_run")
+
+
+def start_run(run: WantedRun, around: PipelineContext) -> QueryRun:
+    """Start what a pipeline wants to run. Raises as `start_query` does."""
+    return start_query(run.members[0], around) if run.group is None else start_group(run, around)
+
+
+def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
+    """Take the queries over and start them together, or one that has left its group alone. Raises
+    NotYet, QueryFailed or KafkaUnavailable."""
+    group = run.group
+    assert group is not None
+    checks = [TopicCheck(each, around.log) for each in run.members]
+    seen = [each.need(around.service_id) for each in checks]
+    own = [claimed(each, around) for each in run.members]
+    checkpoint = _checkpoint_of(run, group, own, around)
+    taken = [
+        take_over(wanted, topics, there, around)
+        for wanted, topics, there in zip(run.members, checks, seen, strict=True)
+    ]
+    if len(run.members) > 1:
+        _let_leave(run, group, own, around)
+    checkpoint.inherit(*(each.newest for each in taken))
+    rolled_back = checkpoint.roll_back(furthest_behind(each.newest for each in taken))
+    if rolled_back.commits or rolled_back.offsets:
+        _logger.warning("batches rolled back", run_id=run.run_id, commits=rolled_back.commits)
+    session = session_of(taken[0].wanted.query, around)
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", run.run_id)
+    tables = tuple(
+        each.commit(around, watermark_delay_ms=_delay_ms(each.wanted, group)) for each in taken
+    )
+    query_ids = tuple(each.query_id for each in run.members)
+    counted = BadRecords(session, query_ids, (group.plan.input,), around.reads, around.log)
+    looks = any(each.measures_rows for each in run.members)
+    commit = CommitBatch(
+        name=run.run_id,
+        tables=tables,
+        numbers=tuple(_number(each, group) for each in run.members),
+        kafka=around.reads.kafka,
+        checkpoint=checkpoint,
+        log=around.log,
+        limits=limits_of(run.members, around, looks=looks),
+        source_instant=functools.partial(around.probe.covered, run.run_id),
+        report_bad=counted.report,
+        revision=run.revision,
+        marks=around.marks,
+    )
+    follow_sources(run.run_id, (group.plan.input,), (each.newest for each in taken), around)
+    plan = _planned(session, run, group, around, checkpoint.directory)
+    running = started(plan, "update", commit, around)
+    counted.set_query(running)
+    return run_of(running, tables, run.members, around, run_id=run.run_id)
+
+
+def _number(wanted: WantedQuery, group: QueryGroup) -> int:
+    number = group.number_of(wanted)
+    assert number is not None, wanted.query_id
+    return number
+
+
+def _delay_ms(wanted: WantedQuery, group: QueryGroup) -> int:
+    """By how much the watermark of the table is behind that of the group."""
+    window = wanted.table.window
+    return window.grace_ms if window is not None and group.plan.has_windows else 0
+
+
+def _checkpoint_of(
+    run: WantedRun, group: QueryGroup, own: Sequence[Checkpoint], around: PipelineContext
+) -> Checkpoint:
+    root = group.root(around.checkpoints)
+    if len(run.members) == 1:
+        return Checkpoint(own[0].root, own[0].lease_epoch, group_root=root)
+    # a member whose lease was the newest may have left: the others go on in its directory
+    epochs = [*(each.lease_epoch for each in run.members), *epochs_below(root)]
+    checkpoint = Checkpoint(root, max(epochs))
+    checkpoint.claim(group.identity)
+    return checkpoint
+
+
+def _let_leave(
+    run: WantedRun, group: QueryGroup, own: Sequence[Checkpoint], around: PipelineContext
+) -> None:
+    """Give each member that no longer runs with the others its copy of the checkpoint, before the
+    others go on: Spark keeps the state of the last hundred batches only.
+
+    Raises NotYet if a query has run alone meanwhile: it has left.
+    """
+    groups = around.groups
+    assert groups is not None
+    alone = [each.query_id for each, its in zip(run.members, own, strict=True) if its.has_epochs()]
+    if alone:
+        groups.let_leave(group.group_id, alone)
+        raise NotYet("GROUP_CHANGED", f"{', '.join(alone)} left the group: it ran alone")
+    here = {each.query_id for each in run.members}
+    together = set(groups.current(group.group_id).together)  # not as it was when the run was wanted
+    gone = [each for each in group.members if each.query_id in together - here]
+    if not gone:
+        return
+    records = around.log.records()
+    for each in gone:
+        # whatever its lease is now: what readers saw before its next fence is in these records
+        newest = standing(records, each.query_id, run.members[0].lease_epoch).newest
+        root = folder_below(around.checkpoints, f"{each.query_id}-{each.generation}")
+        if newest is None or not root.exists():
+            continue  # it was dropped, or begins anew
+        copy = Checkpoint(
+            root, newest.commit.lease_epoch, group_root=group.root(around.checkpoints)
+        )
+        with contextlib.suppress(QueryFailed):  # also when another pipeline has copied it already
+            copy.inherit(newest)
+    groups.let_leave(group.group_id, [each.query_id for each in gone])
+
+
+def _texts(plan: GroupPlan) -> list[str]:
+    """The parts of a plan that may call a function."""
+    return [plan.sql, *(each.row for each in plan.rows), *(each.condition for each in plan.rows)]
+
+
+def _planned(
+    session: SparkSession,
+    run: WantedRun,
+    group: QueryGroup,
+    around: PipelineContext,
+    directory: Path,
+) -> DataFrame:
+    """The streaming plan of the records of all tables of the run. Raises QueryFailed."""
+    tables = {_number(each, group): each.table for each in run.members}
+    stream = group.plan.input
+    try:
+        if session_functions.is_needed(*_texts(group.plan)):
+            session_functions.register(session)
+        writer = run.members[0].writers.get(stream.topic)
+        upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
+        open_view(session, stream, around.reads, upstream or None)
+        return group_records_of(group_rows(session, group.plan, tables.keys()), tables)
+    except (AnalysisException, ParseException, ValueError) as error:
+        raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error

@@ -1,0 +1,169 @@
+"""Which queries run together, from the queries that are wanted and the groups that have begun."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.pipeline.queries_of import commands_of, wanted_of
+
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY
+from standpipe.model import LeaseEpoch, LogIndex, Source
+from standpipe.pipeline.commit.query_group import QueryGroup, groups_below
+from standpipe.pipeline.run.group.groups import SETTLE_S, Groups
+from standpipe.pipeline.run.group.wanted_run import WantedRun, new_groups, runs_of
+from standpipe.pipeline.wanted import WantedQuery
+from standpipe.sql.spark.group_sql import group_plan
+
+SQL = """
+CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE STREAM R (K STRING KEY, N INT) WITH (KAFKA_TOPIC='r', VALUE_FORMAT='JSON', PARTITIONS=2);
+CREATE TABLE A AS SELECT K, COUNT(*) AS C FROM S GROUP BY K;
+CREATE TABLE OF_R AS SELECT K, COUNT(*) AS C FROM R GROUP BY K;
+CREATE TABLE B AS SELECT N, SUM(N) AS T FROM S WHERE N > 1 GROUP BY N;
+CREATE TABLE W AS SELECT K, COUNT(*) AS C FROM S WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY K;
+CREATE TABLE ALL_N AS SELECT K, COLLECT_LIST(N) AS N FROM S GROUP BY K;
+CREATE STREAM COPY AS SELECT * FROM S;
+"""
+WANTED = {query.table.name: query for query in wanted_of(SQL)}
+
+
+def sources() -> Mapping[str, Source]:
+    catalog = EMPTY
+    for index, command in enumerate(commands_of(SQL), 1):
+        catalog = apply(catalog, LogIndex(index), command)
+    return catalog.sources
+
+
+def by_id(*names: str) -> dict[str, WantedQuery]:
+    return {WANTED[name].query_id: WANTED[name] for name in names}
+
+
+def group_of(*names: str) -> QueryGroup:
+    (members,) = new_groups([WANTED[name] for name in names], sources())
+    plan = group_plan([aggregation for _, aggregation in members], "V")
+    return QueryGroup.begin([query for query, _ in members], plan, "s_")
+
+
+def names_of(runs: list[WantedRun]) -> list[list[str]]:
+    return [[each.table.name for each in run.members] for run in runs]
+
+
+def test_tables_over_one_stream_form_a_group() -> None:
+    groups = new_groups(list(WANTED.values()), sources())
+    assert [[query.table.name for query, _ in each] for each in groups] == [["A", "B", "W"]]
+
+
+def test_a_stream_that_was_replaced_since_gives_no_group() -> None:
+    """Its tables run as planned; a group would be planned as the stream is now."""
+    changed = dict(sources())
+    del changed["S"]
+    assert new_groups([WANTED["A"], WANTED["B"]], changed) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected", "why"),
+    [
+        (["A", "B", "W"], [["A", "B", "W"]], "all of them"),
+        (["A", "OF_R", "B", "W"], [["A", "B", "W"], ["OF_R"]], "another one beside them"),
+        (["A", "W"], [["A", "W"]], "one is paused, or another pipeline has its lease"),
+        (["B"], [["B"]], "all others are"),
+    ],
+)
+def test_runs(wanted: list[str], expected: list[list[str]], why: str) -> None:
+    runs = runs_of(by_id(*wanted), [group_of("A", "B", "W")])
+    assert names_of(runs) == expected, why
+    ids = [run.run_id for run in runs]
+    assert ids[0].startswith("GROUP_") is (len(expected[0]) > 1), "one alone has its own name"
+
+
+def test_a_held_query_runs_by_itself() -> None:
+    """It commits nothing while reads move to its next generation; the others go on."""
+    held = dataclasses.replace(WANTED["B"], is_held=True)
+    wanted = by_id("A", "B", "W") | {held.query_id: held}
+    assert names_of(runs_of(wanted, [group_of("A", "B", "W")])) == [["A", "W"], ["B"]]
+
+
+def test_another_generation_is_no_member() -> None:
+    group = group_of("A", "B")
+    table = dataclasses.replace(WANTED["A"], lease_epoch=LeaseEpoch(9))
+    assert group.number_of(table) == 0
+    again = dataclasses.replace(table, table=replace(table.table, generation=2))
+    assert group.number_of(again) is None
+
+
+def test_new_queries_wait_for_each_other_and_begin_a_group(tmp_path: Path) -> None:
+    groups = Groups(tmp_path, "s_", forms=True)
+    assert groups.arrange(by_id("A", "COPY"), sources(), 10.0) == runs_of(by_id("COPY"), [])
+    both = by_id("A", "B", "COPY")
+    assert names_of(groups.arrange(both, sources(), 10.5)) == [["COPY"]], "B has just come"
+    runs = groups.arrange(both, sources(), 10.5 + SETTLE_S)
+    assert names_of(runs) == [["A", "B"], ["COPY"]]
+    (written,) = groups_below(tmp_path, "s_")
+    assert runs[0].group == written
+    assert groups_below(tmp_path, "another_") == []
+    late = groups.arrange(both | by_id("W"), sources(), 20.0 + SETTLE_S)
+    assert names_of(late) == [["A", "B"], ["COPY"]], "it waits, too"
+    late = groups.arrange(both | by_id("W"), sources(), 20.0 + 2 * SETTLE_S)
+    assert names_of(late) == [["A", "B"], ["COPY"], ["W"]], "the group has begun"
+
+
+def test_queries_that_have_run_are_left_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / f"{WANTED['A'].query_id}-1").mkdir()
+    groups = Groups(tmp_path, "s_", forms=True)
+    assert names_of(groups.arrange(by_id("A"), sources(), 0.0)) == [["A"]]
+    groups.arrange(by_id("A", "B"), sources(), 1.0)
+    runs = groups.arrange(by_id("A", "B"), sources(), 1.0 + SETTLE_S)
+    assert names_of(runs) == [["A"], ["B"]]
+    off = Groups(tmp_path, "s_")
+    assert names_of(off.arrange(by_id("B", "W"), sources(), 0.0)) == [["B"], ["W"]]
+
+
+def test_who_has_left_does_not_return(tmp_path: Path) -> None:
+    groups = Groups(tmp_path, "s_", forms=True)
+    three = by_id("A", "B", "W")
+    groups.arrange(three, sources(), 0.0)
+    (run,) = groups.arrange(three, sources(), SETTLE_S)
+    assert run.group is not None
+    groups.let_leave(run.group.group_id, [WANTED["B"].query_id])
+    assert names_of(groups.arrange(three, sources(), 2.0)) == [["A", "W"], ["B"]]
+    again = Groups(tmp_path, "s_")
+    runs = again.arrange(three, sources(), 0.0)
+    assert names_of(runs) == [["A", "W"], ["B"]], "the next driver finds the same"
+    assert runs[1].group is not None, "it continues with the plan of the group"
+    again.divide(run.group.group_id, "why")
+    assert names_of(again.arrange(three, sources(), 1.0)) == [["A"], ["B"], ["W"]]
+    assert again.group_ids([WANTED["W"].query_id, "X"]) == {run.group.group_id}
+    assert again.group_ids(["X"]) == set()
+
+
+def test_a_group_waits_for_the_lease_of_a_member(tmp_path: Path) -> None:
+    """A driver that starts gets its leases one after the other: no member is left behind."""
+    three = by_id("A", "B", "W")
+    first = Groups(tmp_path, "s_", forms=True)
+    first.arrange(three, sources(), 0.0)
+    (whole,) = first.arrange(three, sources(), SETTLE_S)
+    again = Groups(tmp_path, "s_")
+    assert again.arrange(by_id("A"), sources(), 10.0) == []
+    assert again.arrange(by_id("A", "W"), sources(), 10.9) == []
+    assert again.arrange(by_id("A", "W"), sources(), 11.8) == [], "another has just come"
+    assert again.arrange(three, sources(), 11.85) == [whole]
+    # a member that goes: the run stays as it is until it is sure
+    assert again.arrange(by_id("A", "B"), sources(), 20.0) == [whole]
+    assert again.arrange(three, sources(), 20.5) == [whole]
+    assert again.arrange(by_id("A", "B"), sources(), 21.0) == [whole]
+    assert names_of(again.arrange(by_id("A", "B"), sources(), 22.0)) == [["A", "B"]]
+    assert names_of(again.arrange(by_id("A", "B"), sources(), 22.1)) == [["A", "B"]]
+    assert again.arrange({}, sources(), 23.0) == []
+
+
+def test_a_group_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    groups = Groups(tmp_path / "file", "s_", forms=True)
+    groups.arrange(by_id("A", "B"), sources(), 0.0)
+    runs = groups.arrange(by_id("A", "B"), sources(), SETTLE_S)
+    assert names_of(runs) == [["A"], ["B"]]
