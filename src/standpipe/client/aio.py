@@ -94,7 +94,7 @@ class _Link(asyncio.Protocol):
         await self._news
 
     def expire(self) -> None:
-        """The answer did not come in time: whoever waits gets a TimeoutError."""
+        """The answer did not come in time: its waiter gets a TimeoutError."""
         self._fail(TimeoutError())
 
     def abort(self) -> None:

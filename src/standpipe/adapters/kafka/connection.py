@@ -211,7 +211,7 @@ class _Given:
     def refuse_unless(
         self, applies: bool, of: tuple[ConfigKey[str], ...], protocol: str, better: str
     ) -> None:
-        """Refuse settings without effect: whoever made them expects one."""
+        """Refuse settings without effect, which an operator would rely on."""
         set_ = [key.name for key in of if self.has(key)]
         if set_ and not applies:
             raise ConfigError(

@@ -116,7 +116,7 @@ class Attempt:
         )
 
     def took(self, request: HttpRequest, outcome: Outcome, now_s: float) -> None:
-        """Take the outcome of a request. Raises an error that no other node would mend."""
+        """Take the outcome of a request. Raises an error that any node would answer."""
         address = request.address
         if isinstance(outcome, NoAnswer):
             self._failed(address, outcome, now_s)

@@ -109,7 +109,7 @@ class Operations:
         except (StatementError, UnfitParameter):
             if not is_known:
                 raise
-            self._forget(table)  # the table may have been made anew, with other columns
+            self._forget(table)  # the table may have been created again, with other columns
         return (yield from self._lookup(table, key, deadline_s))
 
     def _lookup(self, table: str, key: Mapping[str, object], deadline_s: float) -> _Steps:

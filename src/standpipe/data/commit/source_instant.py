@@ -1,6 +1,6 @@
 """Up to which instant all records of a query's topics are in a batch. Pure.
 
-Whoever reads Kafka notes an instant, and then asks where the topics end: what could be read at that
+The pipeline notes an instant, and then asks Kafka where the topics end: what could be read at that
 instant lies below these ends. A batch that covers them has all of it, whenever the batch began. So
 the *source lag* that follows is never too small: not under a backlog, where a batch takes the
 oldest records first, and not by the time that Spark takes to plan a batch.

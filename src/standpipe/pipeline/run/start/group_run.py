@@ -150,7 +150,7 @@ def _let_leave(
         newest = standing(records, each.query_id, run.members[0].lease_epoch).newest
         root = folder_below(around.checkpoints, f"{each.query_id}-{each.generation}")
         if newest is None or not root.exists():
-            continue  # it was dropped, or begins anew
+            continue  # it was dropped, or has committed nothing
         copy = Checkpoint(
             root, newest.commit.lease_epoch, group_root=group.root(around.checkpoints)
         )

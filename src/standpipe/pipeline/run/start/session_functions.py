@@ -1,7 +1,7 @@
 """ksqlDB's functions that are in Java here, as functions of a session of Spark's.
 
 Regular expressions and LIKE (`LinearPatterns.java`): Spark's own run on Java's engine, where one
-pattern and one value can hold a task for ever, and no interrupt ends it. JSON in texts
+pattern and one value can hold a task permanently, and no interrupt ends it. JSON in texts
 (`JsonTexts.java`): Spark's own read and write other JSON than ksqlDB's.
 
 The classes are compiled by Spark's Janino and put into a jar that the session hands to its
