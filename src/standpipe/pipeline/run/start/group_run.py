@@ -74,9 +74,7 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
         _logger.warning("batches rolled back", run_id=run.run_id, commits=rolled_back.commits)
     session = session_of(taken[0].wanted.query, around)
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", run.run_id)
-    tables = tuple(
-        each.commit(around, watermark_delay_ms=_delay_ms(each.wanted, group)) for each in taken
-    )
+    tables = tuple(each.commit(around, watermark_delay_ms=_grace_ms(each.wanted)) for each in taken)
     query_ids = tuple(each.query_id for each in run.members)
     counted = BadRecords(session, query_ids, (group.plan.input,), around.reads, around.log)
     looks = any(each.measures_rows for each in run.members)
@@ -106,10 +104,10 @@ def _number(wanted: WantedQuery, group: QueryGroup) -> int:
     return number
 
 
-def _delay_ms(wanted: WantedQuery, group: QueryGroup) -> int:
+def _grace_ms(wanted: WantedQuery) -> int:
     """By how much the watermark of the table is behind that of the group."""
     window = wanted.table.window
-    return window.grace_ms if window is not None and group.plan.has_windows else 0
+    return 0 if window is None else window.grace_ms
 
 
 def _checkpoint_of(

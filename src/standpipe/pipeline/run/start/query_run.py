@@ -20,9 +20,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standpipe.adapters.files.named_paths import folder_below
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.takeover import standing
+from standpipe.data.commit.takeover import furthest_behind, standing
 from standpipe.data.commit.topic_identity import TopicSeen
-from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, PersistentQuery, Progress, SparkInput
+from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
@@ -110,7 +110,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     checkpoint = claimed(wanted, around)
     taken = take_over(wanted, topics, seen, around)
     checkpoint.inherit(taken.newest)
-    rolled_back = checkpoint.roll_back(taken.valid)
+    rolled_back = checkpoint.roll_back(furthest_behind([taken.newest]))
     if rolled_back.commits or rolled_back.offsets:
         _logger.warning("batches rolled back", query_id=query.query_id, commits=rolled_back.commits)
     session = session_of(query, around)
@@ -152,11 +152,6 @@ class TakenOver:
     records: list[Progress]
     #: the newest batch that readers may see; None: none was ever committed
     newest: Progress | None
-
-    @property
-    def valid(self) -> BatchId:
-        """The number of that batch; NO_BATCH: there is none."""
-        return NO_BATCH if self.newest is None else self.newest.commit.batch
 
     def commit(self, around: PipelineContext, *, watermark_delay_ms: int = 0) -> TableCommit:
         """What commits the query's table, with a janitor that has not been started."""
