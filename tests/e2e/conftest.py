@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.e2e.cluster import TestCluster, start
 
 from standpipe.local.cluster import jvm
+from standpipe.pipeline.run.start import session_functions
 
 HERE = Path(__file__).parent
 #: A JVM that lives for seconds is quicker without its second compiler, which takes processor from
@@ -37,7 +38,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session of this process, set as the driver's where expressions depend on it."""
+    """A session of this process, set as the driver's where expressions depend on it, with our
+    functions."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # it has pyarrow
     options = jvm.archive_options("spark", jvm.find_java())
     session = (
@@ -53,5 +55,6 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
         .getOrCreate()
     )
+    session_functions.register(session)
     yield session
     session.stop()

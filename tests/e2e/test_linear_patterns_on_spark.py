@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.regular_expressions import FUNCTIONS
@@ -49,13 +48,6 @@ EVIL = ("(a+)+$", "(a|aa)+$", "(?:.*)*x", "(?:a*)*b", "(?:a|a?)+$", r"(\w+\s?)+$
         "((a{1,9}){1,9}){1,9}b",
         "(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)x", "(?:a?){60}a{60}", "^(([a-z])+.)+[A-Z]([a-z])+$",
         "a*a*a*a*a*a*a*a*b")  # fmt: skip
-
-
-@pytest.fixture
-def spark_with_them(spark: SparkSession) -> SparkSession:
-    session = spark.newSession()
-    session_functions.register(session)
-    return session
 
 
 def _pieces(chance: random.Random, depth: int) -> str:
@@ -103,10 +95,10 @@ def _ours(name: str, *given: Any) -> Any:
     return made.compute(*given, allowed=WORK_MAX) if made.takes_allowed else made.compute(*given)
 
 
-def test_spark_and_the_evaluator_agree(spark_with_them: SparkSession) -> None:
+def test_spark_and_the_evaluator_agree(spark: SparkSession) -> None:
     rows = [(p, t) for p in (*PATTERNS, *EVIL, *_random_patterns()) for t in TEXTS]
     found = _asked(
-        spark_with_them,
+        spark,
         rows,
         "standpipe_regexp_extract(pattern, text, 0) AS e0,"
         " standpipe_regexp_extract(pattern, text, 1) AS e1,"
@@ -135,7 +127,7 @@ def test_spark_and_the_evaluator_agree(spark_with_them: SparkSession) -> None:
     assert sum(each.a0 is not None for each in found) > len(found) / 2
 
 
-def test_what_is_accepted_means_what_it_means_in_java(spark_with_them: SparkSession) -> None:
+def test_what_is_accepted_means_what_it_means_in_java(spark: SparkSession) -> None:
     """Spark's own functions run on Java's engine: none of these patterns is evil there."""
 
     def is_linear(pattern: str) -> bool:
@@ -153,7 +145,7 @@ def test_what_is_accepted_means_what_it_means_in_java(spark_with_them: SparkSess
     patterns = [each for each in (*PATTERNS, *_random_patterns()) if is_linear(each)]
     texts = [each for each in TEXTS if len(each) < 30]
     found = _asked(
-        spark_with_them,
+        spark,
         [(p, t) for p in patterns for t in texts if not is_known(p, t)],
         "standpipe_regexp_extract_all(pattern, text, 0) AS ours,"
         " regexp_extract_all(text, pattern, 0) AS java,"
@@ -165,11 +157,11 @@ def test_what_is_accepted_means_what_it_means_in_java(spark_with_them: SparkSess
     assert [each for each in found if each.our_group != each.java_group] == []
 
 
-def test_no_evil_pattern_holds_a_task(spark_with_them: SparkSession) -> None:
+def test_no_evil_pattern_holds_a_task(spark: SparkSession) -> None:
     """On Java's engine the first of these rows alone would outlive the test by some 10^20 years."""
     texts = ("a" * 60 + "!", "a" * 5_000 + "!", "a" * 1_000_000 + "!")
     found = _asked(
-        spark_with_them,
+        spark,
         [(p, t) for p in EVIL for t in texts],
         "length(text) AS size,"
         " standpipe_regexp_extract(pattern, text, 0) AS e,"
@@ -195,10 +187,10 @@ def test_no_evil_pattern_holds_a_task(spark_with_them: SparkSession) -> None:
     ],
 )  # fmt: skip
 def test_what_takes_too_many_steps_is_null(
-    spark_with_them: SparkSession, pattern: str, text: str, why: str
+    spark: SparkSession, pattern: str, text: str, why: str
 ) -> None:
     (found,) = _asked(
-        spark_with_them, [(pattern, text)], "standpipe_regexp_extract_all(pattern, text, 0) AS a"
+        spark, [(pattern, text)], "standpipe_regexp_extract_all(pattern, text, 0) AS a"
     )
     assert found.a is None, why
 
@@ -209,10 +201,10 @@ LIKES = ("", "a", "%", "a%", "%a", "%a%", "_", "a_b%", "%a%b%", "%a_%_b", "a%b%c
 
 
 @pytest.mark.parametrize("escape", ["", "!"])
-def test_like_means_the_same_in_spark(spark_with_them: SparkSession, escape: str) -> None:
+def test_like_means_the_same_in_spark(spark: SparkSession, escape: str) -> None:
     texts = (*TEXTS, "a%b", "a_b!", "!", "%", "a!b")
     found = _asked(
-        spark_with_them,
+        spark,
         [(p, t) for p in LIKES for t in texts],
         f"standpipe_like(pattern, text, '{escape}') AS is_like",
     )
@@ -225,10 +217,10 @@ def test_like_means_the_same_in_spark(spark_with_them: SparkSession, escape: str
     assert any(each.is_like for each in found)
 
 
-def test_no_like_holds_a_task(spark_with_them: SparkSession) -> None:
+def test_no_like_holds_a_task(spark: SparkSession) -> None:
     """Spark's own LIKE is an expression with `.*` for each %: a power of the text's length."""
     found = _asked(
-        spark_with_them,
+        spark,
         [("%a" * 50 + "b", "a" * 1_000_000), ("%" + "_" * 5_000 + "b%", "a" * 1_000_000)],
         "standpipe_like(pattern, text, '') AS is_like",
     )

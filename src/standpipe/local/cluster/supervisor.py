@@ -253,9 +253,9 @@ class LocalCluster:
             child.retry_at = now + restart_delay_s(child.restarts)
         if now < child.retry_at:
             return False
-        child.restarts += 1
         child.retry_at = 0.0
         child.start()
+        child.restarts += 1  # once it runs: what reads the count may signal it
         return True
 
     # --------------------------------------------------------------------------- stop

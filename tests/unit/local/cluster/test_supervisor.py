@@ -81,6 +81,25 @@ def test_what_ends_by_itself_is_started_again_later_each_time(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(20)
+def test_a_restart_is_counted_once_the_process_runs(tmp_path: Path) -> None:
+    # counted before, a reader of the count could signal the process that had ended
+    counts: list[int] = []
+
+    class Watched(ManagedProcess):
+        def start(self) -> None:
+            super().start()
+            counts.append(self.restarts)
+
+    child = Watched("node-1", [sys.executable, "-c", "pass"], tmp_path / "log")
+    child.start()
+    cluster, _ = cluster_with(child, tmp_path)
+    assert child.wait(10)
+    cluster._look_after(0.0)
+    assert (counts, child.restarts) == ([0, 0], 1)
+    cluster.stop()
+
+
+@pytest.mark.timeout(20)
 def test_what_was_killed_on_purpose_stays_down(tmp_path: Path) -> None:
     child = started(tmp_path, FAMILY)
     cluster, _ = cluster_with(child, tmp_path)
