@@ -18,7 +18,7 @@ from typing import Final
 from standpipe.adapters.files.published import RecordReader
 from standpipe.control.metadata import isolation
 from standpipe.local.cluster.process_group import ManagedProcess
-from standpipe.model import Snapshot
+from standpipe.model import LogIndex, Snapshot
 
 #: a name that can be part of the name of a log; others get a number
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_]{1,100}")
@@ -35,23 +35,24 @@ class IsolatedDrivers:
     #: isolated name -> its driver; one that is not needed is not `wanted`
     drivers: dict[str, ManagedProcess] = field(default_factory=dict[str, ManagedProcess])
     _readers: list[RecordReader[Snapshot]] = field(init=False)
-    _seen: Snapshot | None = None
+    #: of the newest snapshot, and the names that it isolates
+    _log_index: LogIndex = field(default=LogIndex(-1), init=False)
+    _names: Sequence[str] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._readers = [RecordReader(path, Snapshot) for path in self.snapshots]
 
     def tend(self) -> list[str]:
-        """Start and stop drivers if a node has published something new; returns what was done.
-        Never waits."""
+        """Start and stop drivers as the nodes' newest snapshot says; returns what was done.
+        Never waits. Raises OSError; the next call then does what is left."""
         changed = [reader.refresh() for reader in self._readers]
-        if not any(changed):
-            return []
-        found = [reader.record for reader in self._readers if reader.record is not None]
-        newest = max(found, key=lambda each: each.log_index)
-        if self._seen is not None and newest.log_index < self._seen.log_index:
-            return []  # a node that starts has not read the whole log yet
-        self._seen = newest
-        return self.want(isolation.names_in_use(newest.queries, newest.isolated))
+        if any(changed):
+            found = [reader.record for reader in self._readers if reader.record is not None]
+            newest = max(found, key=lambda each: each.log_index)
+            if newest.log_index >= self._log_index:  # a node that starts has not read all yet
+                self._log_index = newest.log_index
+                self._names = isolation.names_in_use(newest.queries, newest.isolated)
+        return self.want(self._names)
 
     def want(self, names: Sequence[str]) -> list[str]:
         """Start what is missing, stop what is not wanted; returns what was done."""

@@ -78,6 +78,10 @@ class LocalCluster:
         self.nodes: dict[NodeId, ManagedProcess] = {}
         self.pipelines: list[ManagedProcess] = []
         self.isolated = IsolatedDrivers((), self._make_pipeline)
+        #: run/cluster.json is older than what runs
+        self._unpublished = False
+        #: of the last look; "": it succeeded
+        self._failure = ""
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -229,16 +233,22 @@ class LocalCluster:
                     self._look_after(time.monotonic())
 
     def _look_after(self, now: float) -> None:
-        """Restart what ended unexpectedly."""
-        changed = self._broker_watch is not None and self._broker_watch.look(now)
-        for news in self.isolated.tend():
-            self.steps.warn(news)
-            changed = True
-        for child in self._children():
-            if child.wanted and child.pid is None:
-                changed |= self._revive(child, now)
-        if changed:
-            self._publish()
+        """Restart what ended unexpectedly. A file that cannot be written is tried again."""
+        try:
+            self._unpublished |= self._broker_watch is not None and self._broker_watch.look(now)
+            for news in self.isolated.tend():
+                self.steps.warn(news)
+                self._unpublished = True
+            for child in self._children():
+                if child.wanted and child.pid is None:
+                    self._unpublished |= self._revive(child, now)
+            if self._unpublished:
+                self._publish()
+            self._failure = ""
+        except OSError as error:  # a full disk, say
+            if str(error) != self._failure:
+                self.steps.warn(f"{error}: trying again until it succeeds")
+            self._failure = str(error)
 
     def _revive(self, child: ManagedProcess, now: float) -> bool:
         """Restart it at once the first time, then after 1, 2, 4 … 10 s. True: it was started."""
@@ -253,8 +263,8 @@ class LocalCluster:
             child.retry_at = now + restart_delay_s(child.restarts)
         if now < child.retry_at:
             return False
-        child.retry_at = 0.0
         child.start()
+        child.retry_at = 0.0
         child.restarts += 1  # once it runs: what reads the count may signal it
         return True
 
@@ -296,7 +306,9 @@ class LocalCluster:
 
     def _publish(self) -> None:
         """Write what runs where to run/cluster.json."""
+        self._unpublished = True
         self.directory.write(self.describe())
+        self._unpublished = False
 
     def describe(self) -> ClusterFile:
         """What currently runs where."""

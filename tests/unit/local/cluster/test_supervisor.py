@@ -100,6 +100,28 @@ def test_a_restart_is_counted_once_the_process_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
+def test_files_that_cannot_be_written_are_tried_again(tmp_path: Path) -> None:
+    # a full disk ended the supervisor's thread: nothing was restarted from then on
+    child = started(tmp_path, "pass")
+    cluster, said = cluster_with(child, tmp_path)
+    assert child.wait(10)
+    log, cluster_file = child.log, cluster.directory.cluster_file
+    child.log = tmp_path / "none/log"
+    for now in (0.0, 1.0):
+        cluster._look_after(now)
+        assert (child.restarts, cluster_file.exists()) == (0, False)
+    assert said.getvalue().count("trying again until it succeeds") == 1
+    child.log = log
+    cluster_file.mkdir()
+    cluster._look_after(2.0)
+    assert child.restarts == 1
+    cluster_file.rmdir()
+    cluster._look_after(3.0)
+    assert cluster_file.is_file()
+    cluster.stop()
+
+
+@pytest.mark.timeout(20)
 def test_what_was_killed_on_purpose_stays_down(tmp_path: Path) -> None:
     child = started(tmp_path, FAMILY)
     cluster, _ = cluster_with(child, tmp_path)
