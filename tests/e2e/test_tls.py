@@ -118,6 +118,19 @@ def test_who_does_not_speak_tls_stops_nobody(node: Node) -> None:
         each.close()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_python_client(node: Node, kind: str) -> None:
+    with opened(kind, address_of(node), ca=FIRST.certificate) as client:
+        assert [client.get("USERS", id=f"k{n}")["N"] for n in range(40)] == list(range(40))
+        assert len(client.query("SELECT * FROM USERS;")) == 40
+    with (
+        opened(kind, address_of(node), ca=SECOND.certificate, timeout_s=0.5) as client,
+        pytest.raises(NodesUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
+    ):
+        client.get("USERS", id="k1")
+
+
+# the last one: it changes what the node shows
 def test_a_renewed_certificate_is_shown_by_every_worker(node: Node) -> None:
     config = node.config.config
     for old, new in zip(("certificate", "key"), SECOND, strict=True):
@@ -134,15 +147,3 @@ def test_a_renewed_certificate_is_shown_by_every_worker(node: Node) -> None:
         except ssl.SSLError:
             in_a_row = 0
             time.sleep(0.1)  # each worker looks once a second; the deadline is above
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_python_client(node: Node, kind: str) -> None:
-    with opened(kind, address_of(node), ca=FIRST.certificate) as client:
-        assert [client.get("USERS", id=f"k{n}")["N"] for n in range(40)] == list(range(40))
-        assert len(client.query("SELECT * FROM USERS;")) == 40
-    with (
-        opened(kind, address_of(node), ca=SECOND.certificate, timeout_s=0.5) as client,
-        pytest.raises(NodesUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
-    ):
-        client.get("USERS", id="k1")
