@@ -109,7 +109,7 @@ def _is_held(catalog: Catalog, name: str) -> bool:
 
 
 def _is_written(status: QueryStatus, catalog: Catalog) -> bool:
-    """Whether the query runs, and the sender of its status is who writes it."""
+    """Whether the query runs, and the pipeline that reported so holds its lease."""
     lease = catalog.leases.get(status.query_id)
     is_current = lease is not None and status.lease_epoch == lease.lease_epoch
     return is_current and status.state == "RUNNING" and status.batch != NO_BATCH

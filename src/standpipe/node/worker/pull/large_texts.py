@@ -39,7 +39,7 @@ class _Lane:
             for size in ("medium", "large")
         ]
         self.pending = [0, 0]
-        #: who has it plans on the loop; first come, first served
+        #: the holder plans on the loop; first come, first served
         self.turn = asyncio.Lock()
 
 
