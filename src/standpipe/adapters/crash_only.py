@@ -1,9 +1,8 @@
 """An uncaught exception in any process of a node ends that process; its parent starts it again.
 
-A process that goes on without one of its tasks or threads looks alive and no longer does its work:
-nobody starts it again. So what runs for as long as the process does is awaited, or watched here.
-An exception in the work for one request or one connection ends that work alone; those who do it
-catch it.
+A process that continues without one of its tasks or threads looks alive, so its parent does not
+restart it, but part of its work is no longer done. So each process awaits its permanent tasks, or
+this module watches them. The handler of one request or one connection catches its own exceptions.
 
 Not here: the death of a process with its parent (`adapters.process`), restarts
 (`node.supervisor.child`).

@@ -1,10 +1,10 @@
-"""What a worker counts, and how Prometheus reads it from whichever worker answers the scrape.
+"""The counters of a node's workers, for a Prometheus scrape that any of them may answer.
 
-The workers of a node share one port, so a scrape meets any of them. Each one therefore writes its
-counts to `run/metrics-<worker>` once a second, and the one that is asked adds those of the others,
-with the label `worker`. So does control, for the connections of its port, as the worker `control`.
-A counter of a restarted worker starts at 0 again, which Prometheus
-expects; the file of a worker that is gone stays until its number is used again.
+The workers of a node share one port, so a scrape reaches any of them. Each one therefore writes its
+counts to `run/metrics-<worker>` once a second, and the one that answers adds those of the others,
+with the label `worker`. The controller does the same for the connections of its port, as the worker
+`control`. A counter of a restarted worker starts at 0 again, which Prometheus expects; the file of
+a worker that is gone stays until its number is used again.
 
 Counting is a plain addition: the hot path can afford 0.3 us per request, not 2. States (STATES) are
 not counted at all: they are read at each scrape, and are the same whichever worker is asked, so

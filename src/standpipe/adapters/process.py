@@ -1,7 +1,7 @@
-"""What every process of a node does: die with its parent, note its pid, keep to its memory.
+"""Functions for every process of a node: exit with the parent, pid files, memory, /proc.
 
-Crash-only: when its parent is gone, a child is killed, not asked; the next start finds what a power
-cut leaves. SIGTERM stops a process in order (`StopSignal`). Not here: logs.
+Crash-only: when the parent dies, the kernel kills its children, and the next start recovers as
+after a power loss. SIGTERM stops a process in order (`StopSignal`). Not here: logs.
 """
 
 from __future__ import annotations

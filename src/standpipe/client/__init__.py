@@ -63,10 +63,10 @@ def connect(
     lookup while another one could answer. `lag_records_max`: how many records an answer may be
     behind; None: as the nodes are set. `ca`: PEM file of the authority to trust, for `https://`
     addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
-    owner of a key; False: use only the addresses given, as behind a load balancer. Addresses with
-    https are never left, as nodes do not know each other's.
+    owner of a key; False: use only the addresses given, as behind a load balancer. A client with
+    `https://` addresses uses only these: a node does not know those of other nodes.
 
-    Raises ValueError for an address that is none, and SetupError for a `ca` that cannot be read.
+    Raises ValueError for an invalid address, and SetupError for a `ca` that cannot be read.
     """
     addresses, settings, tls = _prepared(
         nodes, timeout_s, patience_s, lag_records_max, ca=ca, finds_members=finds_members

@@ -1,7 +1,8 @@
 """The keys of connections to Kafka, as Java's names behind `kafka.`, and of topics made there.
 
-ksqlDB's names are accepted: without a prefix, and behind `ksql.streams.`. Secrets are no values of
-a configuration: they come from files or from the environment, and only where a client is made.
+ksqlDB's names are accepted: without a prefix, and behind `ksql.streams.`. A
+configuration never contains secrets: the code that creates a client reads them from files or from
+the environment.
 
 Not here: what the settings together mean (`adapters/kafka/connection.py`), which also reads
 Kafka's own file of client properties.
@@ -47,7 +48,7 @@ PROPERTIES_FILE = key(
 )
 SECURITY_PROTOCOL = _client_key(
     "security.protocol",
-    "PLAINTEXT (where nothing is said), SSL, SASL_PLAINTEXT or SASL_SSL.",
+    "PLAINTEXT (the default), SSL, SASL_PLAINTEXT or SASL_SSL.",
 )
 SASL_MECHANISM = _client_key(
     "sasl.mechanism",
@@ -105,7 +106,7 @@ KEY_PASSWORD_FILE = _client_key(
 )
 HOST_NAME_CHECK = _client_key(
     "ssl.endpoint.identification.algorithm",
-    "`https` (where nothing is said): a broker's certificate must name the host that was dialled. "
+    "`https` (the default): a broker's certificate must name the host that was dialled. "
     "`none`: any certificate of a trusted authority will do.",
 )
 

@@ -37,8 +37,8 @@ class ConfigKey(Generic[T]):
     is_private: bool = False
     #: other names of the key, as ksqlDB and Kafka's own tools spell it
     aliases: tuple[str, ...] = ()
-    #: only ever read from a file or from the environment, where it is used: `load` refuses it, so
-    #: that no command line, file of a node or list of properties can contain it
+    #: `load` refuses it, so that no command line, file of a node or list of properties contains it:
+    #: the code that uses it reads it from a file or from the environment
     is_secret: bool = False
 
     @property
@@ -85,8 +85,8 @@ KEYS: dict[str, ConfigKey[Any]] = {}
 RELATIONS: list[KeyConstraint] = []
 #: another name of a key -> its name
 ALIASES: dict[str, str] = {}
-#: beginnings of names that nothing reads -> what to do instead. They are refused: a client without
-#: such a setting would not do what it says
+#: prefix of keys that no code reads -> what to do instead. `load` refuses them: a client would
+#: silently run without the setting
 REFUSED_PREFIXES: dict[str, str] = {}
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.

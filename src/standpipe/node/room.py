@@ -1,10 +1,10 @@
-"""What a node can run out of: bytes and inodes of its disk, descriptors of its processes.
+"""Free resources of a node: bytes and inodes of its disk, file descriptors of its processes.
 
     room.disk().complaint     "the disk of … is nearly full: 52 of 768 MiB are free."; None: enough
     room.descriptors()        of each process of the node
 
-Read when somebody asks; nothing is kept. A node whose disk is full goes on serving what it has, and
-its replicas fall behind: so it has to be told early.
+Each call reads the current values. A node whose disk is full continues to serve its rows, but its
+replicas fall behind, so an operator needs an early warning.
 
 Not here: what is kept free for the quorum (`adapters.raft.reserve`); memory
 (`node.supervisor.worker_watch`).

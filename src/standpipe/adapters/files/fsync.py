@@ -1,6 +1,6 @@
-"""What survives a power loss: a file's bytes and a directory's names, once they are synced.
+"""Syncs the bytes of files and the names in directories, so that they survive a power loss.
 
-Not here: files that need not survive one (`adapters.files.published`).
+Not here: files that need not survive it (`adapters.files.published`).
 """
 
 from __future__ import annotations

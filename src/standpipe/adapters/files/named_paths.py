@@ -2,8 +2,8 @@
 
     folder_below(checkpoints, f"{query_id}-{generation}")
 
-Statements are refused such names (`sql.declarations.names`). A catalog of an older release may hold
-one, and a name must never lead outside its root, even if an earlier check missed it.
+The path is always below the given folder. Statements cannot create names that would lead outside
+(`sql.declarations.names`), but the catalog of an older release may have one.
 """
 
 from __future__ import annotations

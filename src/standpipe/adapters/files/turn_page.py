@@ -3,11 +3,11 @@
     run/turns-<worker>    process id │ turns │ text on the loop │ texts in threads
 
 One writer, the worker; the parent reads it ten times a second (`node.supervisor.worker_watch`). It
-is shared memory: a process that hangs answers nothing, and a turn must cost next to nothing.
-The file has its blocks before it is mapped: with a full disk a page that has none would end the
-worker (SIGBUS).
+is shared memory, because a process that hangs cannot answer, and because a turn must cost almost
+nothing. The file's blocks are allocated before it is mapped: on a full disk, a write to a page
+without a block would kill the worker (SIGBUS).
 
-A text is named by a digest, which says nothing about it. Those in threads count only if the loop
+A text is named by a digest, which reveals nothing of it. Those in threads count only if the loop
 was executing none: a thread that does not give back the interpreter stops the loop too.
 """
 

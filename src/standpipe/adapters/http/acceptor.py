@@ -1,12 +1,12 @@
 """The acceptor of a listening socket: accepts connections within their limits, and cuts late ones.
 
-asyncio's own server accepts whatever comes, before anything of ours is asked; when the process has
-no file descriptor left, it logs that and tries again each second, and nothing else of the process
-can open a file either. So a listener accepts by itself: each connection is an `AcceptedConnection`
-at once, before a TLS handshake and before the first byte, and one timer per listener sweeps over
-all of them.
+asyncio's own server accepts every connection before it calls our code. When the process has no file
+descriptor left, asyncio logs that and retries each second, and no other part of the process can
+open a file either. So each listener accepts connections itself: each one becomes an
+`AcceptedConnection` at once, before a TLS handshake and before the first byte, and one timer per
+listener checks all of them.
 
-Not here: who may stay (`adapters.http.connections`, pure); what is served
+Not here: which connections may stay (`adapters.http.connections`, pure); requests
 (`adapters.http.server`).
 """
 

@@ -1,13 +1,13 @@
 """Which connections of a listener are accepted, and which are cut. Pure.
 
-A connection costs its owner nothing and a process one of its file descriptors, before anybody has
-proved who he is. So a listener counts connections, by address and in all, and holds each one to
-deadlines that no byte moves: for a head, for the rate of a body, for idleness.
+A client that has not authenticated yet can open connections at no cost, and each one takes a file
+descriptor of the process. So a listener counts connections, by address and in all, and applies
+deadlines that a single byte does not extend: for a head, for the rate of a body, for idleness.
 
     arrive ─► accepted | refused: the address, or the listener, has as many as it may
               a full listener first gives up the oldest *fresh* connection, one without a request,
-              and if there is none, the one that is idle for longest: who sends his request at
-              once is served, however many idle ones another opens
+              and if there is none, the one that is idle for longest: a client that sends its
+              request at once is served, however many idle ones another client opens
     sweep  ─► cut: what has made no progress for too long
 
 Nothing here is called for a request. `sweep` looks at each connection about once a second

@@ -1,6 +1,6 @@
-"""Whether the event loop stood still just now, so that what is read may have waited for long.
+"""Detects that the event loop was just blocked, so that the data read next may be old.
 
-Not here: what follows from that (`adapters.http.server`).
+Not here: how a listener reacts (`adapters.http.server`).
 """
 
 from __future__ import annotations

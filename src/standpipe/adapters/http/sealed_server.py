@@ -1,10 +1,10 @@
-"""Sealed connections at their accepting end: HTTP inside of records, once the dialler is proved.
+"""The accepting end of sealed connections: HTTP inside records, after the dialler's proof.
 
     socket ─► SealedProtocol ─ opened ─► LookupProtocol ─► SealedTransport ─ sealed ─► socket
 
 The layer is below HTTP, so requests, answers and interim responses of every route are sealed alike,
-and a head that the fast path remembers is the same bytes each time. A signature in a header of each
-request was the other choice: it changes every head, and leaves answers and streams open.
+and a head that the fast path remembers has the same bytes each time. Rejected: a signature in a
+header of each request. It changes every head, and does not protect answers and streams.
 
 A request on a connection that is not sealed is refused before its body is read, whatever it
 carries (`refuse_unsealed` in `adapters.http.internal`).

@@ -1,4 +1,4 @@
-"""Forms in which others keep settings of Kafka clients: Java's properties, JAAS lines, PEM files.
+"""Other formats of Kafka's client settings: Java properties, JAAS configurations, PEM files.
 
 No message quotes a value: it may be a secret.
 """

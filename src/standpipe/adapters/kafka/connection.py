@@ -3,9 +3,9 @@
     settings, environment, files ─► KafkaConnection ─► librdkafka's options
                                                     └► options of a Java client, Spark's connector
 
-Settings that contradict each other, or that one of the two libraries could not follow, are refused
-before any client is made. A secret is only ever in this object, which shows none when it is
-printed, and in what it gives to a client. Files are read when the process starts.
+It refuses settings that contradict each other, or that one of the two libraries does not support,
+before any client is created. Secrets are only in this object, whose `repr` omits them, and in the
+options that it returns for a client. Files are read when the process starts.
 
 Not here: the keys (`config/kafka.py`), the form of the files (`client_files.py`).
 """

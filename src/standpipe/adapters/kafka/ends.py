@@ -1,6 +1,6 @@
-"""The ends of many partitions, asked for in a thread: the caller's loop never waits for Kafka.
+"""Requests the end offsets of many partitions in a thread, so that the caller never waits.
 
-Not here: what an end is compared with (`control.liveness.end_checks`).
+Not here: comparing them (`control.liveness.end_checks`).
 """
 
 from __future__ import annotations

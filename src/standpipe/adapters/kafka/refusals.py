@@ -1,6 +1,7 @@
-"""Why Kafka refuses us: a login that failed, or an ACL that is missing, as an error that names it.
+"""Errors for a refusal by Kafka: a failed login, or a missing ACL, with the command that grants it.
 
-Kafka's own text says "Topic authorization failed"; who asked for what on which topic is known here.
+Kafka's own text is only "Topic authorization failed"; the caller knows the principal, the operation
+and the topic.
 """
 
 from __future__ import annotations

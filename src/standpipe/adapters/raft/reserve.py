@@ -1,14 +1,15 @@
-"""Room on a disk that is kept for the quorum: a full disk must not take a node's vote.
+"""Disk space reserved for the quorum, so that a node with a full disk can still vote.
 
     reserve-0, reserve-1, …    files whose blocks are allocated; they hold nothing
 
-A vote, an entry or a snapshot that finds no room takes it from here: one of the files is removed,
-which frees blocks and an inode, and the write is tried again. One file at a time, right before it
-is needed: what another program frees or wants to fill is no reason to give away all of it. The
-files are made again once the disk has room for twice as much.
+If the write of a vote, an entry or a snapshot finds no space, the node removes one of these files,
+which frees blocks and an inode, and repeats the write. It removes one file at a time, only when it
+is needed, because other programs could fill all that is freed. It allocates the files again once
+the disk has space for twice as much.
 
-So a node whose disk is full still votes and follows. Its other processes can use up what is freed:
-the reserve gives time, and health says before that the disk is nearly full (`node.room`).
+So a node whose disk is full still votes and follows. Its other processes can use up the freed
+space: the reserve gives time, and /healthcheck reports earlier that the disk is nearly full
+(`node.room`).
 
 Not here: which writes may be tried again (`disk`, `log_file`).
 """

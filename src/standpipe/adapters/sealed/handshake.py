@@ -16,7 +16,7 @@ ids and the listener. Therefore
 - a process that only passes the bytes on to the right node learns and changes nothing.
 
 The dialler's node id holds for the connection: what arrives on it speaks for no other node. It is
-empty for an operator's command and for a pipeline, which are no nodes. `to` is empty where the
+empty for an operator's command and for a pipeline, since these are not nodes. `to` is empty if the
 dialler knows only an address. No clock is read.
 
 Any process that knows the secret can claim any id: ids are kept apart between honest nodes, not

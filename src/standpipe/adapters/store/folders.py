@@ -1,7 +1,7 @@
-"""Where a store lies; directories of stores that no placement wants: moved aside, and deleted after
-a while.
+"""The directories of stores. Those of stores that are no longer assigned here are moved aside, and
+deleted after a while.
 
-Readers that have a store open keep what they see. Not here: what is in a store (`writer.py`).
+Readers that have such a store open can still read it. Not here: what is in a store (`writer.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening a store that may have been damaged: it is sound, or it is moved aside and rebuilt.
+"""Opens a store that may be damaged: if it is, the store is moved aside and rebuilt.
 
 Not here: what damage is (`StoreWriter.damage`), where a store comes from when there is none
 (`node/store_transfer/receiver.py`).

@@ -1,7 +1,7 @@
-"""Readers that hang inside a transaction: they pin pages of a store permanently.
+"""Finds readers that hang inside a transaction, and so pin pages of a store permanently.
 
 LMDB's writer cannot reuse a page that a reader may still look at, so the map would grow until the
-disk is full. Not here: what becomes of such a process (`node/tailer/main.py`).
+disk is full. Not here: killing such a process (`node/tailer/main.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store takes on the disk, and how large its map may grow; read from its files alone.
+"""Disk usage of a store, and the size of its map, read from its files alone.
 
 No environment is opened for it: a process may open a store only once, a worker keeps a bounded
 number open, and a caller wants the sizes of all. The size of the map is on the first two pages of

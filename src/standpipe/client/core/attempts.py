@@ -3,13 +3,13 @@
 | outcome | what follows |
 |---|---|
 | no answer | the node is suspected; the next node at once |
-| 429 | nothing goes to this node for as long as it says; another node once, then the wait |
+| 429 | no request to this node until Retry-After is over; another node once, then the wait |
 | 503, the node leaves | the next node at once |
-| any other 503 | another node once, then the wait that it asks for |
+| any other 503 | another node once, then the wait of its Retry-After |
 | any other status | that is the answer |
 
-When every node was tried, it pauses and begins again. A request that may not be repeated (a
-statement, an INSERT) is only sent again if no node can have read it.
+After it has tried every node, the client pauses and begins again. It repeats a request that is not
+idempotent (a statement, an INSERT) only if no node can have read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an operation asks of its driver, and what it is told. Pure.
+"""The orders of an operation to its driver, and the facts that the driver returns. Pure.
 
 An operation is a generator. It yields orders, and the driver sends the facts back into it:
 

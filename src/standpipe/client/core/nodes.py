@@ -40,7 +40,7 @@ class Nodes:
     members: dict[str, str] = field(default_factory=dict[str, str])
     _health: dict[str, NodeHealth] = field(default_factory=dict[str, NodeHealth])
     _turn: int = 0
-    #: who took the newest statement, and until when it is preferred
+    #: the node that took the newest statement, and until when it is preferred
     _sticky: tuple[str, float] = ("", 0.0)
 
     def learn(self, members: Mapping[str, str]) -> None:
@@ -105,7 +105,7 @@ class Nodes:
         return health.busy_until_s if health else 0.0
 
     def address_of(self, node_id: str) -> str | None:
-        """Where a member listens; None: nobody named it yet."""
+        """Where a member listens; None: not known yet."""
         return self.members.get(node_id)
 
     def _suspect_until(self, address: str) -> float:

@@ -1,19 +1,19 @@
 """A push query that outlives nodes: each change once, in the order in which it came. Pure.
 
-The answer is asked for with continuation tokens (docs/INTERFACES.md, "Push queries"). Rows wait
-until the token behind them has come, and are handed over then. If the connection breaks, what
-waited is dropped, and another node continues at the last token: no row is lost, none comes twice.
+The client requests continuation tokens (docs/INTERFACES.md, "Push queries"). It keeps rows until
+the token after them has arrived, and then delivers them. If the connection breaks, it drops the
+rows that it kept, and another node continues at the last token: no row is lost or delivered twice.
 
 | item of the answer | what follows |
 |---|---|
 | header, row | kept |
-| continuation token | the rows before it are handed over |
+| continuation token | the rows before it are delivered |
 | final message of a node that stops | another node continues |
-| any other final message, or none with a whole answer | the rest is handed over, and that was all |
-| error | raised, after the rest was handed over |
+| any other final message, or none with a whole answer | the rest is delivered; the query ends |
+| error | raised, after the rest was delivered |
 | the connection breaks | another node continues, at once, then after growing pauses |
 
-A LIMIT counts what was handed over, also across nodes.
+A LIMIT counts the delivered rows, also across nodes.
 """
 
 from __future__ import annotations

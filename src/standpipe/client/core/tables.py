@@ -1,7 +1,7 @@
-"""What a client knows of a table: its columns, its key's partition, and who holds each. Pure.
+"""What a client knows of a table: columns, partition of a key, nodes with replicas. Pure.
 
-It comes from DESCRIBE and from `GET /route`. Wrong or old knowledge costs a hop between nodes,
-never a wrong answer: every node answers every key.
+It comes from DESCRIBE and from `GET /route`. If it is outdated, a node forwards the read once; the
+answer is still right, since every node answers every key.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which node should hold which table partition: a pure function of the cluster and its history.
 
 Read `plan` from top to bottom. Each goal has its own module:
-  actives.py   each node's share of the actives, with the fewest moves
-  standbys.py  copies as far apart as the tags allow
-  balance.py   nodes equally full
-  takeover.py  the work of a lost node spread over the others
+  actives.py         each node's share of the actives, with the fewest moves
+  standbys.py        copies as far apart as the tags allow
+  balance.py         nodes equally full
+  first_standbys.py  the work of a lost node spread over the others
 A goal that cannot be met is reported as a `Violation`; nothing here fails, waits, or depends on
 the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
 
@@ -23,6 +23,7 @@ import msgspec
 
 from standpipe.control.assignment.actives import NO_NODE, ActiveWork, choose_actives
 from standpipe.control.assignment.balance import level
+from standpipe.control.assignment.first_standbys import overloaded_successors, spread_takeovers
 from standpipe.control.assignment.model import (
     DEFAULT_RULES,
     PlanNode,
@@ -34,7 +35,6 @@ from standpipe.control.assignment.racks import Place, copies_per_value_max, plac
 from standpipe.control.assignment.readiness import BadReport, Lags, is_caught_up
 from standpipe.control.assignment.spread import UNKNOWN, Spread
 from standpipe.control.assignment.standbys import Copies, StandbyWork, place_standbys
-from standpipe.control.assignment.takeover import overloaded_successors, spread_takeovers
 from standpipe.model import NodeId
 
 #: rounds of levelling and of spreading takeovers; small clusters need two

@@ -5,7 +5,7 @@ Order of goals:
  2. as far apart as is possible for this active (spread.py: every pick looks ahead);
  3. nodes carry their fair share of all copies (`balance.py` improves it);
  4. after the loss of any one node its actives' first standbys are spread over the others
-    (`takeover.py`);
+    (`first_standbys.py`);
  5. a copy stays where its data is.
 Nodes and partitions are indices here; `plan.py` translates.
 """
@@ -106,7 +106,7 @@ class Copies:
 
     def crowding(self, partition: int, old: int, new: int) -> int:
         """What a move adds to the sum of squares of what each node backs up for this active's
-        node. Of two equal moves, the one that adds less leaves less for `takeover.py` to undo."""
+        node. Of two equal moves, the one that adds less leaves less to `first_standbys.py`."""
         pairs, unit = self.pairs[self.of[partition][0]], self.levels.unit
         added = unit[new] * (2 * pairs.get(new, 0) + 1)
         return added - unit[old] * (2 * pairs.get(old, 0) - 1)
@@ -122,7 +122,7 @@ class Copies:
 
 
 def place_standbys(work: StandbyWork) -> Copies:
-    """Standbys of all partitions with an active. `balance.py` and `takeover.py` refine them."""
+    """Standbys of all partitions with an active; `balance.py`, `first_standbys.py` refine them."""
     copies = Copies(work)
     _keep(copies)
     _fill(copies)

@@ -2,11 +2,11 @@
 
 A generation that is built beside another one has caught up when two things hold: a batch of its
 query read all available input (its backlog is 0), and on every live node that keeps a replica, the
-replica shows that batch. But the generation that answers has gone on meanwhile, and a client may
-have read more than that. So it is held first (`control.metadata.holds`). Once its query says what
-it committed in all, the *floor*, the same must hold of a batch that covers the floor. Then one
+replica shows that batch. But the old generation has committed more batches meanwhile, and a client
+may have read them. So it is held first (`control.metadata.holds`). Once its query reports all that
+it committed, the *floor*, both conditions must hold of a batch that covers the floor. Then one
 command moves reads; each node switches when it applies it. Until then, and while any of this is
-unknown, reads stay where they are, and after HOLD_MS_MAX the table is held no longer.
+unknown, reads stay where they are, and after HOLD_MS_MAX the hold ends.
 
 Below feature level HOLDS nothing is held, and reads may go back by what was committed meanwhile.
 
@@ -109,7 +109,7 @@ def _is_held(catalog: Catalog, name: str) -> bool:
 
 
 def _is_written(status: QueryStatus, catalog: Catalog) -> bool:
-    """Whether the query runs, and the sender of its status is who writes it."""
+    """Whether the query runs, and the pipeline that reported so holds its lease."""
     lease = catalog.leases.get(status.query_id)
     is_current = lease is not None and status.lease_epoch == lease.lease_epoch
     return is_current and status.state == "RUNNING" and status.batch != NO_BATCH

@@ -136,9 +136,9 @@ class Transition:
     def _stand_in(
         self, candidates: Sequence[NodeId], held: HeldCopies, goal: tuple[NodeId, ...]
     ) -> NodeId:
-        """Leads until the planned node is ready: the first planned standby, as
-        `takeover.py` has spread them, then a planned copy, then a current one, then the node that
-        stands in for the fewest partitions, relative to its capacity.
+        """The node that leads until the planned one is ready: the first planned standby, as
+        `first_standbys.py` has spread them, then a planned copy, then a current one, then the node
+        that stands in for the fewest partitions, relative to its capacity.
         """
         chosen = min(
             candidates,

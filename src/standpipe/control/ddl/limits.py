@@ -1,6 +1,7 @@
-"""What statements may name and use up, from a node's configuration; worker and leader apply it.
+"""All limits of one node on statements, read from its configuration: `StatementLimits`.
 
-Not here: how it is checked (`standpipe.topics`, `quotas`, `sql.declarations`).
+It bundles names of topics (`standpipe.topics`), sizes of the catalog (`quotas.py`) and replicas of
+a topic. Worker and leader pass it to `propose`; this module checks nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from standpipe.topics import TopicRules
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """What statements may name and use up, by a node's configuration."""
+    """The limits of one node on statements."""
 
     rules: TopicRules = field(default_factory=TopicRules)
     quotas: Quotas = field(default_factory=Quotas)

@@ -1,7 +1,8 @@
-"""How much statements may put into the catalog: counts, partitions, bytes.
+"""One of the limits (`limits.py`): how much statements may put into the catalog. Checks it, too.
 
-Every node keeps the catalog in memory, publishes it each second, and the planner places each
-partition of a table. So one statement could occupy the control of all nodes for minutes. Worker and
+Quotas are for counts, partitions and bytes. Every node keeps the catalog in memory and publishes it
+each second, and the planner places each partition of a table. So one statement could occupy the
+controllers of all nodes for minutes. Worker and
 leader check a command with the same function before it is logged (`control.ddl.propose`). A command
 that frees something always passes, also in a catalog that is over a limit that was lowered.
 

@@ -1,16 +1,16 @@
-"""Whether a lag report can be true, by what Kafka says here.
+"""Checks a peer's lag report against the end offsets that this node reads from Kafka.
 
-Nobody has read past the end of a changelog, and nothing beyond it is committed. So once Kafka has
-been asked *after* a report arrived, its end bounds what that report may say:
+No replica can have read past the end of a changelog, and nothing beyond it is committed. So an end
+offset that Kafka returned *after* a report arrived is an upper bound for that report:
 
-    no reading, and Kafka does not answer          BELIEVED   nobody here knows better
+    no reading, and Kafka does not answer          BELIEVED   it cannot be checked
     position and end within the newest reading     BELIEVED
     beyond it, and Kafka was asked after it came   REFUSED    it cannot be true
     beyond it, and Kafka was not asked since       DOUBTED    the sender may have read Kafka later
 
-The margin is thus one of time, and no count of records: with a margin of records, whoever reports
-an end within it would still have all reads with a smaller bound refused. A doubted report waits for
-the next reading (a fraction of a second), and until then the one before it counts.
+The margin is thus a time, not a number of records: within a margin of records, a wrong end would
+still make nodes refuse all reads with a smaller bound. A doubted report waits for the next reading
+(a fraction of a second), and until then the report before it counts.
 
 Not checked: an end between the last commit and the end of the log. It is bounded by what an open
 batch has written.

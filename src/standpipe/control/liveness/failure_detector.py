@@ -3,7 +3,7 @@
 `control.liveness.heartbeats` decides when a silent peer becomes DOWN. This module decides which
 nodes judge it.
 
-    up to SWITCH_NODES nodes   every node beats to every other and judges each
+    up to SWITCH_NODES nodes   every node sends heartbeats to every other and judges each
                                (`control.liveness.heartbeats`)
     above, from feature level  each node beats to a few and judges a few; verdicts on the others
     GOSSIP on                  arrive as rumours from their watchers (`control.liveness.gossip`)
@@ -43,7 +43,7 @@ from standpipe.control.liveness.heartbeats import (
 )
 from standpipe.model import Health, NodeId
 
-#: Up to this many nodes, every node beats to every other.
+#: Up to this many nodes, every node sends heartbeats to every other.
 SWITCH_NODES: Final = 20
 
 

@@ -1,16 +1,17 @@
 """Liveness in large clusters: each node sends few beats; verdicts spread as rumours. Pure.
 
-If every node beats to every other (KLIP-12), each one sends O(N) messages. Here instead:
+If every node sends heartbeats to every other (KLIP-12), each one sends O(N) messages. Instead:
 
     beats     go to FANOUT watchers, the next live nodes on a ring of hashed ids. Only they judge
               the sender, by `control.liveness.heartbeats`
     rumours   a watcher's verdicts on the peers that it watches. They travel with every beat and in
               messages to SPREAD random peers; each node forwards a rumour for O(log N) rounds
-    verdict   a peer becomes DOWN when VOICES watchers say so: one sick watcher alone takes no peer
-              down. The peer stays DOWN until some watcher receives its beats and fewer than VOICES
-              say DOWN; losing or changing watchers brings no peer back. A node that is DOWN has no
-              vote and watches no peer: the next node on the ring takes its place, and needs a whole
-              window of silence to judge (one window after another if all watchers are lost too)
+    verdict   a peer becomes DOWN when VOICES watchers report it DOWN, so one sick watcher alone
+              takes no peer down. The peer stays DOWN until some watcher receives its beats and
+              fewer than VOICES report DOWN; the loss or change of watchers brings no peer back. A
+              node that is DOWN has no vote and watches no peer: the next node on the ring takes its
+              place, and needs a whole window of silence to judge (one window after another if all
+              watchers are lost too)
     note      what a node reports about itself (`Note`): a rumour whose watcher is the node itself
 
 So a node sends a fixed number of messages, every node knows of a change after O(log N) rounds, and

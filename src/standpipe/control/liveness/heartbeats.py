@@ -1,18 +1,19 @@
 """Which peers are alive, judged from the beats that arrived. Pure: instants arrive in events.
 
-Every node beats to every other once per SEND interval. Once per CHECK interval, a check looks at
-the beats of the last WINDOW and counts those missed, and those received, in a row up to now:
+Every node sends a heartbeat to every other once per SEND interval. Once per CHECK interval, a node
+looks at the beats of the last WINDOW and counts those missed, and those received, in a row up to
+now:
 
     UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
        └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
 
 All instants are the *receiver's* (one clock, monotonic), so skew between machines cannot matter;
-the instant in a ksqlDB beat is ignored. A check that runs more than one SEND interval late is void:
-this process was starved or stopped, beats may lie unread, and a node that was not listening must
-not judge its peers. After a void check, silence counts from its instant.
+the instant in a ksqlDB beat is ignored. A check that runs more than one SEND interval late is
+discarded: this process was starved or stopped, beats may lie unread, and a node that was not
+listening must not judge its peers. After a discarded check, silence counts from its instant.
 
-A peer goes down at once but comes back damped: a flapping peer returns at most twice a minute. One
-that beats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
+A peer counts as down at once, but a flapping peer returns at most twice a minute. One that sends
+beats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
 The verdicts decide routing only (`control.routing.route`). The leader of the metadata quorum
 decides who is promoted (`control.assignment.transition`) and when a silent node counts as gone
 (`control.assignment.from_catalog`), by its own observations.

@@ -1,4 +1,4 @@
-"""How far every replica has read: a node's reports of its replicas, and what it keeps of others'.
+"""How far every replica has read: a node's reports about its replicas, and those of other nodes.
 
     Reporter (sender)   lags of its own replicas, each under a version that grows with every change
          │ delta(base)  on each beat: what changed since the version that the receiver has, at
@@ -11,9 +11,8 @@ report (`POST /lag`) is the same without a base.
 
 Three rules keep old reports out: a report counts only under its sender's incarnation in the log;
 within that incarnation, older versions are ignored, and older sessions while the newest reports;
-and lags are keyed by table id
-*and* generation. A report that Kafka contradicts is refused (`control.liveness.end_checks`), until
-the sender's next one replaces it.
+and lags are keyed by table id *and* generation. A report that Kafka contradicts is refused
+(`control.liveness.end_checks`), until the sender's next one replaces it.
 
 Words: docs/glossary.md. Lag = largest committed end that any node reported - position, >= 0.
 Unknown is None, never 0. Where reports are rare, a lag is only an upper bound: no read is refused

@@ -1,11 +1,12 @@
 """Tables that are held: the generation that answers commits nothing while reads move to the next.
 
-Without that, reads could go back: the generation that answers would commit on while the switch is
+Otherwise reads could go back: the old generation would commit more batches while the switch is
 decided, and a client that has read its newest batch would then read the next generation, which has
-read less. A held query gets a lease epoch of its own. Whoever holds its lease appends a fence under
-that epoch, which makes all later commits of other runs void, and then knows what was committed.
+processed less. A held query gets a new lease epoch. The pipeline that holds its lease appends a
+fence under that epoch, so that readers ignore later commits of other runs. It then knows what was
+committed.
 
-A hold belongs to one generation of one table: without that successor it counts no more. Not here:
+A hold belongs to one generation of one table, and is void without its successor. Not here:
 when a table is held, and for how long (`control.assignment.switchover`); the fence
 (`pipeline/run/held.py`).
 """

@@ -1,6 +1,6 @@
-"""Which failed orders for topics are due again: each name waits by itself, twice as long each time.
+"""Which failed orders for topics are due again: each topic has its own exponential back-off.
 
-One topic that Kafka refuses must not hold up the others, nor be asked for in a tight loop. Pure:
+A topic that Kafka refuses must not delay the others, nor be requested in a tight loop. Pure:
 instants come from the caller.
 
 Not here: the orders (`topic_reconciler`), carrying them out (`adapters.kafka.admin`).

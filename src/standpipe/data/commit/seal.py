@@ -1,12 +1,12 @@
-"""Who wrote a record of the progress topic: its MAC, and which records readers ignore.
+"""Authenticates the records of the progress topic by a MAC; readers ignore all others.
 
-Whoever may write to the progress topic decides what replicas show: one fence of a high lease epoch
-would make all later commits of a table void, with a lag of zero. So pipelines seal their records
+A client that can write to the progress topic could decide what replicas show: one fence of a high
+lease epoch would void all later commits of a table, with a lag of zero. So pipelines seal records
 under a key that is derived from the cluster's secret, and readers ignore a record
 
     FORGED      whose MAC does not fit,
     UNSIGNED    without a MAC,
-    UNREADABLE  that is no progress record.
+    UNREADABLE  that is not a progress record.
 
 These go by the record alone, so all readers agree, whenever they read. A MAC covers topic, key and
 value, so a record is valid nowhere else.

@@ -3,7 +3,7 @@
 The full row is spliced: key columns and window bounds come from the plan and the store key, the
 value columns are the stored bytes, never decoded. A projection cuts the array into raw cells.
 All is read in one view of the store, so that an answer never mixes two batches of a partition
-(docs/ARCHITECTURE.md, promise 5), and is labelled with what was recorded with its rows.
+(docs/ARCHITECTURE.md, promise 4), and is labelled with what was recorded with its rows.
 
 Not here: which replica answers, and its bound on the lag (`control/routing/route.py`); HTTP.
 """

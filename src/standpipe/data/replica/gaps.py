@@ -16,7 +16,7 @@ Obstacles.
 
 Sketch. When a gap is met, remember three offsets and watch the keys of later foreign records:
 
-    whole_at       newest committed end at that moment; below it, the rows are no batch's rows
+    whole_at       newest committed end at that moment; below it, the rows belong to no batch
     _suspect_end   end of the log at that moment; what superseded the missing records is below it
     _doubt_end     obstacle 3: below it, only ranges that were declared clean can be trusted
 
@@ -85,7 +85,7 @@ class Gaps:
             self.shadows.judged(records, wanted, before_ms)
 
     def doubt(self, clean_through: Offset) -> str:
-        """Why no later record of this topic can make the rows whole; "": one still may."""
+        """Why no later record of this topic can make the rows whole; "" if one still may."""
         if self._doubt_end <= clean_through:
             return ""
         return (
@@ -94,7 +94,7 @@ class Gaps:
         )
 
     def outlived(self, gone_ms: int) -> str:
-        """Why no later record of this topic will end the doubt about a key; "": one still may."""
+        """Why no later record of this topic will end the doubt about a key; "" if one still may."""
         record = self.shadows.outlived(self._suspect_end, gone_ms)
         if record is None:
             return ""
@@ -120,7 +120,8 @@ class Gaps:
         # the rest of the log at that time is either committed later, or foreign: not applied here
         if judged > end or next_offset < self._suspect_end:
             return False
-        if applied.committed_at_ms < self._gone_ms:  # or foreign, and a tombstone, and gone
+        # or it is a foreign tombstone that has left the topic
+        if applied.committed_at_ms < self._gone_ms:
             self._doubt_end = max(self._doubt_end, self._suspect_end)
             return False
         return True

@@ -6,8 +6,8 @@ partition and answer from it: first the one with the newest rows; of equals a st
 active keeps its disk for readers. While no donor is known the node waits a moment, since after its
 start it hears from peers only after some beats. Without any donor it replays. Pure.
 
-Source: ours (KIP-535 restores from the changelog alone). Not here: the
-copy (`adapters.store.copy`), the transport (`node.store_transfer.donor`,
+Source: ours (KIP-535 restores from the changelog alone). Not here: the copy
+(`adapters.store.copy`), the transport (`node.store_transfer.donor`,
 `node.store_transfer.receiver`).
 """
 

@@ -1,6 +1,6 @@
-"""The embedded broker, started again when it ends by itself, on its data and its port.
+"""Restarts the embedded broker when it exits by itself, with its data and its port.
 
-A start takes seconds, in which the nodes must be watched too: it has a thread of its own.
+A start takes seconds, in which the nodes must be watched too, so it runs in a thread of its own.
 Not here: the processes of nodes and pipelines (`supervisor.py`).
 """
 

@@ -5,7 +5,7 @@ Both JVMs write what they have loaded to an archive as they exit: up to two minu
 for each installed PySpark. Archives of one that is gone, or of its earlier Java or jars, are
 removed.
 
-An archive is only a gain in time: where none can be made, Spark and Kafka start without.
+An archive only saves time: without one, Spark and Kafka start more slowly.
 
 Not here: where archives are, and how a JVM is told to use one (`jvm.py`).
 """

@@ -1,4 +1,4 @@
-"""Free ports on loopback. If the wanted port is in use, takes the next free one and says so.
+"""Finds free ports on loopback. If the wanted port is in use, it takes the next one and reports it.
 
 Node *i* (from 0) takes public 8088+10i, internal +1, (+2 is free), peer +3
 (docs/INTERFACES.md).

@@ -18,7 +18,8 @@ from typing import Final
 from standpipe.adapters.files.private import UMASK
 from standpipe.adapters.process import signal_at_parent_death
 
-#: The kernel sends PDEATHSIG when the *thread* that forked ends; this thread never ends before us.
+#: The kernel sends PDEATHSIG when the *thread* that forked exits: this one lives as long as the
+#: process.
 _SPAWNER = ThreadPoolExecutor(1, thread_name_prefix="spawn")
 #: However this process ends, its children get SIGTERM and end their own children.
 _END_WITH_PARENT: Final = partial(signal_at_parent_death, signal.SIGTERM)
@@ -26,7 +27,7 @@ RESTART_DELAY_S_MAX: Final = 10.0
 
 
 def restart_delay_s(restarts: int) -> float:
-    """Before a process that ended by itself starts again: 0 the first time, then 1, 2, 4 … 10 s."""
+    """Delay before a process that exited by itself is restarted: 0, then 1, 2, 4 … 10 s."""
     return min(float(2 ** min(restarts - 1, 4)), RESTART_DELAY_S_MAX) if restarts else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Lag reports are checked against Kafka's own ends: which are asked for, and what is said of it.
+"""Asks Kafka for the end offsets that lag reports are checked against, and logs wrong reports.
 
-Kafka is asked only while a report says more than its newest answer, or says it of a partition that
-has none: never in an idle cluster, at most each ENDS_LOOK_MS in a busy one.
+It asks only while a report is beyond Kafka's newest answer, or there is no answer for a partition:
+never in an idle cluster, at most every ENDS_LOOK_MS in a busy one.
 
 Not here: the verdict (`control.liveness.end_checks`), the connection (`adapters.kafka.ends`).
 """

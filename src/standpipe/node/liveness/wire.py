@@ -37,7 +37,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     #: in a large cluster (`control.liveness.gossip`); None: the sender beats to all nodes
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
-    #: False: it only carries rumours
+    #: False: this message is no heartbeat and only carries rumours
     is_beat: bool = True
 
     @property

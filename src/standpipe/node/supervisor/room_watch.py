@@ -1,6 +1,6 @@
-"""The parent's watch over what its node can run out of: the log tells before it happens, and after.
+"""The parent logs when its node's disk or file descriptors run low, and when they no longer do.
 
-Not here: how much is enough (`node.room`); /healthcheck and metrics, which any worker reads itself.
+Not here: the thresholds (`node.room`); /healthcheck and metrics, for which workers read them.
 """
 
 from __future__ import annotations

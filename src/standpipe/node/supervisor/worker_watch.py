@@ -1,7 +1,7 @@
-"""The parent's watch over its workers: one that hangs, or grows without end, is killed.
+"""The parent kills a worker that hangs, or whose memory grows beyond its limit.
 
     page of turns, /proc ─► TurnWatch ─► SIGKILL ─► Child starts it again
-                                    └──► run/workers: who, why, which texts are refused
+                                    └──► run/workers: which worker, why, which texts are refused
 
 Not here: when a silence is too long (`node.supervisor.turn_watch`), the restart
 (`node.supervisor.child`).

@@ -1,12 +1,12 @@
-"""When the wall clock is set back, ends a process that reads from Kafka; its parent restarts it.
+"""Exits a process that reads from Kafka when the wall clock is set back; its parent restarts it.
 
 librdkafka times its waits by the wall clock, in its own threads and in its callers' (its issue
 2145, open). Tried with 2.x: after a step back of 5 s, `consume` with a limit of 5 ms returns 5 s
 later, unless a record arrives. A tailer would hang for as long as the clock was ahead, without
 confirmations or other news from Kafka. There is no way to wake those threads.
 
-A new process knows only the new time. Not here: clocks that are set ahead, which only end waits
-early; control, workers and pipeline, whose clients wait for answers that do arrive.
+A new process knows only the new time. Not here: clocks that are set ahead, after which waits only
+end early; control, workers and pipeline, whose clients wait for answers that do arrive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers of the REST routes: JSON, errors in ksqlDB's shape, and refusals before a body is read.
 
-Not here: the routes (`node.worker.routes`), what each error says (`standpipe.errors`).
+Not here: the routes (`node.worker.routes`), the texts of errors (`standpipe.errors`).
 """
 
 from __future__ import annotations

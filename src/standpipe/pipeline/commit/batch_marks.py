@@ -1,10 +1,10 @@
-"""The queries that are in a batch, on disk, so that a driver's death can be held against them.
+"""Records on disk which queries are in a batch, for `blame.py` after a driver's death.
 
 Each driver has a file beside the checkpoints with the queries that are in a batch, and holds a
-lock on it while it lives. A file whose lock is free belongs to a driver that died; whoever starts a
-query next, its successor or another pipeline, counts that death. Nothing is synced to the disk: a
-write to the page cache survives the death of a process, and a machine that loses power is no
-query's fault. A write takes some 20 µs.
+lock on it while it lives. A file whose lock is free belongs to a dead driver; the pipeline that
+starts one of these queries next counts that death. The file is not synced: a write to the page
+cache survives the death of a process, and a power loss is not a query's fault. A write takes some
+20 µs.
 
 A query is marked from its start to the end of its first batch, and then during each batch: plans
 are optimized before a batch's first step that we see, and expressions may already be computed then.

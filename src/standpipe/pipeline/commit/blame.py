@@ -1,7 +1,7 @@
-"""Which query a driver's death is held against, and which queries may be in a batch together.
+"""Decides which query caused a driver's death, and which queries may be in a batch together.
 
-Spark's driver is one JVM for all queries, so a query that exhausts its memory ends it for all,
-again and again. A death can only be due to a query that was in a batch:
+Spark's driver is one JVM for all queries, so a query that exhausts its memory crashes it for all,
+again and again. Only a query that was in a batch can have caused a death:
 
     in a batch    what a death means
     one query     it is held against that query; after DEATHS_MAX in a row (VANISHED_MAX, if not
@@ -11,8 +11,8 @@ again and again. A death can only be due to a query that was in a batch:
 
 A suspect runs its next batch alone, so the next death has one possible cause. A query that finishes
 a batch, or has nothing to do, is CLEAR again. So no query is failed because of another one, and a
-guilty one ends the driver at most 1 + DEATHS_MAX times: once among others, then alone. What ends a
-driver from outside can only be held against a query that was alone that often in a row.
+guilty one crashes the driver at most 1 + DEATHS_MAX times: once among others, then alone. A driver
+that is killed from outside counts only against a query that was alone that often in a row.
 
 Pure: no clock, no files. Not here: what is on disk (`batch_marks.py`), starting and
 failing queries (`run/scheduler.py`).

@@ -89,7 +89,8 @@ def _unwanted_since_ms(root: Path, now_ms: int) -> int:
     note = root / UNWANTED_FILE
     with contextlib.suppress(FileNotFoundError, ValueError):
         return int(note.read_text())
-    draft = note.with_suffix(".tmp")  # a torn number would be a much earlier instant
+    # not in place: a crash would leave part of the number, a much earlier instant
+    draft = note.with_suffix(".tmp")
     draft.write_text(str(now_ms))
     draft.replace(note)
     return now_ms

@@ -1,10 +1,10 @@
 """Notices that the progress topic has fenced a query whose lease this pipeline holds.
 
 All readers ignore what a query's pipeline commits after a record of a newer lease epoch. Usually
-another pipeline was granted the lease, and the catalog says so within seconds. If it does not, the
-fence is *foreign*: forged by someone who has the secret, or of another cluster that shares topic
-and secret, such as a copy that was started from a backup. The query would go on without an error,
-and its table would stand still with a lag of zero.
+another pipeline was granted the lease, and the catalog shows that within seconds. If it does not,
+the fence is *foreign*: an attacker who has the secret wrote it, or another cluster that shares
+topic and secret, such as one that was started from a backup. The query would continue without an
+error, and its table would no longer change, with a lag of zero.
 
 One thread for all queries. Not here: which records count (`data/commit/seal.py`), failing a query
 (`run/scheduler.py`).

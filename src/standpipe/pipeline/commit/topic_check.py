@@ -3,11 +3,11 @@
 Spark and Kafka use names and offsets. A topic that was deleted and recreated would be read from the
 middle, or written to until its offsets look like the old ones. So the ids of all topics are
 requested at the query's start, before a batch writes and before it commits, each time in parallel
-with another request, and every few seconds while no batch runs. A difference ends the query as
-TOPIC_CHANGED, with the statements that resolve it.
+with another request, and every few seconds while no batch runs. If they differ, the query is FAILED
+as TOPIC_CHANGED, with the statements that resolve it.
 
-New partitions of the table's own topic are no failure: Standpipe neither writes nor reads them. A
-`notice` reports them, because other programs may. New partitions of a source are a failure: keys
+New partitions of the table's own topic are not a failure: Standpipe does not use them. A `notice`
+reports them, because other programs may. New partitions of a source are a failure: keys
 move to other partitions from then on, so offsets no longer show the newest record of a key.
 
 The decisions are in `data/commit/topic_identity.py`, the requests to Kafka in

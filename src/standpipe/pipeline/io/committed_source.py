@@ -165,7 +165,7 @@ class CommittedSource:
         self._frozen = self._feed.ends()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """Everything: `latestOffset` applies the limit."""
+        """No limit: `latestOffset` applies that of the query."""
         return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
 
     def commit(self, end: Any) -> None:

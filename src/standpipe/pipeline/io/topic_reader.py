@@ -1,8 +1,8 @@
-"""A table topic as the pipeline reads it: records with their timestamps, and where they end.
+"""Reads a table topic for the pipeline: records with their timestamps, and the end offsets.
 
-Follows partitions from given offsets, or reads one of them once from its beginning. Not here: what
-the records mean (`data/commit/repair.py`); the tailer's reader (`adapters/kafka/reader.py`), which
-needs no timestamps and must be faster.
+Follows partitions from given offsets, or reads one of them once from its beginning. Not here: the
+meaning of the records (`data/commit/repair.py`); the tailer's reader (`adapters/kafka/reader.py`),
+which needs no timestamps and must be faster.
 """
 
 from __future__ import annotations

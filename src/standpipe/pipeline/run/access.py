@@ -1,6 +1,6 @@
-"""Which ACL a query lacks, from what Spark says about a batch that failed.
+"""Finds the ACL that a query lacks in Spark's error about a failed batch.
 
-A missing ACL ends no query: it is retried, and goes on once an operator has added the ACL.
+A missing ACL does not fail a query: the pipeline retries it until an operator has added the ACL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A run that a pipeline wants, in its state, and what it reports about its queries.
+"""The state of one run that a pipeline should have, and its reports about its queries.
 
-Not here: what changes the state (`scheduler.py`).
+Not here: the changes of the state (`scheduler.py`).
 """
 
 from __future__ import annotations

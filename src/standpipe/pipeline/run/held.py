@@ -1,4 +1,4 @@
-"""A query that is held: it commits nothing, and says what it has committed.
+"""Runs a held query: it commits nothing, and reports what it has committed.
 
 Not here: why it is held (`control/metadata/holds.py`); a query that runs (`query_run.py`).
 """

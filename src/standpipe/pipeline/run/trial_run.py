@@ -1,4 +1,4 @@
-"""Runs a few streaming queries, so that the JVM has loaded what a pipeline loads, and ends it.
+"""Runs a few streaming queries, so that the JVM loads the classes of a pipeline, and stops the JVM.
 
 `local/cluster/class_archive.py` runs this as a process: the JVM writes its class archive as it
 exits. The queries go through what loads most classes: Kafka's source and sink, state in RocksDB,

@@ -1,7 +1,7 @@
 """CREATE SOURCE TABLE: a topic that other programs write, as a table that answers pull queries.
 
 One of our queries copies it into a changelog: replicas then follow a topic whose records name
-their batch, as for every table (docs/ARCHITECTURE.md, the commit protocol).
+their batch, as for every table (docs/ARCHITECTURE.md, "The path of the data").
 """
 
 from __future__ import annotations

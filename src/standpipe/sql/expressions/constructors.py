@@ -213,7 +213,8 @@ def _unless_failing(
 ) -> Typed:
     """Null if arithmetic in a lambda sees a null: in ksqlDB the whole call then fails.
 
-    `somewhere`: template for "some element satisfies", over the collection and a lambda.
+    `somewhere`: the template of the test whether any element satisfies a condition; its operands
+    are the collection and a lambda.
     """
     found = [node for body in bodies for node in _arithmetic_in(body)]
     if not found:

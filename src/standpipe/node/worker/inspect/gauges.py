@@ -1,11 +1,11 @@
-"""States as a scrape finds them: this node's copies, all queries, its peers, its map.
+"""Gauges, read at each scrape: this node's copies, all queries, its peers, its map.
 
-Nothing is kept or counted for it: status pages, the snapshot, what control publishes and the sizes
-of files are read at each scrape. What is not known has no sample.
+Each scrape reads status pages, the snapshot, the files that the controller publishes and the sizes
+of files. An unknown value has no sample.
 
     for name, samples in States(…).read(): …          # names and labels: adapters.metrics.STATES
 
-Not here: how Prometheus wants them (`adapters.metrics`); judgements (`control`).
+Not here: Prometheus's text format (`adapters.metrics`); judgements (`control`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a worker says about its node: /info, /healthcheck, /status.
+"""A worker's answers about its node: /info, /healthcheck, /status.
 
 Shapes: ksqlDB's REST API.
 
-Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); what a status page holds
+Not here: routes; /clusterStatus (`node.worker.inspect.cluster_status`); the fields of a status page
 (`model.ReplicaStatus`).
 """
 

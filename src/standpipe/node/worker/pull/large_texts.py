@@ -1,10 +1,10 @@
-"""Plans of pull queries with a large text, made beside the event loop.
+"""Plans pull queries with a large text in threads beside the event loop.
 
-Parsing and analysing take some 30 µs a token. A short text is planned on the loop, which turns
-before the next one; a text beyond INLINE_CHARS_MAX would hold up every lookup of the worker, so a
-thread plans it while the loop goes on serving. There are two threads for clients, and two for
-peers: texts of some lines do not wait behind those of some pages. Texts that find so many before
-them as PENDING_MAX says are refused, since clients that wait for long ask again.
+Parsing and analysing take some 30 µs a token. The loop plans a short text itself, and serves other
+requests before the next one. A text beyond INLINE_CHARS_MAX would delay every lookup of the worker,
+so a thread plans it while the loop continues. There are two threads for clients, and two for peers,
+so that texts of some lines do not wait behind those of some pages. A text is refused if PENDING_MAX
+others wait, since clients that wait for long send their request again.
 
 Not here: how large a text may be (`sql.syntax.limits`).
 """
@@ -39,7 +39,7 @@ class _Lane:
             for size in ("medium", "large")
         ]
         self.pending = [0, 0]
-        #: who has it plans on the loop; first come, first served
+        #: the holder plans on the loop; first come, first served
         self.turn = asyncio.Lock()
 
 

@@ -1,4 +1,4 @@
-"""The answer to a pull query on its way to the client: whole, or in pieces as it takes them.
+"""The answer to a pull query: sent whole, or in pieces as fast as the client reads them.
 
 Not here: the layout (`node.worker.request.answer_pieces`), the rows (`node.worker.pull.slow_path`),
 HTTP (`node.worker.query_endpoint`).
@@ -62,7 +62,8 @@ async def streamed(
 async def of_stream(
     layout: AnswerPieces, fresh: Freshness, batches: AsyncGenerator[list[bytes]]
 ) -> PullResponse:
-    """The answer of a stream: whole if it is one batch. An error before the second is all of it."""
+    """The answer of a stream: whole if it is one batch. If reading the second batch fails, the
+    client gets only the error."""
     first = await anext(batches, list[bytes]())
     second = await anext(batches, None)
     if second is not None:

@@ -107,7 +107,7 @@ class LiveAnswers:
         default_factory=dict[str, "asyncio.Future[Ending]"]
     )
     _is_leaving: bool = False
-    #: who has it makes the next step; first come, first served
+    #: the holder makes the next step; first come, first served
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _openers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")

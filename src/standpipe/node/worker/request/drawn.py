@@ -1,4 +1,4 @@
-"""The clock and chance of one statement: what RANDOM(), UUID() and UNIX_TIMESTAMP() are in it."""
+"""The values that RANDOM(), UUID() and UNIX_TIMESTAMP() have within one statement."""
 
 from __future__ import annotations
 

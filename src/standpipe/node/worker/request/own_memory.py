@@ -1,8 +1,8 @@
-"""What this worker takes of the machine's memory, and from when on it takes no more work for it.
+"""How much memory this worker uses, and whether it has to refuse expensive requests.
 
-The parent ends a worker above `standpipe.worker.memory.bytes.max` (`node.supervisor.worker_watch`);
-from REFUSE_SHARE of that on, the worker refuses what may need much: scans and streams. Lookups go
-on, and what runs ends.
+The parent kills a worker above `standpipe.worker.memory.bytes.max`
+(`node.supervisor.worker_watch`). Above REFUSE_SHARE of that, the worker refuses new requests that
+may need much memory: scans and streams. Lookups and running requests continue.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A browser lets any page send requests to any address that the browser reaches, a developer's
 loopback included: it only hides the answer. A statement needs no answer to drop a table. Three
-checks of a request's head keep pages out, each for another way in:
+checks of a request's head refuse such requests, one for each way to send them:
 
 - *Host*: a page of `evil.example` whose name is made to resolve to this node is, to the browser,
   of the same origin (DNS rebinding). So the host must be an IP address, a loopback name, or a name

@@ -2,14 +2,14 @@
 
 | lane | what | threads | waiting at most |
 |---|---|---|---|
-| SMALL | short texts that ask nobody: SHOW, DESCRIBE, EXPLAIN, SET | 2 | 64 |
+| SMALL | short texts without remote calls: SHOW, DESCRIBE, EXPLAIN, SET | 2 | 64 |
 | KAFKA | short texts that may ask Kafka, and SHOW TOPICS and ASSERT | 4 | 64 |
 | LARGE | long texts | 1 | 16 |
 
-A short text never waits behind a long one, and one that asks nobody never behind one that waits for
-Kafka. A lane that is full refuses: clients that wait for long ask again.
+A short text never waits behind a long one, and one without remote calls never behind one that waits
+for Kafka. A full lane refuses texts, since clients that wait for long send their request again.
 
-Not here: what judging is (`node.worker.statements.execute`).
+Not here: judging (`node.worker.statements.execute`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ksqlDB's functions that are in Java here, as functions of a session of Spark's.
+"""Registers those of ksqlDB's functions that we wrote in Java as functions of a Spark session.
 
-Regular expressions and LIKE (`LinearPatterns.java`): Spark's own run on Java's engine, where one
-pattern and one value can hold a task permanently, and no interrupt ends it. JSON in texts
-(`JsonTexts.java`): Spark's own read and write other JSON than ksqlDB's.
+Regular expressions and LIKE (`LinearPatterns.java`): Spark runs its own on Java's engine, in which
+one pattern and one value can block a task permanently and cannot be interrupted. JSON in texts
+(`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's.
 
 The classes are compiled by Spark's Janino and put into a jar that the session hands to its
 executors, so nothing is built and they need nothing of ours.

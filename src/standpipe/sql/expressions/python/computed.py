@@ -1,4 +1,4 @@
-"""What a function in Python is: one entry of the tables beside this module."""
+"""`Computed`: how a SQL function is computed in Python. The tables beside this module hold them."""
 
 # SQL values have no static types: these functions pass Any
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
