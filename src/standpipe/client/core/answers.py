@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.client.core.exchange import HttpAnswer
-from standpipe.client.core.rows import Columns, RowSet
+from standpipe.client.core.exchange import Head, HttpAnswer
+from standpipe.client.core.rows import Columns, LazyFreshness, RowSet
 from standpipe.client.core.values import CellReader, reader_of
 from standpipe.errors import StandpipeError, StatementError
-from standpipe.freshness import parse_headers
 
 _HEAD_KEPT_MAX: Final = 1024
+_SERVED_BY: Final = b"\r\nstandpipe-served-by: "
 _NAMES: Final = b'"columnNames"'
 #: the first line of an answer without its query id -> what it says
 _heads: dict[bytes, tuple[Columns, CellReader]] = {}
@@ -55,7 +55,17 @@ def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
         lines.pop()
     if lines and lines[-1][:1] == b"{":
         raise error_of(msgspec.json.decode(lines[-1], type=dict[str, Any]), statement)
-    return RowSet(columns, [reader.row(line) for line in lines], parse_headers(answer.headers))
+    fresh = LazyFreshness(answer.headers)
+    return RowSet(columns, [reader.row(line) for line in lines], fresh)
+
+
+def served_by(answer: HttpAnswer) -> str:
+    """The node that answered; "": it is not said."""
+    headers = answer.headers
+    if isinstance(headers, Head):  # without reading the other lines
+        _, found, rest = headers.raw.partition(_SERVED_BY)
+        return rest.partition(b"\r\n")[0].decode("latin-1") if found else ""
+    return headers.get("standpipe-served-by", "")
 
 
 def head_of(line: bytes) -> tuple[Columns, CellReader]:

@@ -18,6 +18,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from standpipe.client.core.answers import again_after, error_code, error_of_answer
 from standpipe.client.core.exchange import (
     JSON,
@@ -53,8 +55,7 @@ class AnswerLost(StandpipeError):
     code = 50310
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What is asked, whichever node is asked. `body` empty: a GET.
 
     `statement`: the text that an error points into. `patience_s`: how long one node may take while
@@ -69,7 +70,7 @@ class Ask:
     is_repeatable: bool = True
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempt:
     """An `Ask` on its way. `preferred`: the addresses to try first, best first."""
 
@@ -91,6 +92,8 @@ class Attempt:
         over, or would be over before the wait is."""
         if now_s < self._pause_until_s:
             return self._wait(self._pause_until_s, now_s)
+        if self.preferred and not self._tried and self.nodes.are_well:  # most lookups
+            return self._request(self.preferred[0], len(self.nodes.addresses) == 1, now_s)
         order = [
             each for each in self.nodes.order(self.preferred, now_s) if each not in self._tried
         ]
@@ -99,13 +102,14 @@ class Attempt:
             busy = [self.nodes.busy_until(each) for each in order]
             self._tried.clear()
             return self._wait(min(busy, default=now_s + PAUSE_S), now_s)
-        remaining = self.deadline_s - now_s
+        self.nodes.chosen(free[0], now_s)
+        return self._request(free[0], len(free) == 1, now_s)
+
+    def _request(self, address: str, is_only: bool, now_s: float) -> HttpRequest:
+        ask, remaining = self.ask, self.deadline_s - now_s
         if remaining <= 0:
             raise self._over()
-        address = free[0]
-        timeout_s = remaining if len(free) == 1 else min(remaining, self.ask.patience_s)
-        self.nodes.chosen(address, now_s)
-        ask = self.ask
+        timeout_s = remaining if is_only else min(remaining, ask.patience_s)
         return HttpRequest(
             address,
             ask.path,
@@ -197,3 +201,14 @@ def gather(
         for (attempt, request), outcome in zip(due, outcomes, strict=True):
             attempt.took(request, outcome, now_s)
         pending = [attempt for attempt in pending if attempt.answer is None]
+
+
+def alone(attempt: Attempt, clock: Clock) -> Generator[SendAll | Pause, list[Outcome], None]:
+    """Carry out one attempt to its answer. Raises its error."""
+    while attempt.answer is None:
+        step = attempt.next(clock())
+        if isinstance(step, HttpRequest):
+            (outcome,) = yield SendAll((step,))
+            attempt.took(step, outcome, clock())
+        else:
+            yield Pause(step)

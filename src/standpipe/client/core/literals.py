@@ -25,6 +25,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from standpipe.errors import BadRequest
@@ -95,6 +96,7 @@ def is_plain_name(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=1024)
 def name_literal(name: str) -> str:
     """A name as it is in the catalog, quoted only where it must be: nodes keep plans of statements
     without quoted names, and answer those faster."""
@@ -103,6 +105,7 @@ def name_literal(name: str) -> str:
     return quoted(name)
 
 
+@lru_cache(maxsize=1024)
 def folded(name: str) -> str:
     """The name in the catalog that a user means: upper case, unless it is quoted."""
     if len(name) > 2 and name[0] == name[-1] and name[0] in '`"':

@@ -43,14 +43,23 @@ class Nodes:
     #: the node that took the newest statement, and until when it is preferred
     _sticky: tuple[str, float] = ("", 0.0)
 
+    def __post_init__(self) -> None:
+        #: every address, members first; a seed that is a member's other name stays, at the end
+        self.addresses = self._addresses()
+
+    @property
+    def are_well(self) -> bool:
+        """None is suspected, and none asked to be left alone."""
+        return not self._health
+
     def learn(self, members: Mapping[str, str]) -> None:
         """Take over the members that a node named."""
         self.members = dict(members)
+        self.addresses = self._addresses()
         known = {*self.seeds, *members.values()}
         self._health = {each: found for each, found in self._health.items() if each in known}
 
-    def addresses(self) -> list[str]:
-        """Every address, members first. A seed that is a member's other name stays, at the end."""
+    def _addresses(self) -> list[str]:
         return list(dict.fromkeys([*self.members.values(), *self.seeds]))
 
     def order(self, preferred: Sequence[str], now_s: float) -> list[str]:
@@ -60,7 +69,7 @@ class Nodes:
         """
         if not preferred and now_s < self._sticky[1]:
             preferred = (self._sticky[0],)
-        others = self.addresses()
+        others = self.addresses
         self._turn += 1
         turn = self._turn % len(others)
         every = list(dict.fromkeys([*preferred, *others[turn:], *others[:turn]]))

@@ -23,8 +23,9 @@ from standpipe.client.core.answers import (
     ServerRefused,
     entities_of,
     rows_of,
+    served_by,
 )
-from standpipe.client.core.attempts import Ask, Attempt, gather
+from standpipe.client.core.attempts import Ask, Attempt, alone, gather
 from standpipe.client.core.exchange import LINES, Clock, HttpAnswer, Operation, Pause, SendAll
 from standpipe.client.core.literals import (
     UnfitParameter,
@@ -43,7 +44,6 @@ from standpipe.client.core.tables import (
     members_of_status,
 )
 from standpipe.errors import BadRequest, StandpipeError, StatementError
-from standpipe.freshness import Freshness
 
 #: a map that proved old is read again, but not more often than this
 MAP_AGE_S_MIN: Final = 1.0
@@ -92,7 +92,7 @@ class Operations:
     ) -> Operation[Row | None]:
         """The row of a key; None: there is none. Raises UnfitParameter if it has several."""
         rows: RowSet = yield from self.lookup(table, key, timeout_s)
-        if len(rows) > 1:
+        if len(rows.tuples) > 1:
             raise UnfitParameter(
                 f"the key has {len(rows)} windows: give WINDOWSTART, too, or use query()"
             )
@@ -118,7 +118,7 @@ class Operations:
             found = yield from self._map(table, deadline_s)
         values, where = found.shape.key_of(key)
         attempt = self._read(f"{found.select}{where};", found.holders_of(values), deadline_s)
-        yield from gather((attempt,), self.clock)
+        yield from alone(attempt, self.clock)
         return self._rows(attempt, found)
 
     def get_many(
@@ -157,7 +157,7 @@ class Operations:
         # a scan takes its time: half of what is left for one node, so that a second can answer
         patience_s = max(self.settings.patience_s, (deadline_s - self.clock()) / 2)
         attempt = self._read(bound(text, parameters), (), deadline_s, patience_s)
-        yield from gather((attempt,), self.clock)
+        yield from alone(attempt, self.clock)
         return self._rows(attempt, None)
 
     def _read(
@@ -176,15 +176,15 @@ class Operations:
 
     def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:
         assert attempt.answer is not None
-        rows = rows_of(attempt.answer, attempt.ask.statement)
-        self._judge(attempt.address, rows.freshness, table)
-        return rows
+        if self.settings.finds_members:
+            self._judge(attempt.address, served_by(attempt.answer), table)
+        return rows_of(attempt.answer, attempt.ask.statement)
 
-    def _judge(self, asked: str, fresh: Freshness, table: TableMap | None) -> None:
+    def _judge(self, asked: str, node_id: str, table: TableMap | None) -> None:
         """Notice what an answer says about the map: it came from another node than was asked."""
-        if not fresh.served_by or "," in fresh.served_by or not self.settings.finds_members:
+        if not node_id or "," in node_id:
             return
-        address = self.nodes.address_of(fresh.served_by)
+        address = self.nodes.address_of(node_id)
         if address is None:
             self._has_strangers = True
         elif table is not None and address != asked and asked in self.nodes.members.values():
@@ -302,7 +302,7 @@ class Operations:
 
     def _answer(self, ask: Ask, deadline_s: float) -> Generator[Any, Any, HttpAnswer]:
         attempt = Attempt(self.nodes, ask, deadline_s)
-        yield from gather((attempt,), self.clock)
+        yield from alone(attempt, self.clock)
         assert attempt.answer is not None
         return attempt.answer
 

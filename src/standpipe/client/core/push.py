@@ -190,7 +190,7 @@ class PushReader:
                 f"no node continued the push query within {self.patience_s:g} s; last: {why}"
             )
         self._failures += 1
-        if self._failures <= len(self.nodes.addresses()):
+        if self._failures <= len(self.nodes.addresses):
             return 0.0
         return min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10))
 

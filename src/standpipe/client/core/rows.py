@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, overload
 
 from standpipe.client.core import frames
-from standpipe.freshness import Freshness
+from standpipe.freshness import Freshness, parse_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,41 @@ def _places(names: tuple[str, ...]) -> _Places:
     return _Places({name: place for place, name in enumerate(names)})
 
 
+class LazyFreshness:
+    """The freshness of an answer, read from its headers when somebody asks: few lookups do."""
+
+    __slots__ = ("_fresh", "_headers")
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self._fresh: Freshness | None = None
+
+    def read(self) -> Freshness:
+        """What the headers say."""
+        if self._fresh is None:
+            self._fresh = parse_headers(self._headers)
+        return self._fresh
+
+
 class Row(Mapping[str, Any]):
     """One row: `row["SCORE"]`, `dict(row)`, `row.values()`.
 
-    `freshness`: of the answer that it came with; None for a row of a push query.
     `is_deleted`: in a push query on a table, the row was deleted, and only its key is known.
     """
 
-    __slots__ = ("_columns", "_values", "freshness", "is_deleted")
+    __slots__ = ("_columns", "_fresh", "_values", "is_deleted")
 
     def __init__(
         self,
         columns: Columns,
         values: tuple[Any, ...],
-        freshness: Freshness | None = None,
+        fresh: LazyFreshness | None = None,
         *,
         is_deleted: bool = False,
     ) -> None:
         self._columns = columns
         self._values = values
-        self.freshness = freshness
+        self._fresh = fresh
         self.is_deleted = is_deleted
 
     def __getitem__(self, name: str) -> Any:
@@ -75,6 +90,11 @@ class Row(Mapping[str, Any]):
         return f"Row({pairs}{', deleted' if self.is_deleted else ''})"
 
     @property
+    def freshness(self) -> Freshness | None:
+        """Of the answer that it came with; None for a row of a push query."""
+        return self._fresh and self._fresh.read()
+
+    @property
     def columns(self) -> Columns:
         """Names and types of its values."""
         return self._columns
@@ -88,15 +108,20 @@ class Row(Mapping[str, Any]):
 class RowSet(Sequence[Row]):
     """The rows of one answer, and how fresh they are. Two rows may be equal."""
 
-    __slots__ = ("columns", "freshness", "tuples")
+    __slots__ = ("_fresh", "columns", "tuples")
 
     def __init__(
-        self, columns: Columns, tuples: list[tuple[Any, ...]], freshness: Freshness
+        self, columns: Columns, tuples: list[tuple[Any, ...]], fresh: LazyFreshness
     ) -> None:
         self.columns = columns
         #: the rows as plain tuples
         self.tuples = tuples
-        self.freshness = freshness
+        self._fresh = fresh
+
+    @property
+    def freshness(self) -> Freshness:
+        """Which node answered, and how old the rows may be."""
+        return self._fresh.read()
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -104,8 +129,8 @@ class RowSet(Sequence[Row]):
     def __getitem__(self, index: slice) -> RowSet: ...
     def __getitem__(self, index: int | slice) -> Row | RowSet:
         if isinstance(index, slice):
-            return RowSet(self.columns, self.tuples[index], self.freshness)
-        return Row(self.columns, self.tuples[index], self.freshness)
+            return RowSet(self.columns, self.tuples[index], self._fresh)
+        return Row(self.columns, self.tuples[index], self._fresh)
 
     def __len__(self) -> int:
         return len(self.tuples)

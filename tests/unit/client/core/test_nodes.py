@@ -80,7 +80,7 @@ def test_members_that_left_are_forgotten() -> None:
     nodes = made()
     nodes.failed("c:1", 0.0)
     nodes.learn({"n1": "a:1"})
-    assert nodes.addresses() == ["a:1", "seed:1"], "a seed stays"
+    assert nodes.addresses == ["a:1", "seed:1"], "a seed stays"
     assert nodes.address_of("n3") is None
 
 

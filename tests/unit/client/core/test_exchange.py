@@ -1,0 +1,116 @@
+"""Bytes of a connection become answers: the short way says what httptools says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from standpipe.client.core.exchange import AnswerParser, plain_answer
+
+NAMES = ("content-length", "Content-Length", "standpipe-batch", "CONNECTION", "Connection",
+         "Transfer-Encoding", "upgrade", "x", "vary")  # fmt: skip
+VALUES = (
+    "0",
+    "1",
+    "5",
+    "05",
+    "6",
+    "+5",
+    "5 ",
+    " 5",
+    "close",
+    "chunked",
+    "",
+    "keep-alive",
+    "5, 5",
+    "é",
+)
+HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=5)
+STARTS = ("HTTP/1.1 200 OK", "HTTP/1.1 200 Fine", "HTTP/1.0 200 OK", "HTTP/1.1 204 OK",
+          "HTTP/1.1 503 OK", "HTTP/1.1 200 OKAY")  # fmt: skip
+
+
+def answer_bytes(start: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"{start}\r\n{lines}\r\n".encode("latin-1") + body
+
+
+@given(
+    start=st.sampled_from(STARTS) | st.just(STARTS[0]),
+    headers=HEADERS,
+    body=st.sampled_from([b"", b"x", b"hello", b"hello!", b"\r\n\r\nx"]),
+)
+@settings(max_examples=examples(300), deadline=None)
+def test_the_short_way_reads_what_httptools_reads(
+    start: str, headers: list[tuple[str, str]], body: bytes
+) -> None:
+    data = answer_bytes(start, headers, body)
+    short = plain_answer(data)
+    if short is None:
+        return
+    parser = AnswerParser()
+    parser.feed(data[:1])  # in two pieces: httptools reads it
+    parser.feed(data[1:])
+    assert parser.answer is not None
+    assert (short.status, dict(short.headers), short.body) == (
+        parser.answer.status,
+        parser.answer.headers,
+        parser.answer.body,
+    )
+    assert parser.is_kept
+
+
+USUAL = answer_bytes(
+    STARTS[0],
+    [("content-type", "text"), ("content-length", "5"), ("Standpipe-Batch", "7")],
+    b"hello",
+)
+
+
+def test_an_answer_of_a_node_takes_the_short_way() -> None:
+    short = plain_answer(USUAL)
+    assert short is not None
+    assert short.headers["standpipe-batch"] == "7"
+    assert short.headers.get("standpipe-role", "") == ""
+    assert (len(short.headers), short.body) == (3, b"hello")
+
+
+@pytest.mark.parametrize(
+    ("of", "by"),
+    [
+        (b"length: 5", b"length: 6"),
+        (b"length: 5", b"length: 4"),
+        (b"length: 5", b"length: 5\r\nContent-Length: 5"),
+        (b"length: 5", b"length: 5\r\nConnection: close"),
+        (b"length: 5", b"length: 5\r\n folded"),
+        (b"content-length: 5", b"transfer-encoding: chunked"),
+        (b"200", b"100"),
+    ],
+)
+def test_what_is_unusual_is_left_to_httptools(of: bytes, by: bytes) -> None:
+    assert plain_answer(USUAL.replace(of, by)) is None
+
+
+@pytest.mark.parametrize("first", range(1, len(USUAL)))
+def test_an_answer_in_two_pieces_and_one_after_it(first: int) -> None:
+    parser = AnswerParser()
+    parser.feed(USUAL[:first])
+    assert parser.answer is None
+    parser.feed(USUAL[first:])
+    for _ in range(2):
+        assert parser.answer is not None
+        assert (parser.answer.body, parser.is_kept) == (b"hello", True)
+        assert dict(parser.answer.headers)["standpipe-batch"] == "7"
+        parser.begin()
+        parser.feed(USUAL)
+
+
+def test_an_interim_answer_is_passed_over() -> None:
+    parser = AnswerParser()
+    parser.feed(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert not parser.has_head
+    parser.feed(USUAL)
+    assert parser.answer is not None
+    assert parser.answer.body == b"hello"
