@@ -55,7 +55,7 @@ def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
         lines.pop()
     if lines and lines[-1][:1] == b"{":
         raise error_of(msgspec.json.decode(lines[-1], type=dict[str, Any]), statement)
-    return RowSet(columns, [reader.row(line) for line in lines], parse_headers(answer.headers))
+    return RowSet(columns, reader.rows(lines), parse_headers(answer.headers))
 
 
 def head_of(line: bytes) -> tuple[Columns, CellReader]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, Headers
-from standpipe.model import Source
+from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
@@ -75,7 +75,21 @@ def in_order(pairs: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return sorted(pairs, key=itemgetter(0)) if found is None else found
 
 
-def kind_of(source: Source) -> int | None:
+class Keyed(Protocol):
+    """A table, as a node or as a client knows it."""
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """In the order of declaration."""
+        ...
+
+    @property
+    def key_format(self) -> str:
+        """KAFKA, JSON or DELIMITED."""
+        ...
+
+
+def kind_of(source: Keyed) -> int | None:
     """How keys of this table are compiled, for `placed` and `spliced`; None: they are not."""
     if _native is None or source.key_format != "KAFKA":
         return None
