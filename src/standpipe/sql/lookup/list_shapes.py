@@ -47,6 +47,8 @@ class ListText:
 
     shape: ListShape
     items: Sequence[str]
+    #: some item may hold a quote, which is written twice
+    has_quotes: bool = False
 
     @classmethod
     def read(cls, text: str) -> Self | None:
@@ -57,14 +59,15 @@ class ListText:
 
     @classmethod
     def _texts(cls, text: str) -> Self | None:
-        parts = _split(text) if "''" in text else text.split("'")
+        has_quotes = "''" in text
+        parts = _split(text) if has_quotes else text.split("'")
         between = parts[2:-1:2]
         if len(parts) % 2 == 0 or not between or len(between) >= KEYS_MAX:
             return None
         separator = between[0]
         if separator.strip() != "," or between.count(separator) != len(between):
             return None
-        return cls((None, parts[0], separator, parts[-1], "s"), parts[1::2])
+        return cls((None, parts[0], separator, parts[-1], "s"), parts[1::2], has_quotes)
 
     @classmethod
     def _numbers(cls, text: str) -> Self | None:
@@ -93,7 +96,9 @@ class ListText:
         """The values that the parser gives to the items."""
         if not self._is_of_texts:
             return list(map(int, self.items))
-        return [each.replace("''", "'") if "'" in each else each for each in self.items]
+        if self.has_quotes:
+            return [each.replace("''", "'") for each in self.items]
+        return list(self.items)
 
     def offsets(self) -> list[int]:
         """Where each item begins in the text."""
