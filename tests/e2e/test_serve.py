@@ -525,8 +525,7 @@ def test_many_keys_are_answered_alike_by_both_paths(node: Node, count: int, acce
     listed = ", ".join(f"'{key}'" for key in keys)
     text = f"SELECT * FROM USERS WHERE ID IN ({listed});"
     first, *others = [
-        pull(node.port(), text, "/query-stream", accept=accept, x_many=str(count))
-        for _ in range(4)
+        pull(node.port(), text, "/query-stream", accept=accept, x_many=str(count)) for _ in range(4)
     ]
     assert first.status == 200
     assert first.body.count("näme".encode()) == min(count, len(ROWS))

@@ -144,9 +144,9 @@ class TableMap:
         """Keys by whom to ask for them, as `holders_of` says of each."""
         found: dict[tuple[str, ...], list[Key]] = {}
         kind = native.kind_of(self.shape) if self.holders else None
-        placed = kind is not None and native.placed(tuple(keys), kind, len(self.holders))
-        if placed:
-            for partition, (its_keys, _) in placed.items():
+        parts = kind is not None and native.keys_by_partition(tuple(keys), kind, len(self.holders))
+        if parts:
+            for partition, (its_keys, _) in parts.items():
                 found.setdefault(self.holders[partition], []).extend(its_keys)
         else:
             for key in keys:

@@ -2,7 +2,7 @@
  * (data/encoding/native.py).
  *
  * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py and
- * placed_keys.py, row_values.py and stored_rows.py here): each function returns what that returns,
+ * partition_keys.py, row_values.py and stored_rows.py here): each function returns what that returns,
  * or None, "take the slow path". Unusual input is refused here, never judged; test_native.py and
  * test_native_keys.py in tests/unit/data/encoding compare the two.
  *
@@ -491,7 +491,7 @@ static void put_long(unsigned char *at, uint64_t number)
 }
 
 /* A text's key in the store, and the hash of its key in Kafka; NULL without an error: unusual. */
-static PyObject *placed_text(PyObject *value, uint32_t *hash)
+static PyObject *text_key(PyObject *value, uint32_t *hash)
 {
     Py_ssize_t length;
     if (!PyUnicode_CheckExact(value))
@@ -513,7 +513,7 @@ static PyObject *placed_text(PyObject *value, uint32_t *hash)
 }
 
 /* The same of an INTEGER or BIGINT, which a store keeps alike. */
-static PyObject *placed_number(PyObject *value, int kind, uint32_t *hash)
+static PyObject *number_key(PyObject *value, int kind, uint32_t *hash)
 {
     unsigned char raw[LONG], key[LONG];
     int overflow;
@@ -545,13 +545,13 @@ static PyObject *lists_of(PyObject *found, long partition)
     return lists;
 }
 
-PyDoc_STRVAR(placed_doc,
-    "placed(keys, kind, partitions)\n--\n\n"
+PyDoc_STRVAR(keys_by_partition_doc,
+    "keys_by_partition(keys, kind, partitions)\n--\n\n"
     "{partition: ([key, …], [key in the store, …])} of keys of one column, each a tuple of one\n"
     "value, in their order; None where a key is unusual.\n\n"
     "kind: 0 STRING, 1 BIGINT, 2 INTEGER, all of the KAFKA format.");
 
-static PyObject *placed(PyObject *module, PyObject *args)
+static PyObject *keys_by_partition(PyObject *module, PyObject *args)
 {
     PyObject *keys;
     int kind;
@@ -568,7 +568,7 @@ static PyObject *placed(PyObject *module, PyObject *args)
         uint32_t hash = 0;
         if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) {
             PyObject *value = PyTuple_GET_ITEM(key, 0);
-            stored = kind == TEXT ? placed_text(value, &hash) : placed_number(value, kind, &hash);
+            stored = kind == TEXT ? text_key(value, &hash) : number_key(value, kind, &hash);
         }
         if (stored)
             lists = lists_of(found, (long)(hash & 0x7FFFFFFF) % partitions);
@@ -666,7 +666,7 @@ static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
     {"in_order", in_order, METH_O, in_order_doc},
-    {"placed", placed, METH_VARARGS, placed_doc},
+    {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
     {"spliced", spliced, METH_VARARGS, spliced_doc},
     {NULL, NULL, 0, NULL},
 };

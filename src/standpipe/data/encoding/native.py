@@ -2,7 +2,7 @@
 available when Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
-call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/placed_keys.py`,
+call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
 `data/query/pull.py`), and always does so if nothing was compiled. Any other result is what Python
 would return; tests/unit/data/encoding/test_native.py and
 tests/unit/data/encoding/test_native_keys.py compare the two.
@@ -39,7 +39,7 @@ _HEADERS: Final = (HEADER_COMMIT, HEADER_ROWTIME)
 _KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
 
 #: partition -> keys of it, and the same keys as the store has them
-Placed = dict[int, tuple[list[tuple[Value, ...]], list[bytes]]]
+KeysByPartition = dict[int, tuple[list[tuple[Value, ...]], list[bytes]]]
 #: what precedes each column in a value as our writer writes it; the first includes the brace
 Heads = tuple[bytes, ...]
 
@@ -90,16 +90,18 @@ class Keyed(Protocol):
 
 
 def kind_of(source: Keyed) -> int | None:
-    """How keys of this table are compiled, for `placed` and `spliced`; None: they are not."""
+    """The form of its keys, for the functions below; None: they are not compiled."""
     if _native is None or source.key_format != "KAFKA":
         return None
     columns = source.key_columns
     return _KINDS.get(columns[0].type) if len(columns) == 1 else None
 
 
-def placed(keys: tuple[tuple[Value, ...], ...], kind: int, partitions: int) -> Placed | None:
+def keys_by_partition(
+    keys: tuple[tuple[Value, ...], ...], kind: int, partitions: int
+) -> KeysByPartition | None:
     """Keys by partition, in their order; None if one of them is unusual."""
-    return None if _native is None else _native.placed(keys, kind, partitions)
+    return None if _native is None else _native.keys_by_partition(keys, kind, partitions)
 
 
 def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) -> list[bytes] | None:

@@ -30,7 +30,7 @@ from standpipe.data.encoding.store_keys import (
 )
 from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
 from standpipe.data.query import order
-from standpipe.data.query.placed_keys import NO_KEYS, PlacedKeys, placed
+from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys, keys_by_partition
 from standpipe.data.query.scan import Scan, is_in_window, rows_of
 from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
@@ -67,7 +67,7 @@ def partitions(plan: PullPlan) -> tuple[int, ...]:
     """Partitions that hold keys of this plan, ascending; null keys are in none, scans need all."""
     if plan.is_scan:
         return tuple(range(plan.source.partitions))
-    return tuple(placed(plan))
+    return tuple(keys_by_partition(plan))
 
 
 def is_plain(plan: PullPlan) -> bool:
@@ -92,17 +92,17 @@ def lookup(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
     if len(plan.keys) == 1 and plan.source.window is None:
         return _plain(plan, view, plan.keys[0])[: plan.limit]
     if plan.source.window is None:
-        return lookup_placed(plan, view, placed(plan).get(partition, NO_KEYS))
+        return lookup_keys(plan, view, keys_by_partition(plan).get(partition, NO_KEYS))
     rows: list[bytes] = []
     for key in _keys_in(plan, partition):
         rows += _windows(plan, view, key)
     return rows[: plan.limit]
 
 
-def lookup_placed(
+def lookup_keys(
     plan: PullPlan,
     view: ReadView,
-    asked: PlacedKeys,
+    asked: PartitionKeys,
     charge: Callable[[int], None] = lambda _bytes: None,
 ) -> list[bytes]:
     """Rows of the keys of one partition, of a plan that `is_plain`, in the order of `asked`.
@@ -163,7 +163,9 @@ def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[t
 
 
 def _keys_in(plan: PullPlan, partition: int) -> Sequence[tuple[Value, ...]]:
-    return plan.keys if len(plan.keys) == 1 else placed(plan).get(partition, NO_KEYS).keys
+    return (
+        plan.keys if len(plan.keys) == 1 else keys_by_partition(plan).get(partition, NO_KEYS).keys
+    )
 
 
 def _plain(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:

@@ -127,9 +127,9 @@ def main() -> None:
     print(f"{packed_count} values packed as Python packs them, {refused} refused")
     assert min(packed_count, refused) > options.count // 20, "else this shows nothing"
     lists = max(1, options.count // 10)
-    placed_count, refused = native_keys_fuzz.run(options.seed, lists)
-    print(f"{placed_count} lists of keys placed as Python places them, {refused} refused")
-    assert min(placed_count, refused) > lists // 20, "else this shows nothing"
+    taken, refused = native_keys_fuzz.run(options.seed, lists)
+    print(f"{taken} lists of keys taken as Python takes them, {refused} refused")
+    assert min(taken, refused) > lists // 20, "else this shows nothing"
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from tests.unit.data.rows import table
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import UnfitKey, store_key
 from standpipe.data.encoding.stored_rows import pack_row
-from standpipe.data.query.placed_keys import PlacedKeys, placed
-from standpipe.data.query.pull import lookup_placed
+from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
+from standpipe.data.query.pull import lookup_keys
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
 
@@ -49,14 +49,14 @@ class PythonStore:
         raise AssertionError("no lookup of keys scans")
 
 
-def placed_alike(type_: str, values: list[object], partitions: int) -> bool:
-    """Whether it was placed. Asserts that Python places it so, too."""
+def partitioned_alike(type_: str, values: list[object], partitions: int) -> bool:
+    """Whether they were taken. Asserts that Python has the same partitions and keys."""
     plan = plan_of(type_, values, partitions)
-    found = native.placed(plan.keys, KINDS[type_], partitions)
+    found = native.keys_by_partition(plan.keys, KINDS[type_], partitions)
     if found is None:
         return False
     with mock.patch.object(native, "_native", None):
-        slow = placed(plan)
+        slow = keys_by_partition(plan)
     assert {number: keys for number, (keys, _) in found.items()} == {
         number: list(asked.keys) for number, asked in slow.items()
     }
@@ -82,7 +82,7 @@ def spliced_alike(type_: str, values: list[object], columns: list[bytes | None])
     if found is None:
         return False
     with mock.patch.object(native, "_native", None):
-        assert found == lookup_placed(plan, PythonStore(rows), PlacedKeys(plan.keys))
+        assert found == lookup_keys(plan, PythonStore(rows), PartitionKeys(plan.keys))
     return True
 
 
@@ -104,13 +104,13 @@ def damaged(chance: random.Random, row: bytes) -> bytes:
 
 
 def run(seed: int, count: int) -> tuple[int, int]:
-    """How many lists were placed and how many refused; asserts that all were alike."""
+    """How many lists were taken and how many refused; asserts that all were alike."""
     chance = random.Random(seed)
     alike: list[bool] = []
     for _ in range(count):
         type_ = chance.choice(sorted(KINDS))
         values = [value_by(chance, type_) for _ in range(chance.randrange(6))]
-        alike.append(placed_alike(type_, values, chance.choice([1, 4, 1000])))
+        alike.append(partitioned_alike(type_, values, chance.choice([1, 4, 1000])))
         columns = [
             chance.choice([None, b"[]", b"[1]", b'["x",null]', b"[" + chance.randbytes(9) + b"]"])
             for _ in values

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.data.encoding.native_keys_fuzz import (
     KINDS,
     TABLES,
-    placed_alike,
+    partitioned_alike,
     spliced_alike,
 )
 from tests.unit.data.encoding.test_native import needs_it
@@ -31,10 +31,12 @@ LISTS = st.sampled_from(sorted(VALUES)).flatmap(
 
 @needs_it
 @given(LISTS, st.integers(1, 1000))
-def test_keys_are_placed_as_python_places_them(asked: tuple[str, list[object]], count: int) -> None:
+def test_keys_have_the_partitions_that_python_gives_them(
+    asked: tuple[str, list[object]], count: int
+) -> None:
     type_, values = asked
     unusual = {"\0", "\ud800"} & set("".join(map(str, values)))
-    assert placed_alike(type_, values, count) is not bool(unusual)
+    assert partitioned_alike(type_, values, count) is not bool(unusual)
 
 
 @needs_it
@@ -58,27 +60,27 @@ def test_keys_are_placed_as_python_places_them(asked: tuple[str, list[object]], 
 def test_an_unusual_key_sends_all_the_other_way(type_: str, value: object, why: str) -> None:
     usual: object = "a" if type_ == "STRING" else 1
     kind = KINDS[type_]
-    assert native.placed(((usual,), (usual,)), kind, 4) is not None
-    assert native.placed(((usual,), (value,), (usual,)), kind, 4) is None, why
+    assert native.keys_by_partition(((usual,), (usual,)), kind, 4) is not None
+    assert native.keys_by_partition(((usual,), (value,), (usual,)), kind, 4) is None, why
 
 
 @needs_it
-@pytest.mark.parametrize(("length", "is_placed"), [(501, True), (502, False)])
-def test_the_longest_key(length: int, is_placed: bool) -> None:
-    assert (native.placed((("x" * length,),), 0, 4) is not None) is is_placed
+@pytest.mark.parametrize(("length", "is_usual"), [(501, True), (502, False)])
+def test_the_longest_key(length: int, is_usual: bool) -> None:
+    assert (native.keys_by_partition((("x" * length,),), 0, 4) is not None) is is_usual
 
 
 @needs_it
 @pytest.mark.parametrize("key", [("a", "b"), (), ["a"], "a", None])
 def test_a_key_of_several_columns_is_unusual(key: object) -> None:
-    assert native.placed((("a",), key), 0, 4) is None  # type: ignore[arg-type]
+    assert native.keys_by_partition((("a",), key), 0, 4) is None  # type: ignore[arg-type]
 
 
 @needs_it
 @pytest.mark.parametrize(("kind", "partitions"), [(-1, 4), (3, 4), (0, 0), (0, -1), (0, 2**31)])
 def test_a_call_that_makes_no_sense_is_an_error(kind: int, partitions: int) -> None:
     with pytest.raises(ValueError, match="kind"):
-        native.placed((), kind, partitions)
+        native.keys_by_partition((), kind, partitions)
 
 
 @needs_it
@@ -162,13 +164,13 @@ def test_of_each_key_a_row_or_none() -> None:
 
 
 @needs_it
-def test_what_is_placed_is_held_once_more_and_let_go() -> None:
+def test_a_key_is_held_once_more_and_let_go() -> None:
     key = ("a" * 3,)
     before = sys.getrefcount(key)
-    found = native.placed((key, key), 0, 1)
+    found = native.keys_by_partition((key, key), 0, 1)
     assert sys.getrefcount(key) == before + 2
     del found
-    assert native.placed((key, ("\0",)), 0, 1) is None
+    assert native.keys_by_partition((key, ("\0",)), 0, 1) is None
     assert sys.getrefcount(key) == before
 
 
@@ -185,5 +187,5 @@ def test_which_tables_have_usual_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {type_: native.kind_of(table) for type_, table in TABLES.items()} == KINDS
     monkeypatch.setattr(native, "_native", None)
     assert native.kind_of(text) is None
-    assert native.placed((("a",),), 0, 1) is None
+    assert native.keys_by_partition((("a",),), 0, 1) is None
     assert native.spliced([b"a\0\1"], [None], 0) is None

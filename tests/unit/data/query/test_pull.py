@@ -12,7 +12,7 @@ from tests.unit.data.rows import HOUR_MS, session, table, tumbling
 from standpipe.data.encoding.store_keys import full_store_key, partition_of, store_key, windowed_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
 from standpipe.data.query import pull
-from standpipe.data.query.placed_keys import placed
+from standpipe.data.query.partition_keys import keys_by_partition
 from standpipe.data.replica.stage import RowCodec
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
@@ -117,7 +117,7 @@ def test_rows_are_charged_before_more_are_read(limit: int | None, read: int) -> 
 
     asked = plan(TABLE, *keys, limit=limit)
     try:
-        rows = pull.lookup_placed(asked, store, placed(asked)[0], charge)
+        rows = pull.lookup_keys(asked, store, keys_by_partition(asked)[0], charge)
     except BufferError:
         rows = [b""] * 300
     assert len(rows) == min(limit if limit is not None else 300, 300)

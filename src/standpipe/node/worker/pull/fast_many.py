@@ -1,9 +1,9 @@
 """Many keys on the fast path: one read of each partition, if this node may answer for all of them.
 
-    placed            the keys by partition, each hashed once
-    RouteCache.of     the verdict on each partition, before any row is read
-    lookup_placed     one LMDB transaction for each partition; its meta labels the rows
-    oldest            freshness of the parts as that of the whole
+    keys_by_partition  each key hashed once
+    RouteCache.of      the verdict on each partition, before any row is read
+    lookup_keys        one LMDB transaction for each partition; its meta labels the rows
+    oldest             freshness of the parts as that of the whole
 
 It answers as the slow path would, or leaves the request to it: where another replica is first, or
 none is usable, for windows and computed columns, and for answers so large that they are sent in
@@ -26,8 +26,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import Verdict
-from standpipe.data.query.placed_keys import PlacedKeys, placed
-from standpipe.data.query.pull import is_plain, lookup_placed
+from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
+from standpipe.data.query.pull import is_plain, lookup_keys
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, ReplicaStatus
@@ -53,7 +53,7 @@ class ManyRows(NamedTuple):
 class _Part(NamedTuple):
     """A partition that this node may answer for."""
 
-    asked: PlacedKeys
+    asked: PartitionKeys
     replica: LocalReplica
     status: ReplicaStatus
     route: CachedRoute
@@ -94,7 +94,7 @@ class ManyKeys:
         """
         if not is_plain(plan):
             return None
-        wanted = placed(plan)
+        wanted = keys_by_partition(plan)
         if forward is not None:
             check(forward, plan.source, tuple(wanted))
             if forward.partition is not None:
@@ -122,7 +122,7 @@ class ManyKeys:
     def _parts(
         self,
         plan: PullPlan,
-        wanted: Mapping[int, PlacedKeys],
+        wanted: Mapping[int, PartitionKeys],
         view: ClusterView,
         bounds: Bounds,
         forward: ForwardHeaders | None,
@@ -146,7 +146,7 @@ class ManyKeys:
         """Append the rows of a partition; what was recorded with them."""
         store = part.replica.store
         with store.begin() as instant:
-            rows += lookup_placed(plan, View(instant), part.asked, size.add)
+            rows += lookup_keys(plan, View(instant), part.asked, size.add)
             return store.meta_of(instant)
 
     def _fresh(

@@ -1,7 +1,7 @@
 """The slow path of a pull query: any query, over any replicas, with an error that says why not.
 
     LargeTexts.plan      as on the fast path; a large text is planned beside the event loop
-    placed(plan)         its keys by partition; a scan reads all partitions
+    keys_by_partition    the partitions that are read; a scan reads all of them
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
     HedgedReads.first    the first answer: from here (`lookup…`, `Scans`) or a peer (`Forwarder`)
     render_rows          one of three layouts
@@ -31,8 +31,8 @@ from standpipe.adapters.store.reader import View
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
-from standpipe.data.query.placed_keys import NO_KEYS, PlacedKeys, placed
-from standpipe.data.query.pull import is_plain, lookup, lookup_placed
+from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys, keys_by_partition
+from standpipe.data.query.pull import is_plain, lookup, lookup_keys
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Offset, ReplicaId, Snapshot
@@ -99,12 +99,12 @@ class _Query:
     #: names the text (`node.worker.request.in_hand`)
     digest: bytes
     #: the keys of each partition that holds some; a scan has none
-    placed: Mapping[int, PlacedKeys]
+    keys: Mapping[int, PartitionKeys]
 
     @property
     def partitions(self) -> Sequence[int]:
         """Those that are read."""
-        return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.placed)
+        return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.keys)
 
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""
@@ -173,7 +173,7 @@ class SlowPath:
             requester=requester,
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,
-            placed={} if plan.is_scan else placed(plan),
+            keys={} if plan.is_scan else keys_by_partition(plan),
         )
         forward, wanted = request_format.forward, query.partitions
         try:
@@ -374,7 +374,7 @@ class SlowPath:
     def _rows(self, query: _Query, view: View, partition: int) -> list[bytes]:
         hold = query.requester.hold
         if is_plain(query.plan):
-            return lookup_placed(query.plan, view, query.placed.get(partition, NO_KEYS), hold)
+            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
         rows = lookup(query.plan, view, partition)
         hold(sum(map(len, rows)))
         return rows

@@ -17,7 +17,7 @@ from tests.unit.node.workers import KEYS, Worker, body_of, page, select
 from standpipe.adapters.http.peer_client import Response
 from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
-from standpipe.data.query.pull import lookup_placed
+from standpipe.data.query.pull import lookup_keys
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus
@@ -408,11 +408,11 @@ def test_between_two_lookups_of_many_keys_the_loop_turns(
     def counted(*arguments: Any) -> list[bytes]:
         nonlocal looked_up
         looked_up += 1
-        return lookup_placed(*arguments)
+        return lookup_keys(*arguments)
 
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, page())
-        monkeypatch.setattr(slow_path, "lookup_placed", counted)
+        monkeypatch.setattr(slow_path, "lookup_keys", counted)
         others = [f"x{n}" for n in range(400) if partition_of(f"x{n}".encode(), 4) == 0]
         keys = ", ".join(f"'{key}'" for key in (KEYS[0], *others))
         asked = [

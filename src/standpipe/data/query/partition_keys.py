@@ -1,7 +1,7 @@
-"""The keys of a lookup by partition: each key is placed once, however many there are.
+"""The keys of a lookup by partition: each key is hashed once, however many there are.
 
 Usual keys (one column of type STRING, BIGINT or INTEGER, in the KAFKA format) have a compiled form
-(`data/encoding/native.py`). The Python here defines it, and places the keys that it leaves.
+(`data/encoding/native.py`). The Python here defines it, and takes the keys that it leaves.
 
 Not here: their rows (`data/query/pull.py`).
 """
@@ -16,7 +16,7 @@ from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.sql.plans import PullPlan, Value
 
 
-class PlacedKeys(NamedTuple):
+class PartitionKeys(NamedTuple):
     """The keys of one partition, in the order in which they were asked for."""
 
     keys: Sequence[tuple[Value, ...]]
@@ -26,19 +26,19 @@ class PlacedKeys(NamedTuple):
     kind: int = 0
 
 
-NO_KEYS: Final = PlacedKeys(())
+NO_KEYS: Final = PartitionKeys(())
 
 
-def placed(plan: PullPlan) -> Mapping[int, PlacedKeys]:
+def keys_by_partition(plan: PullPlan) -> Mapping[int, PartitionKeys]:
     """The keys of a plan by partition, ascending; a null key is in none. Raises UnfitKey."""
     source = plan.source
     kind = native.kind_of(source)
-    if kind is not None and (found := native.placed(plan.keys, kind, source.partitions)):
-        return {partition: PlacedKeys(*found[partition], kind) for partition in sorted(found)}
+    if kind is not None and (found := native.keys_by_partition(plan.keys, kind, source.partitions)):
+        return {partition: PartitionKeys(*found[partition], kind) for partition in sorted(found)}
     columns = source.key_columns
     keys: dict[int, list[tuple[Value, ...]]] = {}
     for key in plan.keys:
         raw = encode_key(key, columns, source.key_format, source.key_delimiter)
         if raw is not None:
             keys.setdefault(partition_of(raw, source.partitions), []).append(key)
-    return {partition: PlacedKeys(keys[partition]) for partition in sorted(keys)}
+    return {partition: PartitionKeys(keys[partition]) for partition in sorted(keys)}
