@@ -413,3 +413,22 @@ def test_a_forward_beyond_the_senders_bound_is_left(tmp_path: Path) -> None:
             assert slow.startswith(b"HTTP/1.1 200" if is_fast else b"HTTP/1.1 503")
 
     run(tmp_path, story)
+
+
+def test_a_fault_is_counted_and_left_to_the_slow_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> list[bytes]:
+        raise ZeroDivisionError
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        assert (await both(node, select(0, 1)))[1] is not None
+        monkeypatch.setattr(fast_many, "lookup_keys", broken)
+        assert node.fast_path().answer(RequestFormat(Form.LINES), body_of(select(0, 1))) is None
+        faults = node.metrics.counts["standpipe_pull_fast_path_faults"]
+        assert dict(faults) == {"ZeroDivisionError": 1}
+        assert (await node.answer(select(0, 1))).body.count(b"\n") == 3
+
+    run(tmp_path, story)
+    assert "fault on the fast path" in capsys.readouterr().out
