@@ -79,6 +79,17 @@ def _pull(result: Result) -> list[Bar]:
     ]
 
 
+def _many_keys(result: Result) -> list[Bar]:
+    ours, theirs = result["rows_per_s_median"], result["redis_rows_per_s_median"]
+    goals = {"keys_100": result["goal_rows_per_s"]}
+    bars: list[Bar] = []
+    for name, rate in ours.items():
+        count = name.removeprefix("keys_")
+        bars.append(Bar(f"Standpipe, {count} keys", rate, True, goals.get(name)))
+        bars.append(Bar(f"Redis, {count} keys", theirs[name], False))
+    return bars
+
+
 def _client(result: Result) -> list[Bar]:
     rates, goals = _runs(result, "per_s"), result["goals"]
     return [
@@ -174,6 +185,7 @@ def _conformance(result: Result) -> list[Bar]:
 
 PICTURES: dict[str, Picture] = {
     "pull": Picture("lookups per second; limit: 0.25 × Redis", _pull),
+    "many_keys": Picture("rows per second; limit: the goal", _many_keys),
     "client": Picture("lookups per second of one process", _client),
     "lanes": Picture("time of a lookup beside 50 scans, × idle", _lanes),
     "linearizable": Picture("reads per second", _linearizable),

@@ -143,7 +143,9 @@ def test_every_lookup_goes_to_the_owner(lasting: Cluster, client: Any) -> None:
         row = client.get("USERS", id=key)
         owner, _ = lasting.holders(partition(key))
         assert row.freshness.served_by == owner.config.node_id
-    client.get_many("USERS", ROWS)
+    asked = requests_in(lasting, "standpipe_pull_requests_total")
+    client.get_many("USERS", [*ROWS, *(f"nobody {number}" for number in range(200))])
+    assert requests_in(lasting, "standpipe_pull_requests_total") == asked + 3, "one of each owner"
     assert requests_in(lasting, "standpipe_pull_forwarded_in_total") == before, "no hop"
 
 

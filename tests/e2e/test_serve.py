@@ -517,6 +517,24 @@ def test_several_keys_over_several_partitions(node: Node) -> None:
     assert sorted(rows) == sorted([key, *ROWS[key]] for key in keys)
 
 
+@pytest.mark.parametrize("accept", [V1, DELIMITED, "application/json"])
+@pytest.mark.parametrize("count", [2, 40, 300])
+def test_many_keys_are_answered_alike_by_both_paths(node: Node, count: int, accept: str) -> None:
+    """The first request's head and shape are not known yet; those after it repeat both."""
+    keys = [*ROWS, *(f"nobody {i}" for i in range(300))][:count]
+    listed = ", ".join(f"'{key}'" for key in keys)
+    text = f"SELECT * FROM USERS WHERE ID IN ({listed});"
+    first, *others = [
+        pull(node.port(), text, "/query-stream", accept=accept, x_many=str(count)) for _ in range(4)
+    ]
+    assert first.status == 200
+    assert first.body.count("näme".encode()) == min(count, len(ROWS))
+    for reply in others:
+        assert cut(reply.body) == cut(first.body)
+        assert [*reply.headers] == [*first.headers], "the same ones in the same order"
+        assert reply.headers["content-length"] == str(len(reply.body))
+
+
 @pytest.mark.parametrize(
     ("path", "body", "method", "status", "code", "why"),
     [

@@ -130,6 +130,7 @@ class Worker:
         self.paths.make()
         settings = registry.load({"standpipe.forward.hedge.load.percent": 0})
         self.wires = Wires(nodes)
+        self.clock = Clock()
         self.replicas = Replicas(self.paths.state, self.paths.status)
         self.peers = PeerStateReader(self.paths.liveness, self.paths.lags, settings)
         self.forwarder = Forwarder(self.wires, 1000, 1000)
@@ -152,6 +153,7 @@ class Worker:
                 forward_timeout_ms=20_000,
                 routing_timeout_ms=20_000,
                 scan_timeout_ms=20_000,
+                clock=self.clock,
             )
         return self._slow_path
 
@@ -198,19 +200,29 @@ class Worker:
         self.apply(number, position=status.position, batch=status.batch)
         StatusWriter(page_path(self.paths.run, ReplicaId("T1", 1, number))).write(status)
 
-    def apply(self, number: int, *, position: int, batch: int, value: bytes = b"[1]") -> None:
-        """A transaction of the tailer, which has not written the page yet."""
+    def apply(
+        self,
+        number: int,
+        *,
+        position: int = 100,
+        batch: int = 7,
+        value: bytes = b"[1]",
+        more: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """A transaction of the tailer, which has not written the page yet. `more`: stored rows of
+        further keys."""
         identity = StoreIdentity(table_id="T1", generation=1, partition=number)
         self.replicas.close()  # a process opens a store once
         writer = StoreWriter(store_path(self.paths.state, identity.replica_id), identity)
-        row = (store_key((KEYS[number],), ("STRING",)), pack_row(value, 5))
+        rows = {KEYS[number]: pack_row(value, 5), **(more or {})}
+        puts = [(store_key((key,), ("STRING",)), data) for key, data in rows.items()]
         meta = StoreMeta(
             identity=identity,
             position=Offset(position),
             batch=BatchId(batch),
             source_instant_ms=2**45,  # in the future: its lag is 0
         )
-        writer.apply([row], [], meta)
+        writer.apply(puts, [], meta)
         writer.close()
 
     def hear(self, *lags: tuple[str, int, int, int], reported_ms_ago: int = 0) -> None:
@@ -256,6 +268,7 @@ class Worker:
             metrics=self.metrics,
             body_bytes_max=100_000,
             is_peer=is_peer,
+            clock=self.clock,
         )
 
     def fast(self, text: str, lag_max: int | None = None) -> bytes | None:

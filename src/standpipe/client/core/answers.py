@@ -56,7 +56,7 @@ def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
     if lines and lines[-1][:1] == b"{":
         raise error_of(msgspec.json.decode(lines[-1], type=dict[str, Any]), statement)
     fresh = LazyFreshness(answer.headers)
-    return RowSet(columns, [reader.row(line) for line in lines], fresh)
+    return RowSet(columns, reader.rows(lines), fresh)
 
 
 def served_by(answer: HttpAnswer) -> str:

@@ -1,7 +1,7 @@
 """What a client can do, each as an operation (`client/core/exchange.py`). Pure.
 
     get          the table's map, the key's partition, its holders; then `gather` with one attempt
-    get_many     one statement per holder and 32 keys, all at once
+    get_many     one statement per holder and 256 keys, all at once
     query        any node, which forwards where it must
     execute      statements; sent once, as they may change something
     insert       INSERT statements of many rows a request; sent once
@@ -36,7 +36,13 @@ from standpipe.client.core.literals import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.statements import batches, identity, insert_text, lookups, wanted_keys
+from standpipe.client.core.statements import (
+    batches,
+    insert_text,
+    lookups,
+    rows_of_keys,
+    wanted_keys,
+)
 from standpipe.client.core.tables import (
     SourceShape,
     TableMap,
@@ -134,17 +140,13 @@ class Operations:
         shape = found.shape
         if shape.is_windowed:
             raise UnfitParameter(f"{shape.name} is windowed: a key has many rows, use query()")
-        names = [column.name for column in shape.key_columns]
         wanted = wanted_keys(shape, keys)
-        attempts: list[Attempt] = []
-        for text, holders in lookups(found, wanted):
-            attempts.append(self._read(text, holders, deadline_s))
+        attempts = [
+            self._read(text, holders, deadline_s) for text, holders in lookups(found, wanted)
+        ]
         yield from gather(attempts, self.clock)
-        rows: dict[object, Row] = {}
-        for attempt in attempts:
-            for row in self._rows(attempt, found):
-                rows[identity([row[name] for name in names], shape)] = row
-        return [rows.get(identity(values, shape)) for values, _ in wanted]
+        answers = [self._rows(attempt, found) for attempt in attempts]
+        return rows_of_keys(shape, wanted, answers)
 
     def query(
         self, text: str, parameters: Sequence[object] = (), timeout_s: float | None = None

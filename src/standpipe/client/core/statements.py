@@ -7,11 +7,13 @@ from decimal import Decimal
 from typing import Final, cast
 
 from standpipe.client.core.literals import UnfitParameter, folded, literal, name_literal
-from standpipe.client.core.tables import SourceShape, TableMap
+from standpipe.client.core.rows import Row, RowSet
+from standpipe.client.core.tables import Key, SourceShape, TableMap
 from standpipe.sql.types.types import quoted
 
-#: keys of one statement: nodes keep plans of statements with up to 63 literals
-KEYS_MAX: Final = 32
+#: keys of one statement: a node answers so many without a turn of its loop
+KEYS_MAX: Final = 256
+KEYS_CHARACTERS_MAX: Final = 40_000
 INSERTS_MAX: Final = 100
 INSERT_CHARACTERS_MAX: Final = 40_000
 
@@ -32,24 +34,32 @@ def key_dict(given: object, names: Sequence[str]) -> Mapping[str, object]:
     raise UnfitParameter(f"the key is {', '.join(names)}: give dicts, or tuples of that length")
 
 
-def wanted_keys(shape: SourceShape, keys: Iterable[object]) -> list[tuple[tuple[object, ...], str]]:
-    """Of each key its values and its condition, as `SourceShape.key_of` has them.
-
-    Raises UnfitParameter. Values of an only column take a shorter way: there are many of them.
-    """
+def wanted_keys(shape: SourceShape, keys: Iterable[object]) -> list[Key]:
+    """The values of each key, in the order of its columns. Raises UnfitParameter."""
     names = [column.name for column in shape.key_columns]
-    first = name_literal(names[0])
-    of = shape.columns[names[0]]
-    return [
-        ((each,), f"{first} = {literal(each, of)}")
-        if len(names) == 1 and _is_value(each)
-        else shape.key_of(key_dict(each, names))
-        for each in keys
-    ]
+    listed = list(keys)
+    if len(names) == 1 and not any(
+        issubclass(kind, Mapping | tuple) for kind in {*map(type, listed)}
+    ):
+        return list(zip(listed, strict=True))
+    return [shape.key_of(key_dict(each, names))[0] for each in listed]
 
 
-def _is_value(given: object) -> bool:
-    return not isinstance(given, Mapping | tuple)
+def are_plain(shape: SourceShape, keys: Iterable[Key]) -> bool:
+    """Whether the value of a key is the identity of its row: texts or whole numbers, as most."""
+    plain = shape.plain_key
+    return plain is not None and {type(key[0]) for key in keys} <= {plain}
+
+
+def _literals(shape: SourceShape, keys: Sequence[Key]) -> list[str]:
+    """Of each key of an only column. Raises UnfitParameter."""
+    of = shape.columns[shape.key_columns[0].name]
+    if shape.plain_key is str and are_plain(shape, keys):
+        texts = [cast("str", value) for (value,) in keys]
+        together = "".join(texts)
+        if together.isascii() and "'" not in together:
+            return [f"'{text}'" for text in texts]
+    return [literal(value, of) for (value,) in keys]
 
 
 def identity(values: Sequence[object], shape: SourceShape) -> object:
@@ -71,30 +81,60 @@ def _same(value: object, base: str) -> object:
     return value
 
 
-def lookups(
-    found: TableMap, wanted: Sequence[tuple[tuple[object, ...], str]]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
+def lookups(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Statements that ask for all keys, each with the holders of its keys.
 
-    Keys of one column go into an IN, those of several columns each into a statement. The last key
-    is repeated until their number is a power of two: nodes then plan six shapes, not 32.
+    Keys of one column go into an IN, those of several columns each into a statement. Raises
+    UnfitParameter.
     """
     shape = found.shape
-    by_holders: dict[tuple[str, ...], dict[str, None]] = {}
-    for values, where in wanted:
-        by_holders.setdefault(found.holders_of(values), {})[where] = None
-    for holders, wheres in by_holders.items():
-        listed = list(wheres)
-        if len(shape.key_columns) != 1:
-            yield from ((f"{found.select}{where};", holders) for where in listed)
-            continue
-        (column,) = shape.key_columns
-        name = name_literal(column.name)
-        values = [where.removeprefix(f"{name} = ") for where in listed]
-        for at in range(0, len(values), KEYS_MAX):
-            part = values[at : at + KEYS_MAX]
-            part += part[-1:] * ((1 << (len(part) - 1).bit_length()) - len(part))
-            yield f"{found.select}{name} IN ({', '.join(part)});", holders
+    if len(shape.key_columns) != 1:
+        names = [column.name for column in shape.key_columns]
+        wheres = {shape.key_of(key_dict(key, names))[1]: key for key in wanted}
+        for where, key in wheres.items():
+            yield f"{found.select}{where};", found.holders_of(key)
+        return
+    name = name_literal(shape.key_columns[0].name)
+    keys = list(dict.fromkeys(wanted)) if are_plain(shape, wanted) else wanted
+    for holders, its_keys in found.by_holders(keys).items():
+        for listed in _lists(list(dict.fromkeys(_literals(shape, its_keys)))):
+            where = f"= {listed[0]}" if len(listed) == 1 else f"IN ({', '.join(listed)})"
+            yield f"{found.select}{name} {where};", holders
+
+
+def _lists(literals: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Literals of one statement each: at most `KEYS_MAX`, and not too long together."""
+    if len(literals) <= KEYS_MAX and sum(map(len, literals)) <= KEYS_CHARACTERS_MAX:
+        yield literals
+        return
+    start = size = 0
+    for place, each in enumerate(literals):
+        size += len(each)
+        if place > start and (place - start == KEYS_MAX or size > KEYS_CHARACTERS_MAX):
+            yield literals[start:place]
+            start, size = place, len(each)
+    yield literals[start:]
+
+
+def rows_of_keys(
+    shape: SourceShape, wanted: Sequence[Key], answers: Iterable[RowSet]
+) -> list[Row | None]:
+    """The row of each key among the answers to `lookups`, in the order of the keys."""
+    names = [column.name for column in shape.key_columns]
+    is_plain = are_plain(shape, wanted)
+    rows: dict[object, Row] = {}
+    for answer in answers:
+        columns, fresh = answer.columns, answer.freshness
+        places = [columns.place(name) for name in names]
+        for values in answer.tuples:
+            row = Row(columns, values, fresh)
+            if is_plain:
+                rows[values[places[0]]] = row
+            else:
+                rows[identity([values[place] for place in places], shape)] = row
+    if is_plain:
+        return [rows.get(key[0]) for key in wanted]
+    return [rows.get(identity(key, shape)) for key in wanted]
 
 
 def insert_text(shape: SourceShape, row: Mapping[str, object]) -> str:

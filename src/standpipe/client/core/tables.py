@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any, Final, cast
 
 from standpipe.client.core.literals import UnfitParameter, folded, literal, name_literal
+from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import ServerError, StandpipeError
 from standpipe.model import Column
@@ -20,6 +21,9 @@ from standpipe.sql.types import values
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 
 BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
+#: values of the key columns
+Key = tuple[object, ...]
+_PLAIN: Final[dict[str, type]] = {"STRING": str, "INTEGER": int, "BIGINT": int}
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,13 @@ class SourceShape:
         """Whether a key in Kafka is the UTF-8 of its only column."""
         keys = self.key_columns
         return self.key_format == "KAFKA" and len(keys) == 1 and keys[0].type == "STRING"
+
+    @property
+    def plain_key(self) -> type | None:
+        """The type of values of an only key column that are equal where their keys are, and no
+        others of it; None: it has none."""
+        keys = self.key_columns
+        return _PLAIN.get(keys[0].type) if len(keys) == 1 else None
 
     @classmethod
     def read(cls, described: Mapping[str, Any]) -> SourceShape:
@@ -128,6 +139,19 @@ class TableMap:
         """The addresses to ask for a key, best first; empty: any node."""
         partition = self.shape.partition(key, len(self.holders))
         return () if partition is None else self.holders[partition]
+
+    def by_holders(self, keys: Sequence[Key]) -> dict[tuple[str, ...], list[Key]]:
+        """Keys by whom to ask for them, as `holders_of` says of each."""
+        found: dict[tuple[str, ...], list[Key]] = {}
+        kind = native.kind_of(self.shape) if self.holders else None
+        parts = kind is not None and native.keys_by_partition(tuple(keys), kind, len(self.holders))
+        if parts:
+            for partition, (its_keys, _) in parts.items():
+                found.setdefault(self.holders[partition], []).extend(its_keys)
+        else:
+            for key in keys:
+                found.setdefault(self.holders_of(key), []).append(key)
+        return found
 
 
 def holders_of_route(route: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:

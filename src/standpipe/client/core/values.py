@@ -34,6 +34,8 @@ Convert = Callable[[Any], Any]
 _EPOCH_DAY: Final = date(1970, 1, 1)
 _plain: Final = msgspec.json.Decoder(list[Any])
 _exact: Final = msgspec.json.Decoder(list[Any], float_hook=Decimal)
+_plain_rows: Final = msgspec.json.Decoder(list[list[Any]])
+_exact_rows: Final = msgspec.json.Decoder(list[list[Any]], float_hook=Decimal)
 
 
 class CellReader:
@@ -43,6 +45,7 @@ class CellReader:
         parsed = [_type_of(each) for each in types]
         is_exact = any(of is not None and of.contains("DECIMAL") for of in parsed)
         self._decoder = _exact if is_exact else _plain
+        self._decoder_of_rows = _exact_rows if is_exact else _plain_rows
         self._converts = [
             (place, convert)
             for place, of in enumerate(parsed)
@@ -54,6 +57,18 @@ class CellReader:
         """One row. Raises ServerError if it is none."""
         try:
             return self._values(self._decoder.decode(line))
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            raise ServerError(f"the answer has a row that cannot be read: {error}") from error
+
+    def rows(self, lines: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        """Many rows, decoded at once. Raises ServerError if one is none."""
+        try:
+            found = self._decoder_of_rows.decode(b"[%b]" % b",".join(lines))
+            if len(found) != len(lines):
+                raise ValueError("a line is not one row")
+            if self._converts or {*map(len, found)} - {self._count}:
+                return [self._values(cells) for cells in found]
+            return list(map(tuple, found))
         except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
             raise ServerError(f"the answer has a row that cannot be read: {error}") from error
 

@@ -1,14 +1,17 @@
-/* The inner loops of a restore, used if a compiler was available (data/encoding/native.py).
+/* The inner loops of a restore and of a lookup of many keys, used if a compiler was available
+ * (data/encoding/native.py).
  *
- * The Python code beside them defines their meaning (data/replica/stage.py, row_values.py and
- * stored_rows.py): each function returns what that returns, or None, "take the slow path". Unusual
- * input is refused here, never judged; tests/unit/data/encoding/test_native.py compares the two.
+ * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py and
+ * partition_keys.py, row_values.py and stored_rows.py here): each function returns what that returns,
+ * or None, "take the slow path". Unusual input is refused here, never judged; test_native.py and
+ * test_native_keys.py in tests/unit/data/encoding compare the two.
  *
  * Nothing in here releases the interpreter lock or calls back into Python.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +23,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 2 };
+enum { FORM = 3 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -455,15 +458,222 @@ static PyObject *in_order(PyObject *module, PyObject *pairs)
     return sorted;
 }
 
+/* ------------------------------------------------------------------------------- keys of a lookup */
+
+/* LMDB's limit, less room for the start of a window (store_keys.PREFIX_BYTES_MAX) */
+enum { KEY_BYTES_MAX = 511 - 8, LONG = 8 };
+/* how a single key column is in Kafka (native.py) */
+enum { TEXT, BIGINT, INT };
+
+/* Kafka's Utils.murmur2; `store_keys.murmur2` has the source. */
+static uint32_t murmur2(const unsigned char *data, Py_ssize_t length)
+{
+    const uint32_t m = 0x5BD1E995u;
+    uint32_t h = 0x9747B28Cu ^ (uint32_t)length;
+    for (; length >= 4; length -= 4, data += 4) {
+        uint32_t k;
+        memcpy(&k, data, 4);
+        k *= m, k ^= k >> 24, k *= m;
+        h = h * m ^ k;
+    }
+    if (length) {
+        uint32_t rest = 0;
+        memcpy(&rest, data, length);
+        h = (h ^ rest) * m;
+    }
+    h = (h ^ h >> 13) * m;
+    return h ^ h >> 15;
+}
+
+static void put_long(unsigned char *at, uint64_t number)
+{
+    put_big_endian(at, (uint32_t)(number >> 32)), put_big_endian(at + 4, (uint32_t)number);
+}
+
+/* A text's key in the store, and the hash of its key in Kafka; NULL without an error: unusual. */
+static PyObject *text_key(PyObject *value, uint32_t *hash)
+{
+    Py_ssize_t length;
+    if (!PyUnicode_CheckExact(value))
+        return NULL;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+    if (!text) {
+        PyErr_Clear(); /* half a character, which has no UTF-8 */
+        return NULL;
+    }
+    if (length + 2 > KEY_BYTES_MAX || memchr(text, 0, length))
+        return NULL;
+    PyObject *key = PyBytes_FromStringAndSize(NULL, length + 2);
+    if (!key)
+        return NULL;
+    memcpy(PyBytes_AS_STRING(key), text, length);
+    memcpy(PyBytes_AS_STRING(key) + length, "\0\1", 2);
+    *hash = murmur2((Text)text, length);
+    return key;
+}
+
+/* The same of an INTEGER or BIGINT, which a store keeps alike. */
+static PyObject *number_key(PyObject *value, int kind, uint32_t *hash)
+{
+    unsigned char raw[LONG], key[LONG];
+    int overflow;
+    if (!PyLong_CheckExact(value))
+        return NULL;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow || (kind == INT && (number < INT32_MIN || number > INT32_MAX)))
+        return NULL;
+    put_long(raw, (uint64_t)number);
+    put_long(key, (uint64_t)number ^ (uint64_t)1 << 63);
+    *hash = kind == INT ? murmur2(raw + 4, 4) : murmur2(raw, LONG);
+    return PyBytes_FromStringAndSize((const char *)key, LONG);
+}
+
+/* The lists of a partition in `found`, borrowed; they are made when they are first wanted. */
+static PyObject *lists_of(PyObject *found, long partition)
+{
+    PyObject *number = PyLong_FromLong(partition);
+    if (!number)
+        return NULL;
+    PyObject *lists = PyDict_GetItemWithError(found, number);
+    if (!lists && !PyErr_Occurred()) {
+        PyObject *made = Py_BuildValue("([][])");
+        if (made && !PyDict_SetItem(found, number, made))
+            lists = made;
+        Py_XDECREF(made); /* the dictionary holds it */
+    }
+    Py_DECREF(number);
+    return lists;
+}
+
+PyDoc_STRVAR(keys_by_partition_doc,
+    "keys_by_partition(keys, kind, partitions)\n--\n\n"
+    "{partition: ([key, …], [key in the store, …])} of keys of one column, each a tuple of one\n"
+    "value, in their order; None where a key is unusual.\n\n"
+    "kind: 0 STRING, 1 BIGINT, 2 INTEGER, all of the KAFKA format.");
+
+static PyObject *keys_by_partition(PyObject *module, PyObject *args)
+{
+    PyObject *keys;
+    int kind;
+    long partitions;
+    if (!PyArg_ParseTuple(args, "O!il", &PyTuple_Type, &keys, &kind, &partitions))
+        return NULL;
+    if (partitions < 1 || partitions > INT32_MAX || kind < TEXT || kind > INT) {
+        PyErr_SetString(PyExc_ValueError, "kind: 0 to 2; partitions: at least 1");
+        return NULL;
+    }
+    PyObject *found = PyDict_New();
+    for (Py_ssize_t n = 0; found && n < PyTuple_GET_SIZE(keys); n++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, n), *stored = NULL, *lists = NULL;
+        uint32_t hash = 0;
+        if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) {
+            PyObject *value = PyTuple_GET_ITEM(key, 0);
+            stored = kind == TEXT ? text_key(value, &hash) : number_key(value, kind, &hash);
+        }
+        if (stored)
+            lists = lists_of(found, (long)(hash & 0x7FFFFFFF) % partitions);
+        if (!lists || PyList_Append(PyTuple_GET_ITEM(lists, 0), key)
+            || PyList_Append(PyTuple_GET_ITEM(lists, 1), stored))
+            Py_CLEAR(found);
+        Py_XDECREF(stored);
+    }
+    if (!found && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return found;
+}
+
+/* ------------------------------------------------------------------------------- rows of a lookup */
+
+/* The cell of a key's column, into `room` where it is a number; NULL: to be left to Python. */
+static Text cell_of(PyObject *key, int is_text, char room[24], Py_ssize_t *length)
+{
+    Text at = (Text)PyBytes_AS_STRING(key);
+    Py_ssize_t size = PyBytes_GET_SIZE(key);
+    if (is_text) {
+        if (size < 2 || at[size - 2] || at[size - 1] != 1)
+            return NULL;
+        for (Py_ssize_t n = 0; n < size - 2; n++)
+            if (at[n] < 0x20 || at[n] == '"' || at[n] == '\\')
+                return NULL; /* JSON escapes it */
+        *length = size - 2;
+        return at;
+    }
+    if (size != LONG)
+        return NULL;
+    uint64_t bits = (uint64_t)big_endian(at) << 32 | big_endian(at + 4);
+    *length = snprintf(room, 24, "%lld", (long long)(bits ^ (uint64_t)1 << 63));
+    return (Text)room;
+}
+
+/* [cell, and the columns of a stored row; NULL without an error: it is unusual. */
+static PyObject *spliced_row(PyObject *key, PyObject *data, int is_text)
+{
+    char room[24];
+    Py_ssize_t size = PyBytes_GET_SIZE(data), length;
+    Text stored = (Text)PyBytes_AS_STRING(data), columns = stored + HEAD;
+    Text cell = cell_of(key, is_text, room, &length);
+    /* a shortened key has its flag set; no value is less than [] */
+    if (!cell || size < HEAD + 2 || stored[CRC] || *columns != '['
+        || big_endian(stored) != crc32_of(stored + CRC, size - CRC, 0))
+        return NULL;
+    Py_ssize_t rest = size - HEAD - 1; /* after the bracket */
+    int is_alone = rest == 1, quote = is_text ? 1 : 0;
+    PyObject *row = PyBytes_FromStringAndSize(NULL, 1 + length + 2 * quote + !is_alone + rest);
+    if (!row)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(row);
+    *to++ = '[';
+    if (quote)
+        *to++ = '"';
+    memcpy(to, cell, length), to += length;
+    if (quote)
+        *to++ = '"';
+    if (!is_alone)
+        *to++ = ',';
+    memcpy(to, columns + 1, rest);
+    return row;
+}
+
+PyDoc_STRVAR(spliced_doc,
+    "spliced(keys, stored, is_text)\n--\n\n"
+    "Rows of the keys that have one: JSON arrays, in the order of `keys`; None where a row or a\n"
+    "key is unusual, or a row is damaged.\n\n"
+    "keys: in the store, of one column; stored: of each its row, or None.");
+
+static PyObject *spliced(PyObject *module, PyObject *args)
+{
+    PyObject *keys, *stored;
+    int is_text;
+    if (!PyArg_ParseTuple(args, "O!O!p", &PyList_Type, &keys, &PyList_Type, &stored, &is_text))
+        return NULL;
+    PyObject *rows = PyList_GET_SIZE(keys) == PyList_GET_SIZE(stored) ? PyList_New(0) : NULL;
+    for (Py_ssize_t n = 0; rows && n < PyList_GET_SIZE(keys); n++) {
+        PyObject *key = PyList_GET_ITEM(keys, n), *data = PyList_GET_ITEM(stored, n);
+        if (data == Py_None)
+            continue;
+        PyObject *row = PyBytes_CheckExact(key) && PyBytes_CheckExact(data)
+            ? spliced_row(key, data, is_text) : NULL;
+        if (!row || PyList_Append(rows, row))
+            Py_CLEAR(rows);
+        Py_XDECREF(row);
+    }
+    if (!rows && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return rows;
+}
+
 static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
     {"in_order", in_order, METH_O, in_order_doc},
+    {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
+    {"spliced", spliced, METH_VARARGS, spliced_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "standpipe.data.encoding._native", "The inner loops of a restore.", 0, methods,
+    PyModuleDef_HEAD_INIT, "standpipe.data.encoding._native", "The inner loops of a restore and a lookup.", 0,
+    methods,
 };
 
 PyMODINIT_FUNC PyInit__native(void)

@@ -1,24 +1,27 @@
-"""The inner loops of a restore in C (`_native.c`), if a compiler was available when Standpipe
-was installed: two thirds more records a second (bench/restore.py).
+"""The inner loops of a restore and of a lookup of many keys in C (`_native.c`), if a compiler was
+available when Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
-call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`), and always does so if nothing
-was compiled. Any other result is what Python would return; tests/unit/data/encoding/test_native.py
-compares the two.
+call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
+`data/query/pull.py`), and always does so if nothing was compiled. Any other result is what Python
+would return; tests/unit/data/encoding/test_native.py and
+tests/unit/data/encoding/test_native_keys.py compare the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, Headers
+from standpipe.model import Column
+from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 2
+FORM: Final = 3
 
 try:
     from standpipe.data.encoding import _native
@@ -32,6 +35,11 @@ IS_COMPILED: Final = _native is not None
 
 _HEADERS: Final = (HEADER_COMMIT, HEADER_ROWTIME)
 
+#: type of a single key column of the KAFKA format -> its number in C
+_KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
+
+#: partition -> keys of it, and the same keys as the store has them
+KeysByPartition = dict[int, tuple[list[tuple[Value, ...]], list[bytes]]]
 #: what precedes each column in a value as our writer writes it; the first includes the brace
 Heads = tuple[bytes, ...]
 
@@ -65,3 +73,40 @@ def in_order(pairs: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Pairs sorted by key; a stable sort."""
     found = None if _native is None else _native.in_order(pairs)
     return sorted(pairs, key=itemgetter(0)) if found is None else found
+
+
+class Keyed(Protocol):
+    """A table, as a node or as a client knows it."""
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """In the order of declaration."""
+        ...
+
+    @property
+    def key_format(self) -> str:
+        """KAFKA, JSON or DELIMITED."""
+        ...
+
+
+def kind_of(source: Keyed) -> int | None:
+    """The form of its keys, for the functions below; None: they are not compiled."""
+    if _native is None or source.key_format != "KAFKA":
+        return None
+    columns = source.key_columns
+    return _KINDS.get(columns[0].type) if len(columns) == 1 else None
+
+
+def keys_by_partition(
+    keys: tuple[tuple[Value, ...], ...], kind: int, partitions: int
+) -> KeysByPartition | None:
+    """Keys by partition, in their order; None if one of them is unusual."""
+    return None if _native is None else _native.keys_by_partition(keys, kind, partitions)
+
+
+def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) -> list[bytes] | None:
+    """The whole rows of store keys, of those that have one; None if one is unusual or damaged.
+
+    `stored`: of each key its stored row; None: it has none.
+    """
+    return None if _native is None else _native.spliced([*keys], [*stored], kind == 0)

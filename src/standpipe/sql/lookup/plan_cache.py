@@ -5,6 +5,7 @@ One regular expression cuts the literals out; the rest of the text, with the cla
 only if the regular expression found exactly the literals that the parser found, at the same
 offsets, and nothing in the shape can begin a quoted name or a comment. Both depend on the shape
 alone, so in any later text of that shape the regular expression finds the literals again.
+A list of keys has one shape for all its lengths (`sql/lookup/list_shapes.py`).
 
 Budget: 5 µs for a repeat. `tests/unit/sql/lookup/test_plan_cache.py` compares it with the parser.
 """
@@ -23,16 +24,16 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.lookup import plan as pull_plan
+from standpipe.sql.lookup.list_shapes import ListShape, ListTemplate, ListText, class_of_number
 from standpipe.sql.lookup.template import Coercion, PullTemplate
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import LiteralValue, Query, walk
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located, refusal
-from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 SHAPES_MAX: Final = 1_000
-#: Shapes with more literals are not kept: IN lists of all lengths would fill the cache.
+#: Shapes with more literals are not kept, but for those of one list of keys.
 LITERALS_MAX: Final = 64
 
 _LITERAL: Final = re.compile(
@@ -43,7 +44,7 @@ _OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")
 
 #: Template and, for the most common shape (one key, one literal), the coercion of that literal.
 _Entry = tuple[PullTemplate, Coercion | None]
-Shape = tuple[str, ...]
+Shape = tuple[str, ...] | ListShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Compiled:
 
     plan: PullPlan
     shape: Shape = ()
-    template: PullTemplate | None = None
+    template: PullTemplate | ListTemplate | None = None
 
 
 class NotAPullQuery(Exception):
@@ -69,7 +70,7 @@ class PlanCache:
     def __init__(self, sources: Mapping[str, Source], shapes_max: int = SHAPES_MAX) -> None:
         self._sources = sources
         self._shapes_max = shapes_max
-        self._entries: dict[Shape, _Entry] = {}  # least recently used first
+        self._entries: dict[Shape, _Entry | ListTemplate] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -84,23 +85,34 @@ class PlanCache:
         """The plan, if an earlier query had this shape. None: `compiled` finds it, or the error."""
         if properties and not pull_plan.PROPERTIES.isdisjoint(properties):
             return None
+        try:
+            return (self._cached_list(text) if "," in text else None) or self._cached(text)
+        except StatementError:
+            return None  # `compiled` raises it again, with the right position
+
+    def _cached_list(self, text: str) -> PullPlan | None:
+        listed = ListText.read(text)
+        template = None if listed is None else self._entries.pop(listed.shape, None)
+        if listed is None or not isinstance(template, ListTemplate):
+            return None
+        self._entries[listed.shape] = template
+        return template.bind(listed)
+
+    def _cached(self, text: str) -> PullPlan | None:
         pieces = _split(text, LITERALS_MAX + 1)
         literals = pieces[1::2]
         if len(literals) > LITERALS_MAX:
             return None
         shape: Shape = (*pieces[::2], *map(_class_of, literals))
         entry = self._entries.pop(shape, None)
-        if entry is None:
+        if entry is None or isinstance(entry, ListTemplate):
             return None
         self._entries[shape] = entry
         template, coerce = entry
-        try:
-            if coerce is not None:
-                key = coerce(_value_of(literals[0]))
-                return msgspec.structs.replace(template.plan, keys=((key,),))
-            return template.bind(list(map(_value_of, literals)))
-        except StatementError:
-            return None  # `compiled` raises it again, with the right position
+        if coerce is not None:
+            key = coerce(_value_of(literals[0]))
+            return msgspec.structs.replace(template.plan, keys=((key,),))
+        return template.bind(list(map(_value_of, literals)))
 
     def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
         """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.
@@ -124,9 +136,14 @@ class PlanCache:
             plan = template.bind(pull_plan.literal_values(query, template))
         except StatementError as error:
             raise located(error, query) from None
+        if not pull_plan.PROPERTIES.isdisjoint(properties):
+            return Compiled(plan)
+        listed = ListText.read(text) if "," in text else None
+        list_template = listed and ListTemplate.of(query, template, listed)
+        if listed is not None and list_template is not None:
+            return Compiled(plan, listed.shape, list_template)
         pieces = _split(text)
-        is_shared = pull_plan.PROPERTIES.isdisjoint(properties)
-        if not is_shared or not _is_sound(query, template, pieces):
+        if not _is_sound(query, template, pieces):
             return Compiled(plan)
         shape: Shape = (*pieces[::2], *map(_class_of, pieces[1::2]))
         return Compiled(plan, shape, template)
@@ -137,7 +154,9 @@ class PlanCache:
         if template is not None:
             while len(self._entries) >= self._shapes_max:
                 del self._entries[next(iter(self._entries))]
-            self._entries[compiled.shape] = (template, template.key_coercion)
+            is_list = isinstance(template, ListTemplate)
+            entry = template if is_list else (template, template.key_coercion)
+            self._entries[compiled.shape] = entry
         return compiled.plan
 
 
@@ -168,10 +187,7 @@ def _class_of(literal: str) -> str:
     if literal[0] == "'":
         return "s"
     if literal.isdigit():
-        if len(literal) < 10:
-            return "i"
-        value = int(literal[:40])
-        return "i" if value <= INTEGER_MAX else "b" if value <= BIGINT_MAX else "x"
+        return "i" if len(literal) < 10 else class_of_number(literal)
     return "f" if "e" in literal or "E" in literal else "d"
 
 

@@ -16,7 +16,7 @@ from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
 from standpipe.sql.lookup.scan import NeedsScan
-from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot
+from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot, unchanged
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -257,14 +257,11 @@ def _offset_of(slot: Slot) -> int:
 Coercer = Callable[[SqlType, SqlType], Coercion]
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
 def _key_value(column: Column, at: ast.Position) -> Coercer:
     def coercer(source: SqlType, target: SqlType) -> Coercion:
-        if source == target and target.base in ("INTEGER", "BIGINT", "STRING"):
-            return _unchanged
+        is_same = source == target and target.base in ("INTEGER", "BIGINT", "STRING")
+        if is_same or (source.base, target.base) == ("INTEGER", "BIGINT"):
+            return unchanged
 
         def coerce(value: Any) -> Any:
             try:
@@ -284,7 +281,7 @@ def _key_value(column: Column, at: ast.Position) -> Coercer:
 def _window_bound(at: ast.Position) -> Coercer:
     def coercer(source: SqlType, _target: SqlType) -> Coercion:
         if source.base in ("INTEGER", "BIGINT", "TIMESTAMP"):
-            return _unchanged
+            return unchanged
         if source.base != "STRING":
             raise refusal(
                 "Window bounds must resolve to an INT, BIGINT, or STRING containing a datetime."

@@ -20,6 +20,13 @@ from standpipe.sql.plans import PullPlan
 
 #: Converts a literal's value to the type that is needed; raises StatementError if it does not fit.
 Coercion = Callable[[Any], Any]
+
+
+def unchanged(value: Any) -> Any:
+    """The coercion of a value that has the needed type already."""
+    return value
+
+
 #: Keys of one pull query; a WHERE that only allows more is read as a scan. Key columns multiply:
 #: 300 values for each of three are 27 million keys.
 KEYS_MAX: Final = 1_000

@@ -11,6 +11,7 @@ from tests.samples import sample_table
 from tests.unit.client.core.test_tables import described
 
 from standpipe.client.core.literals import UnfitParameter
+from standpipe.client.core.rows import Columns, RowSet
 from standpipe.client.core.statements import (
     INSERT_CHARACTERS_MAX,
     INSERTS_MAX,
@@ -19,9 +20,12 @@ from standpipe.client.core.statements import (
     identity,
     insert_text,
     lookups,
+    rows_of_keys,
     wanted_keys,
 )
 from standpipe.client.core.tables import SourceShape, TableMap
+from standpipe.data.encoding import native
+from standpipe.freshness import Freshness
 from standpipe.model import Column, Source
 from standpipe.sql.analyzer import analyze
 from standpipe.sql.context import Context
@@ -100,42 +104,104 @@ def test_an_insert_into_no_column() -> None:
         insert_text(described(stream()), {"NOPE": 1})
 
 
-def table(*key_types: str) -> tuple[Source, TableMap]:
+def table(*key_types: str, key_format: str = "JSON") -> tuple[Source, TableMap]:
     keys = [Column(name=f"K{n}", type=of, is_key=True) for n, of in enumerate(key_types)]
     source = msgspec.structs.replace(
         sample_table(),
         columns=(*keys, Column(name="N", type="BIGINT")),
-        key_format="JSON",
+        key_format=key_format,
         is_materialized=True,
     )
     return source, TableMap(described(source), (("a:1",), ("b:1",)), 0.0)
 
 
-def test_lookups_ask_for_each_key_at_its_holder() -> None:
-    source, found = table("STRING")
-    keys = [f"k{number}" for number in range(150)]
-    asked: list[str] = []
-    for text, holders in lookups(found, wanted_keys(found.shape, keys)):
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("of", "key_format"),
+    [("STRING", "KAFKA"), ("BIGINT", "KAFKA"), ("INTEGER", "KAFKA"), ("STRING", "JSON")],
+)
+def test_lookups_ask_for_each_key_at_its_holder(
+    of: str, key_format: str, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    source, found = table(of, key_format=key_format)
+    keys = [f"k{number}" if of == "STRING" else number * 7 - 300 for number in range(1500)]
+    asked: list[object] = []
+    for text, holders in lookups(found, wanted_keys(found.shape, [*keys, *keys[:100]])):
         plan = PlanCache({source.name: source}).plan(text, {})
         assert 0 < len(plan.keys) <= KEYS_MAX
         assert {found.holders_of(key) for key in plan.keys} == {holders}
-        asked += [str(key[0]) for key in plan.keys]
-    assert sorted(asked) == sorted(keys), "each once"
+        asked += [key[0] for key in plan.keys]
+    assert sorted(map(str, asked)) == sorted(map(str, keys)), "each once"
+
+
+@pytest.mark.parametrize(
+    ("keys", "sizes", "why"),
+    [
+        ([], [], "nothing to ask for"),
+        (["a"], [1], "an equality"),
+        ([f"{n}" for n in range(KEYS_MAX)], [KEYS_MAX], "as many as one statement has"),
+        ([f"{n}" for n in range(KEYS_MAX + 1)], [KEYS_MAX, 1], "and one more"),
+        (["x" * 19_000, "y" * 19_000, "z" * 19_000], [2, 1], "too long for one"),
+        (["x" * 50_000], [1], "the node says that it is too long"),
+        (["x" * 50_000, "y" * 50_000], [1, 1], "both are"),
+    ],
+)
+def test_how_many_keys_a_statement_has(keys: list[str], sizes: list[int], why: str) -> None:
+    _, found = table("STRING")
+    found.holders = ()
+    texts = [text for text, _ in lookups(found, wanted_keys(found.shape, keys))]
+    assert [text.count("'") // 2 for text in texts] == sizes, why
 
 
 def test_nodes_keep_the_plans_of_lookups() -> None:
-    """Statements of the same size have one shape, also the largest."""
+    """Of any number of keys, once a list and a single key have been planned."""
     source, found = table("STRING")
     plans = PlanCache({source.name: source})
-    for first, second in ((0, 1000), (KEYS_MAX, 2000)):
-        for start in (first, second):
-            keys = [f"key{number}" for number in range(start, start + 400)]
-            texts = [text for text, _ in lookups(found, wanted_keys(found.shape, keys))]
-            missed = [text for text in texts if plans.cached(text, {}) is None]
-            for text in missed:
-                plans.plan(text, {})
-    assert missed == []
-    assert len(plans) <= KEYS_MAX.bit_length()
+    for keys in (["a"], ["a", "b", "c", "d"]):
+        for text, _ in lookups(found, wanted_keys(found.shape, keys)):
+            plans.plan(text, {})
+    assert len(plans) == 2
+    for count in (1, 2, 3, 100, 700):
+        keys = [f"it's {number}" for number in range(count)]
+        texts = [text for text, _ in lookups(found, wanted_keys(found.shape, keys))]
+        assert all(plans.cached(text, {}) is not None for text in texts)
+
+
+def answer(columns: Columns, *tuples: tuple[object, ...]) -> RowSet:
+    return RowSet(columns, list(tuples), Freshness(served_by="a", role="active", state="RUNNING"))
+
+
+def test_rows_come_in_the_order_of_the_keys() -> None:
+    """Also of keys that are named twice, and of those without a row."""
+    _, found = table("STRING")
+    wanted = wanted_keys(found.shape, ["c", "a", "x", "c"])
+    columns = Columns(("N", "K0"), ("BIGINT", "STRING"))
+    answers = [answer(columns, (1, "a"), (2, "b")), answer(columns, (3, "c"))]
+    rows = rows_of_keys(found.shape, wanted, answers)
+    assert [None if row is None else row["N"] for row in rows] == [3, 1, None, 3]
+    assert rows[1] is not None
+    assert rows[1].freshness is answers[0].freshness
+
+
+def test_rows_of_keys_that_are_equal_in_several_ways() -> None:
+    _, found = table("DOUBLE", "STRING")
+    wanted = wanted_keys(found.shape, [(5, "a"), {"k1": "a", "k0": 5.0}, (5.5, "a")])
+    columns = Columns(("K0", "K1", "N"), ("DOUBLE", "STRING", "BIGINT"))
+    rows = rows_of_keys(found.shape, wanted, [answer(columns, (5.0, "a", 1))])
+    assert [None if row is None else row["N"] for row in rows] == [1, 1, None]
+
+
+def test_a_key_that_is_no_value_of_its_column_goes_its_own_way() -> None:
+    """What is equal in Python need not be in SQL, and what no node can read is refused here."""
+    _, found = table("BIGINT")
+    wanted = wanted_keys(found.shape, [1, True, 1.0])
+    asked = " ".join(text for text, _ in lookups(found, wanted))
+    assert ["1.0E0" in asked, "TRUE" in asked, "= 1;" in asked or "IN (1," in asked] == [True] * 3
+    _, texts = table("STRING")
+    with pytest.raises(UnfitParameter, match="UTF-8"):
+        list(lookups(texts, wanted_keys(texts.shape, ["a", "\ud800"])))
 
 
 def test_keys_of_several_columns_are_asked_for_one_by_one() -> None:

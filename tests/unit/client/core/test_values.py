@@ -73,6 +73,38 @@ def test_a_cell_of_no_value_is_an_error(type_: str, line: bytes) -> None:
         CellReader([type_]).row(line)
 
 
+@pytest.mark.parametrize(
+    ("types", "lines", "why"),
+    [
+        ([], [b"[]"], "no columns"),
+        (["STRING", "BIGINT"], [], "no rows"),
+        (["STRING", "BIGINT"], [b'["a",1]', b"[null,2]"], "cells that are values"),
+        (["DECIMAL(6, 2)", "DATE"], [b'[1.5,"2020-01-01"]', b"[1,null]"], "and others"),
+    ],
+)
+def test_many_rows_are_read_as_one(types: list[str], lines: list[bytes], why: str) -> None:
+    reader = CellReader(types)
+    assert reader.rows(lines) == [reader.row(line) for line in lines], why
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([b'["a",1]', b'["a"]'], "a cell too few"),
+        ([b'["a",1]', b'["a",1,2]'], "one too many"),
+        ([b'["a",1],["b",2]'], "two rows"),
+        ([b'["a",1]', b""], "none"),
+        ([b'["a"', b"1]"], "halves of one"),
+        ([b'{"a":1}'], "no array"),
+        ([b'["a",1', b"]"], "not closed"),
+        ([b'["\xff",1]'], "no UTF-8"),
+    ],
+)
+def test_a_line_that_is_not_one_row_is_an_error(lines: list[bytes], why: str) -> None:
+    with pytest.raises(ServerError):
+        CellReader(["STRING", "BIGINT"]).rows(lines)
+
+
 def test_readers_are_kept() -> None:
     assert reader_of(("STRING",)) is reader_of(("STRING",))
 

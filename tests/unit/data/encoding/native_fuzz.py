@@ -1,4 +1,4 @@
-"""Random values into the compiled loop: what it packs must be what Python packs.
+"""Random values into the compiled loops: what they make must be what Python makes.
 
     python -m tests.unit.data.encoding.native_fuzz [--seed 1] [--count 100000] [--module FILE]
 
@@ -15,6 +15,7 @@ from operator import itemgetter
 from types import ModuleType
 
 import msgspec
+from tests.unit.data.encoding import native_keys_fuzz
 from tests.unit.data.rows import commit, table
 
 from standpipe.data.encoding import native
@@ -125,6 +126,10 @@ def main() -> None:
     packed_count, refused = run(options.seed, options.count)
     print(f"{packed_count} values packed as Python packs them, {refused} refused")
     assert min(packed_count, refused) > options.count // 20, "else this shows nothing"
+    lists = max(1, options.count // 10)
+    taken, refused = native_keys_fuzz.run(options.seed, lists)
+    print(f"{taken} lists of keys taken as Python takes them, {refused} refused")
+    assert min(taken, refused) > lists // 20, "else this shows nothing"
 
 
 if __name__ == "__main__":

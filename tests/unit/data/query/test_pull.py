@@ -12,6 +12,7 @@ from tests.unit.data.rows import HOUR_MS, session, table, tumbling
 from standpipe.data.encoding.store_keys import full_store_key, partition_of, store_key, windowed_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
 from standpipe.data.query import pull
+from standpipe.data.query.partition_keys import keys_by_partition
 from standpipe.data.replica.stage import RowCodec
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
@@ -100,6 +101,37 @@ def test_a_partition_answers_for_its_own_keys_only() -> None:
         ]
     everywhere = {partition_of(key.encode(), 4) for key in "abc"}
     assert pull.partitions(plan(source, *keys, (None,))) == tuple(sorted(everywhere))
+
+
+@pytest.mark.parametrize(("limit", "read"), [(None, 128), (300, 128), (64, 64), (1, 64), (0, 64)])
+def test_rows_are_charged_before_more_are_read(limit: int | None, read: int) -> None:
+    """A charge that is refused ends the lookup, and so does a limit that is reached."""
+    keys = [(f"k{number}",) for number in range(300)]
+    store = CountedStore({store_key(key, ("STRING",)): pack_row(b"[1]", 0) for key in keys})
+    charged: list[int] = []
+
+    def charge(more_bytes: int) -> None:
+        charged.append(more_bytes)
+        if len(charged) == 2:
+            raise BufferError
+
+    asked = plan(TABLE, *keys, limit=limit)
+    try:
+        rows = pull.lookup_keys(asked, store, keys_by_partition(asked)[0], charge)
+    except BufferError:
+        rows = [b""] * 300
+    assert len(rows) == min(limit if limit is not None else 300, 300)
+    assert store.got == read
+
+
+class CountedStore(SortedStore):
+    """Counts what was asked for."""
+
+    got = 0
+
+    def get(self, key: bytes, /) -> bytes | None:
+        self.got += 1
+        return super().get(key)
 
 
 # ---------------------------------------------------------------------------------- windows

@@ -48,7 +48,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("tail = 'a' -- x", "tail = 'b' -- x", False, "nor are comments"),
         ("tail = 'a' /* 'x' */", "tail = 'b' /* 'x' */", False, "which may hold a quote"),
         ("tail IN ('a', 'b')", "tail IN ('c', 'd')", True, ""),
-        ("tail IN ('a', 'b')", "tail IN ('a')", False, "the length of a list is part of it"),
+        ("tail IN ('a', 'b')", "tail IN ('a', 'b', 'c')", True, "of any length"),
+        ("tail IN ('a', 'b')", "tail IN ('a')", False, "but one"),
+        ("tail IN ('a', 'b') LIMIT 2", "tail IN ('a') LIMIT 2", False, "with another literal"),
         ("tail = 'a' LIMIT 5", "tail = 'a' LIMIT 6", True, "LIMIT is a literal too"),
         ("tail = CAST('a' AS STRING)", "tail = CAST('b' AS STRING)", False, "no bare literal"),
     ],
@@ -147,11 +149,16 @@ def test_the_least_recently_used_shape_goes_first(
     assert len(cache) == 2
 
 
-def test_a_list_without_end_is_planned_and_not_kept(sources: dict[str, Source]) -> None:
+def test_a_list_without_end_is_kept_if_nothing_else_is_a_literal(
+    sources: dict[str, Source],
+) -> None:
     cache = PlanCache(sources)
     values = ", ".join(f"'{number}'" for number in range(LITERALS_MAX + 1))
-    assert len(cache.plan(f"SELECT * FROM by_tail WHERE tail IN ({values});", {}).keys) == 65
+    text = f"SELECT * FROM by_tail WHERE tail IN ({values})"
+    assert len(cache.plan(f"{text} LIMIT 80;", {}).keys) == 65
     assert len(cache) == 0
+    assert len(cache.plan(f"{text};", {}).keys) == 65
+    assert len(cache) == 1
 
 
 def test_properties_that_change_plans_are_asked_each_time(sources: dict[str, Source]) -> None:

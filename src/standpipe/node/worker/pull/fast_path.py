@@ -1,4 +1,4 @@
-"""The fast path: one key whose rows lie on this node, from request bytes to response bytes.
+"""The fast path: keys whose rows lie on this node, from request bytes to response bytes.
 
     parse_lookup              the statement's text and the lag bound, out of the body
     PlanCache.cached          the plan of a shape that the slow path has parsed before: 3 us
@@ -7,13 +7,15 @@
     lookup                    one LMDB read: the row, and what was recorded with it
     render_rows, header_lines the answer's layout and its freshness headers
 
+Several keys take the same steps for each of their partitions: `node.worker.pull.fast_many`.
+
 It runs inside `adapters.http.server`, between reading and writing the socket: it awaits nothing,
 forwards nothing and reports no errors. It leaves what it cannot answer to the slow path
 (`node.worker.pull.slow_path`), which starts from the request's bytes and answers alike:
 
-- a text whose shape is new; several keys, a null key, a scan or a merged answer; another replica is
-  first; no usable replica or no status of it, or one that does not fit the rows; a lag beyond the
-  bound of a forward;
+- a text whose shape is new; a null key, a scan or a merged answer; another replica is first, if
+  only for one of several keys; a large answer; no usable replica or no status of it, or one that
+  does not fit the rows; a lag beyond the bound of a forward;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -24,7 +26,6 @@ Any other exception is a fault of this program. It is counted by kind
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,22 +35,23 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.route import Verdict
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER
 from standpipe.model import NodeId
+from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
-from standpipe.node.worker.request.body import parse_lookup
-from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.body import Lookup, parse_lookup
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.head import PULL_PATHS
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.page_guard import PageGuard
+from standpipe.sql.plans import PullPlan
 
 #: Errors that fall through to the slow path: it meets the same one, and reports it.
 EXPECTED: Final = (
@@ -58,6 +60,8 @@ EXPECTED: Final = (
 )
 
 _END_HEADER: Final = END_HEADER.encode()
+#: the body of an answer, and its freshness headers
+_Answer = tuple[bytes, bytes]
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -80,6 +84,9 @@ class LookupFastPath:
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
 
+    def __post_init__(self) -> None:
+        self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
+
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
         try:
@@ -97,61 +104,82 @@ class LookupFastPath:
     def answer(self, token: RequestFormat, body: bytes) -> bytes | None:
         """The whole HTTP response; None: the slow path answers."""
         started = time.perf_counter()
-        forward = token.forward
         try:
             query = parse_lookup(body)
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
                 return None
             view = self.map.view
             plan = view.plans.cached(query.text, query.properties)
-            if plan is None or len(plan.keys) != 1 or plan.is_merged:
+            if plan is None or plan.is_merged:
                 return None
-            source = plan.source
-            partition = partition_of_key(source, plan.keys[0])
-            if partition < 0:
-                return None
-            if forward is not None:
-                check(forward, source, (partition,))
-            replica_id = source.replica_id(partition)
-            replica = self.replicas.get(replica_id)
-            status = replica.status()
-            bounds = self.routes.bounds(query.offset_lag_max, source)
-            route = self.routes.of(view, replica_id, status, bounds)
-            here = _verdict_here(route.verdicts, is_forward=forward is not None)
-            if here is None or status is None:
-                return None
-            if forward is not None and excess_lag(forward, status, bounds) is not None:
-                return None
-            store = replica.store
-            with store.begin() as instant:
-                rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
-            if meta is not route.labelled[2] and not may_judge(status, meta):
-                return None
-            now_ms = int(time.time() * 1000)
-            end = route.reported_end if forward is None else furthest(forward, route.reported_end)
-            if route.labelled != (now_ms, end, meta):
-                fresh = freshness_of(
-                    status,
-                    meta,
-                    reported_end=end,
-                    served_by=self.node_id,
-                    role=here.role.lower(),
-                    boot_ms=self.clock.boot_ms(),
-                    unix_ms=now_ms,
-                )
-                route.label, route.labelled = header_lines(fresh), (now_ms, end, meta)
-            label = route.label
-            content = render_rows(token.form, plan, rows, now_ms)
+            read = self._one if len(plan.keys) == 1 else self._many
+            found = read(token, query, view, plan)
         except EXPECTED:
             return None
         except Exception as fault:
             self._report(fault)
             return None
-        if forward is not None:
-            label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
+        if found is None:
+            return None
+        content, label = found
+        if token.forward is not None:
             self.metrics.count("standpipe_pull_forwarded_in", "answered")
         self.metrics.answered("local", time.perf_counter() - started)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(content), label, content)
+
+    def _one(
+        self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan
+    ) -> _Answer | None:
+        """The rows of one key; None: the slow path finds them."""
+        forward, source = token.forward, plan.source
+        partition = partition_of_key(source, plan.keys[0])
+        if partition < 0:
+            return None
+        if forward is not None:
+            check(forward, source, (partition,))
+        replica_id = source.replica_id(partition)
+        replica = self.replicas.get(replica_id)
+        status = replica.status()
+        bounds = self.routes.bounds(query.offset_lag_max, source)
+        route = self.routes.of(view, replica_id, status, bounds)
+        here = route.first_here(is_forward=forward is not None)
+        if here is None or status is None:
+            return None
+        if forward is not None and excess_lag(forward, status, bounds) is not None:
+            return None
+        store = replica.store
+        with store.begin() as instant:
+            rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
+        if meta is not route.labelled[2] and not may_judge(status, meta):
+            return None
+        now_ms = int(time.time() * 1000)
+        end = route.reported_end if forward is None else furthest(forward, route.reported_end)
+        if route.labelled != (now_ms, end, meta):
+            fresh = freshness_of(
+                status,
+                meta,
+                reported_end=end,
+                served_by=self.node_id,
+                role=here.role.lower(),
+                boot_ms=self.clock.boot_ms(),
+                unix_ms=now_ms,
+            )
+            route.label, route.labelled = header_lines(fresh), (now_ms, end, meta)
+        label = route.label
+        if forward is not None:
+            label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
+        return render_rows(token.form, plan, rows, now_ms), label
+
+    def _many(
+        self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan
+    ) -> _Answer | None:
+        """The rows of several keys; None: the slow path finds them."""
+        bounds = self.routes.bounds(query.offset_lag_max, plan.source)
+        found = self._many_keys.read(plan, view, bounds, token.forward)
+        if found is None:
+            return None
+        content = render_rows(token.form, plan, found.rows, int(time.time() * 1000))
+        return content, header_lines(found.fresh)
 
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__
@@ -159,10 +187,3 @@ class LookupFastPath:
         if kind not in self._logged:
             self._logged.add(kind)
             _log.error("fault on the fast path; the slow path answers", exc_info=fault)
-
-
-def _verdict_here(verdicts: Sequence[Verdict], *, is_forward: bool) -> Verdict | None:
-    """The verdict by which this node answers now; None: another is first, or it may not."""
-    if is_forward:
-        return next((each for each in verdicts if each.is_local and each.ok), None)
-    return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None

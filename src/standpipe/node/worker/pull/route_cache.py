@@ -51,6 +51,16 @@ class CachedRoute:
     label: bytes = b""
     labelled: tuple[int, Offset, StoreMeta | None] = (-1, NO_END, None)
 
+    def first_here(self, *, is_forward: bool) -> Verdict | None:
+        """The verdict by which this node answers now; None: another is first, or it may not.
+
+        A forward is answered by whoever may.
+        """
+        verdicts = self.verdicts
+        if is_forward:
+            return next((each for each in verdicts if each.is_local and each.ok), None)
+        return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
+
 
 @dataclass
 class RouteCache:

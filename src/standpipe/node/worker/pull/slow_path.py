@@ -1,9 +1,9 @@
 """The slow path of a pull query: any query, over any replicas, with an error that says why not.
 
     LargeTexts.plan      as on the fast path; a large text is planned beside the event loop
-    partitions(plan)     those that hold its keys; for a scan, all of them
+    keys_by_partition    the partitions that are read; a scan reads all of them
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
-    HedgedReads.first    the first answer: from here (`lookup`, `Scans`) or a peer (`Forwarder`)
+    HedgedReads.first    the first answer: from here (`lookup…`, `Scans`) or a peer (`Forwarder`)
     render_rows          one of three layouts
 
 A query over several partitions gets a complete answer or an error. A partition is read from the
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,7 +31,8 @@ from standpipe.adapters.store.reader import View
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
-from standpipe.data.query.pull import lookup, partitions
+from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys, keys_by_partition
+from standpipe.data.query.pull import is_plain, lookup, lookup_keys
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Offset, ReplicaId, Snapshot
@@ -97,6 +98,13 @@ class _Query:
     time_limit_ms: int
     #: names the text (`node.worker.request.in_hand`)
     digest: bytes
+    #: the keys of each partition that holds some; a scan has none
+    keys: Mapping[int, PartitionKeys]
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Those that are read."""
+        return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.keys)
 
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""
@@ -165,8 +173,9 @@ class SlowPath:
             requester=requester,
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,
+            keys={} if plan.is_scan else keys_by_partition(plan),
         )
-        forward, wanted = request_format.forward, partitions(plan)
+        forward, wanted = request_format.forward, query.partitions
         try:
             if forward is not None:
                 part = await self._forwarded(query, forward, wanted)
@@ -327,7 +336,6 @@ class SlowPath:
                 rows, found = await self.scans.rows(scan)
             else:
                 rows, found = await self._looked_up(query, local, partition)
-                query.requester.hold(sum(map(len, rows)))
         except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
         except NotReady as error:
@@ -357,11 +365,19 @@ class SlowPath:
             page = local.page()
             store = local.replica.store
             with self.in_hand.on_loop(query.digest), store.begin() as instant:
-                rows = lookup(query.plan, View(instant), partition)
+                rows = self._rows(query, View(instant), partition)
                 found = judged(page, store.meta_of(instant))
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
         return rows, found
+
+    def _rows(self, query: _Query, view: View, partition: int) -> list[bytes]:
+        hold = query.requester.hold
+        if is_plain(query.plan):
+            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
+        rows = lookup(query.plan, view, partition)
+        hold(sum(map(len, rows)))
+        return rows
 
     def _local(self, query: _Query, partition: int) -> LocalRead:
         return LocalRead(self._replica(query, partition), lambda: self._route(query, partition))

@@ -136,8 +136,9 @@ def oldest(parts: Iterable[Freshness]) -> Freshness:
     A lag that one part does not know is unknown for the whole.
     """
     listed = list(parts)
-    if len(listed) == 1:
-        return listed[0]
+    first = listed[0]
+    if len(listed) == 1 or (first.committed_end is None and listed.count(first) == len(listed)):
+        return first
     served_by = ", ".join(dict.fromkeys(part.served_by for part in listed))
     roles = {part.role for part in listed}
     states = {part.state for part in listed}

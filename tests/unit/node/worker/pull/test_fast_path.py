@@ -77,7 +77,7 @@ def faults(worker: Worker) -> dict[str, int]:
         (body_of("SELECT * FROM USERS WHERE ID = 7;"), "a key of another type"),
         (body_of("SELECT * FROM USERS EMIT CHANGES;"), "a push query"),
         (body_of("SELECT * FROM USERS;"), "a scan"),
-        (body_of(select(0, 1)), "two keys"),
+        (body_of(select(0, 1)), "two keys, one of another node's partition"),
         (body_of(f"SELECT * FROM USERS WHERE ID = '{KEYS[1]}';"), "another node's partition"),
     ],
 )

@@ -1,0 +1,122 @@
+"""Random keys and rows into the compiled lookup: what it answers must be what Python answers.
+
+`native_fuzz` runs it, too, with a build that has sanitizers.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+from unittest import mock
+
+import msgspec
+from tests.unit.data.rows import table
+
+from standpipe.data.encoding import native
+from standpipe.data.encoding.store_keys import UnfitKey, store_key
+from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
+from standpipe.data.query.pull import lookup_keys
+from standpipe.model import Column, Source
+from standpipe.sql.plans import PullPlan
+
+#: type of a key -> its number in C
+KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
+PIECES: Final = ("a", "é", "💧", '"', "\\", "\n", "\0", "\x7f", "\ud800", "long" * 130, "N0012345")
+
+
+def table_of(type_: str) -> Source:
+    columns = (Column(name="K", type=type_, is_key=True), Column(name="V", type="BIGINT"))
+    return msgspec.structs.replace(table(), columns=columns)
+
+
+TABLES: Final = {type_: table_of(type_) for type_ in KINDS}
+
+
+def plan_of(type_: str, values: list[object], partitions: int = 1) -> PullPlan:
+    source = msgspec.structs.replace(TABLES[type_], partitions=partitions)
+    keys = tuple((value,) for value in values)
+    return PullPlan(source=source, keys=keys, schema="", column_names=(), column_types=())
+
+
+class PythonStore:
+    """`data.query.pull.ReadView` of some rows."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self.get = rows.get
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        raise AssertionError("no lookup of keys scans")
+
+
+def partitioned_alike(type_: str, values: list[object], partitions: int) -> bool:
+    """Whether they were taken. Asserts that Python has the same partitions and keys."""
+    plan = plan_of(type_, values, partitions)
+    found = native.keys_by_partition(plan.keys, KINDS[type_], partitions)
+    if found is None:
+        return False
+    with mock.patch.object(native, "_native", None):
+        slow = keys_by_partition(plan)
+    assert {number: keys for number, (keys, _) in found.items()} == {
+        number: list(asked.keys) for number, asked in slow.items()
+    }
+    for keys, stored in found.values():
+        assert stored == [store_key(key, (type_,)) for key in keys]
+    return True
+
+
+def spliced_alike(type_: str, values: list[object], columns: list[bytes | None]) -> bool:
+    """Whether the rows were spliced; `columns`: of the first keys. Asserts that Python splices
+    them so, too."""
+    plan = plan_of(type_, values)
+    try:
+        stored = [store_key(key, (type_,)) for key in plan.keys]
+    except (UnfitKey, UnicodeEncodeError):
+        return False
+    rows = {
+        key: pack_row(each, 5)
+        for key, each in zip(stored, columns, strict=False)
+        if each is not None
+    }
+    found = native.spliced(stored, list(map(rows.get, stored)), KINDS[type_])
+    if found is None:
+        return False
+    with mock.patch.object(native, "_native", None):
+        assert found == lookup_keys(plan, PythonStore(rows), PartitionKeys(plan.keys))
+    return True
+
+
+def value_by(chance: random.Random, type_: str) -> object:
+    if type_ == "STRING":
+        weights = [10, 5, 5, 1, 1, 1, 0.3, 1, 0.3, 0.3, 10]
+        return "".join(chance.choices(PIECES, weights, k=chance.randint(0, 5)))
+    bits = chance.choice([8, 31, 32, 33, 63, 64, 65]) if chance.random() < 0.2 else 31
+    return chance.randint(-(2 ** (bits - 1)), 2 ** (bits - 1))
+
+
+def damaged(chance: random.Random, row: bytes) -> bytes:
+    """The row with a byte changed, or its end cut off."""
+    if chance.random() < 0.5:
+        return row[: chance.randrange(len(row))]
+    spoiled = bytearray(row)
+    spoiled[chance.randrange(len(row))] ^= chance.randint(1, 255)
+    return bytes(spoiled)
+
+
+def run(seed: int, count: int) -> tuple[int, int]:
+    """How many lists were taken and how many refused; asserts that all were alike."""
+    chance = random.Random(seed)
+    alike: list[bool] = []
+    for _ in range(count):
+        type_ = chance.choice(sorted(KINDS))
+        values = [value_by(chance, type_) for _ in range(chance.randrange(6))]
+        alike.append(partitioned_alike(type_, values, chance.choice([1, 4, 1000])))
+        columns = [
+            chance.choice([None, b"[]", b"[1]", b'["x",null]', b"[" + chance.randbytes(9) + b"]"])
+            for _ in values
+        ]
+        spliced_alike(type_, values, columns)
+        refused = damaged(chance, pack_row(b"[1,2]", chance.randrange(2**40)))
+        key = store_key((7,), ("BIGINT",)) if type_ != "STRING" else b"a\0\1"
+        assert native.spliced([key], [refused], KINDS[type_]) is None
+    return sum(alike), count - sum(alike)
