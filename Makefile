@@ -157,7 +157,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills functions conformance-sample chaos exhaustion fuzz abuse docs \
+        store-kills driver-kills broker-kills functions conformance-sample chaos exhaustion fuzz abuse docs \
         pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -206,6 +206,9 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: make driver-kills KILLS=60
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS)
+
+broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
+	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM)

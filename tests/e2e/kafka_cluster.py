@@ -17,8 +17,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -197,6 +197,23 @@ class KafkaCluster:
         ):
             answer.result(30)
 
+    @contextmanager
+    def limited(self, principal: str, operation: str, topic: str) -> Iterator[None]:
+        """Within: a rule that denies it, which wins over every other."""
+        deny = _acl(principal, operation, "TOPIC", topic, "LITERAL", "DENY")
+        for answer in self.operator().create_acls([deny]).values():
+            answer.result(30)
+        try:
+            yield
+        finally:
+            self._take_back(deny, principal, topic)
+
+    def _take_back(self, deny: Any, principal: str, topic: str) -> None:
+        of = (deny.restype, topic, deny.resource_pattern_type, principal, "*", deny.operation)
+        filter_ = admin.AclBindingFilter(*of, deny.permission_type)
+        for answer in self.operator().delete_acls([filter_]).values():
+            assert answer.result(30), "the rule was there"
+
     def topic_config(self, name: str) -> dict[str, str]:
         resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name)
         found = self.operator().describe_configs([resource])[resource].result(30)
@@ -225,6 +242,17 @@ class KafkaCluster:
                 ]
             time.sleep(0.1)
         raise AssertionError(f"Kafka is not whole after {READY_S_MAX:g} s")
+
+    def described_by_java(self, topic: str, options: Mapping[str, str], folder: Path) -> str:
+        """What Kafka's own tool, a Java client with these options, says of a topic."""
+        place = folder / "client.properties"
+        escaped = {k: v.replace("\\", "\\\\").replace("\n", "\\n") for k, v in options.items()}
+        place.write_text("".join(f"{k}={v}\n" for k, v in escaped.items()))
+        tool = ("kafka.admin.ConfigCommand", "--bootstrap-server", options["bootstrap.servers"])
+        what = ("--entity-type", "topics", "--entity-name", topic, "--describe")
+        command = [*self._command(()), *tool, *what, "--command-config", str(place)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        return ran.stdout + ran.stderr
 
     # ------------------------------------------------------------------------ faults
 
@@ -328,6 +356,7 @@ def _acl(
     resource: str,
     name: str,
     pattern: str,
+    permission: str = "ALLOW",
 ) -> Any:
     return admin.AclBinding(
         admin.ResourceType[resource],
@@ -336,7 +365,7 @@ def _acl(
         principal,
         "*",
         admin.AclOperation[operation],
-        admin.AclPermissionType.ALLOW,
+        admin.AclPermissionType[permission],
     )
 
 
