@@ -36,10 +36,12 @@ _logger = structlog.get_logger("groups")
 
 
 class Groups:
-    """`forms`: whether new queries form groups. Those that have begun go on in any case."""
+    """`forms`: whether new queries form groups where the cluster's feature level allows it. Those
+    that have begun go on in any case."""
 
     def __init__(self, checkpoints: Path, service_id: str, *, forms: bool = False) -> None:
         self._checkpoints, self._service_id, self._forms = checkpoints, service_id, forms
+        self._may_form = forms
         self._lock = threading.Lock()
         self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
         #: queries that have run, or will run, as they are
@@ -51,9 +53,16 @@ class Groups:
         self._arrived_s: dict[str, float] = {}
 
     def arrange(
-        self, wanted: Mapping[str, WantedQuery], sources: Mapping[str, Source], now_s: float
+        self,
+        wanted: Mapping[str, WantedQuery],
+        sources: Mapping[str, Source],
+        now_s: float,
+        *,
+        may_form: bool = True,
     ) -> list[WantedRun]:
-        """The runs of these queries. New ones that wait for others are left out meanwhile."""
+        """The runs of these queries. New ones that wait for others are left out meanwhile.
+        `may_form`: every pipeline of the cluster knows groups."""
+        self._may_form = self._forms and may_form
         new = wanted.keys() - self._settled
         if new:
             self._learn(new, wanted, sources, now_s)
@@ -143,7 +152,7 @@ class Groups:
             self._arrived_s = {}
 
     def _is_fresh(self, query: WantedQuery) -> bool:
-        if not self._forms or not may_be_grouped(query):
+        if not self._may_form or not may_be_grouped(query):
             return False
         name = f"{query.query_id}-{query.table.generation}"
         return not folder_below(self._checkpoints, name).exists()

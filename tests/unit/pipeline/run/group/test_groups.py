@@ -123,6 +123,15 @@ def test_queries_that_have_run_are_left_as_they_are(tmp_path: Path) -> None:
     assert names_of(off.arrange(by_id("B", "W"), sources(), 0.0)) == [["B"], ["W"]]
 
 
+def test_no_group_forms_before_every_pipeline_knows_them(tmp_path: Path) -> None:
+    """One that does not would say that the checkpoints of the members are lost."""
+    groups, both = Groups(tmp_path, "s_", forms=True), by_id("A", "B")
+    alone = groups.arrange(both, sources(), 0.0, may_form=False)
+    assert names_of(alone) == [["A"], ["B"]]
+    raised = groups.arrange(both, sources(), SETTLE_S, may_form=True)
+    assert names_of(raised) == [["A"], ["B"]], "what runs alone goes on alone"
+
+
 def test_who_has_left_does_not_return(tmp_path: Path) -> None:
     groups = Groups(tmp_path, "s_", forms=True)
     three = by_id("A", "B", "W")
