@@ -44,6 +44,7 @@ EXPECTED = (
     "drivers paused and replaced",
     "drivers replaced",
     "drivers stopped between two tables of a batch",
+    "drivers stopped while they took over",
     "forged progress records tombstoned",
     "groups begun",
     "groups divided",

@@ -104,12 +104,12 @@ class GroupOptions:
             tables=draw.choice([2, 3, 3, 4]),
             late=draw.choice([0, 0, 1, 2]),
             fault_ms=draw.choice([3000, 6000]),
-            changes=draw.choice([0, 0.03, 0.1]),
+            changes=draw.choice([0, 0.1, 0.2]),
             notice_ms=draw.choice([1, 100, 500]),
             group_failures_max=draw.choice([3, 10**6, 10**6]),
             kill_between=draw.choice([0, 0.02, 0.1]),
             lose_commit=draw.choice([0, 0.3]),
-            keep_removed=draw.choice([0, 0.5]),
+            keep_removed=draw.choice([0, 0.5, 1]),
         )
 
 

@@ -194,7 +194,8 @@ class SimRun:
     def fail(self, ended: Exception) -> None:
         """As `Queries._failed`: what is one member's own divides the group."""
         world = self.world
-        world.note("run ends", f"{self.pipeline.name}/{self.wanted.run_id}", repr(ended))
+        why = str(ended).replace(str(world.checkpoints), "")  # each world has a folder of its own
+        world.note("run ends", f"{self.pipeline.name}/{self.wanted.run_id}", why)
         world.counts["query restarts"] += 1
         self.members = []
         self._try += 1
@@ -250,6 +251,10 @@ class SimRun:
             stands.append((yield from member.take_over()))
             yield self._pause()
         newest = [stand.newest for stand in stands]
+        if not world.is_healed and self.random.random() < 0.1:
+            world.counts["drivers stopped while they took over"] += 1
+            world.pause(self.pipeline, self.random.choice([500, 900, 3000]))
+            yield 0
         self._dying(lambda: self._let_leave(own))
         yield self._pause()
         with world.keeping_removed(checkpoint.root):

@@ -7,7 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from tests.sim import data_planted, data_recreated_planted, data_windows_planted, runner
+from tests.sim import (
+    data_groups_planted,
+    data_planted,
+    data_recreated_planted,
+    data_windows_planted,
+    runner,
+)
 from tests.sim.data import run_seed
 
 
@@ -40,10 +46,12 @@ def test_seed_that_once_failed(seed: int) -> None:
     assert failure is None, failure
 
 
-def test_a_seed_replays_byte_for_byte() -> None:
+@pytest.mark.parametrize("world", ["data_world.DataWorld", "data_groups.GroupWorld"])
+def test_a_seed_replays_byte_for_byte(world: str) -> None:
     """Even in another process with other hashes."""
+    module, name = world.split(".")
     code = (
-        "import hashlib; from tests.sim.data_world import DataWorld; w = DataWorld(3); w.run();"
+        f"import hashlib; from tests.sim.{module} import {name}; w = {name}(3); w.run();"
         "print(hashlib.sha256((w.history() + str(w.counts)).encode()).hexdigest())"
     )
     prints = {
@@ -77,6 +85,9 @@ FIRST = {
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,
         data_planted.believe_what_is_unsigned_until_the_first_sealed_record,
+        data_groups_planted.agree_with_one_member,
+        data_groups_planted.go_on_behind_the_furthest_member,
+        data_groups_planted.replay_what_a_member_has_passed,
         data_recreated_planted.trust_the_name,
         data_windows_planted.expire_a_window_too_early,
     ],
