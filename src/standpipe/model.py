@@ -231,6 +231,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     read_records: int = 0  # of a table's next generation: those of its topics in a batch,
     backlog_records: int | None = None  # and those that it does not cover; None: unknown
     covered: dict[str, dict[int, int]] | None = None  # as `Progress.sources`, up to `batch`
+    group: str = ""  # the tables that share its streaming query have the same; empty: none does
 
 
 class QueryLease(Record, frozen=True, kw_only=True):

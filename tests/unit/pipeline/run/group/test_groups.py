@@ -14,6 +14,7 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY
 from standpipe.model import LeaseEpoch, LogIndex, Source
 from standpipe.pipeline.commit.query_group import QueryGroup, groups_below
+from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.groups import SETTLE_S, Groups
 from standpipe.pipeline.run.group.wanted_run import WantedRun, new_groups, runs_of
 from standpipe.pipeline.wanted import WantedQuery
@@ -79,6 +80,9 @@ def test_runs(wanted: list[str], expected: list[list[str]], why: str) -> None:
     assert names_of(runs) == expected, why
     ids = [run.run_id for run in runs]
     assert ids[0].startswith("GROUP_") is (len(expected[0]) > 1), "one alone has its own name"
+    entry = RunEntry(runs[0])
+    said = {status_of(entry, each, 0.0).group for each in runs[0].members}
+    assert said == {ids[0] if len(expected[0]) > 1 else ""}
 
 
 def test_a_held_query_runs_by_itself() -> None:
