@@ -40,6 +40,7 @@ EXPECTED = (
     "disks lost",
     "drivers crashed",
     "drivers killed between two tables of a batch",
+    "drivers killed right after they took over",
     "drivers killed while they took over",
     "drivers paused and replaced",
     "drivers replaced",

@@ -9,7 +9,6 @@ Then the world heals, and every table that was not dropped must have every event
 from __future__ import annotations
 
 import random
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,7 +108,7 @@ class GroupOptions:
             group_failures_max=draw.choice([3, 10**6, 10**6]),
             kill_between=draw.choice([0, 0.02, 0.1]),
             lose_commit=draw.choice([0, 0.3]),
-            keep_removed=draw.choice([0, 0.5, 1]),
+            keep_removed=draw.choice([0, 1, 1]),
         )
 
 
@@ -371,7 +370,8 @@ class GroupWorld:
             self.after(SILENT_MS_MAX, lambda: self._replace(pipeline))
 
     def _replace(self, pipeline: SimPipeline) -> None:
-        if not any(each.is_alive for each in self.registered.values()):
+        others = [each for each in self.registered.values() if each is not pipeline]
+        if not any(each.is_alive for each in others):
             self.new_pipeline(instead_of=pipeline)
         else:
             self.unregister(pipeline)
@@ -406,11 +406,11 @@ class GroupWorld:
         if self.random.random() >= self.options.keep_removed or not root.exists():
             yield
             return
-        keep = self.checkpoints.parent / "kept"
-        keep.mkdir()
-        with stale_directories(root, keep):
+        with (
+            tempfile.TemporaryDirectory(dir=self.checkpoints.parent) as keep,
+            stale_directories(root, Path(keep)),
+        ):
             yield
-        shutil.rmtree(keep)
 
 
 class GroupNemesis:
@@ -424,12 +424,14 @@ class GroupNemesis:
             ("pipelines joined", self.join),
             ("pipelines left", self.leave),
             ("queries paused", self.pause_query),
+            ("queries paused", self.pause_query),
             ("queries dropped", self.drop_query),
             ("members failed by name", self.fail_member),
         ]
         self.shocks = [
             ("pipelines killed", self.kill),
             ("pipelines paused", self.pause),
+            ("pipelines cut off from the quorum", self.cut),
             ("pipelines cut off from the quorum", self.cut),
         ]
 
@@ -502,7 +504,7 @@ class GroupNemesis:
         query_id = self.random.choice(world.running)
         world.running.remove(query_id)
         world.balance()
-        world.after(self.random.choice([300, 3000, 10_000]), lambda: self._resume(query_id))
+        world.after(self.random.choice([300, 10_000, 15_000]), lambda: self._resume(query_id))
         return True
 
     def _resume(self, query_id: str) -> None:

@@ -265,9 +265,15 @@ class SimRun:
         yield self._pause()
         world.began(self, checkpoint.directory, newest)
         spark = SimSpark(world, checkpoint)
+        if not world.is_healed and self.random.random() < 0.1:
+            # while a zombie that has lost its lease to it may be further ahead
+            world.counts["drivers killed right after they took over"] += 1
+            world.after(self._pause(500), lambda: world.crash(self.pipeline))
         self.members = members
         for member, stand in zip(members, stands, strict=True):
-            member.world.drivers.append(member)
+            drivers = member.world.drivers
+            drivers.append(member)
+            drivers.sort(key=lambda each: each.lease_epoch)  # a zombie may begin late
             member.begin(stand)
         yield from self._batches(spark)
 
