@@ -213,8 +213,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
-    """What a pipeline reports about one of its queries, once a second. Never in the log.
-    Only a node sets UNRESPONSIVE, when a pipeline is silent."""
+    """What a pipeline says of a query each second, never logged. Only nodes set UNRESPONSIVE."""
 
     query_id: str
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED", "UNRESPONSIVE"]
