@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from .data_groups import GroupWorld, Known, TableWorld
 
 SERVICE = "s_"
-#: batches that Spark keeps the state of: a hundred, and fewer here
-STATES_KEPT = 8
+#: batches that Spark keeps the state of: a hundred, and fewer here, but more than a zombie runs
+#: while its successor takes over
+STATES_KEPT = 40
 
 
 class Killed(Exception):

@@ -10,6 +10,7 @@ from standpipe.data.commit import takeover
 from standpipe.model import NO_BATCH, LeaseEpoch
 from standpipe.pipeline.commit import checkpoint as checkpoint_files
 from standpipe.pipeline.commit.checkpoint import Checkpoint
+from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.start import checkpoints
 
 from .data_groups_driver import SimMember
@@ -105,6 +106,11 @@ def replay_what_a_member_has_passed() -> list[Plant]:
     return [(takeover, "takes_part", lambda newest, batch: True)]
 
 
+def form_a_group_of_what_another_pipeline_has_taken() -> list[Plant]:
+    """Two pipelines form groups at once, and a query is in both."""
+    return [(Groups, "_is_taken", lambda groups, query: True)]
+
+
 PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     go_on_behind_the_furthest_member,
     inherit_what_is_furthest,
@@ -114,4 +120,5 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     return_to_the_group,
     leave_without_a_copy,
     replay_what_a_member_has_passed,
+    form_a_group_of_what_another_pipeline_has_taken,
 )

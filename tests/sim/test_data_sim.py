@@ -15,6 +15,7 @@ from tests.sim import (
     runner,
 )
 from tests.sim.data import run_seed
+from tests.sim.data_groups import GroupWorld
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -43,6 +44,18 @@ FOUND = {
 @pytest.mark.parametrize("seed", FOUND)
 def test_seed_that_once_failed(seed: int) -> None:
     failure = run_seed(seed)[1]
+    assert failure is None, failure
+
+
+#: of tables in groups: seed -> what it found, as worlds were drawn then
+FOUND_IN_GROUPS = {
+    41: "two pipelines formed groups at once, and one ran a query in both of them",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_GROUPS)
+def test_seed_of_groups_that_once_failed(seed: int) -> None:
+    failure = runner.outcome_of(GroupWorld(seed), seed)[1]
     assert failure is None, failure
 
 

@@ -180,3 +180,24 @@ def test_a_group_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     groups.arrange(by_id("A", "B"), sources(), 0.0)
     runs = groups.arrange(by_id("A", "B"), sources(), SETTLE_S)
     assert names_of(runs) == [["A"], ["B"]]
+
+
+def test_two_pipelines_that_form_groups_at_once_share_no_query(tmp_path: Path) -> None:
+    """One of them has lost its leases and does not know yet."""
+    old, new = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    two, three = by_id("A", "B"), by_id("A", "B", "W")
+    old.arrange(two, sources(), 0.0)
+    new.arrange(three, sources(), 0.0)
+    assert names_of(old.arrange(two, sources(), SETTLE_S)) == [["A", "B"]]
+    assert names_of(new.arrange(three, sources(), SETTLE_S)) == [["A", "B"], ["W"]]
+    (only,) = groups_below(tmp_path, "s_")
+    assert len(only.members) == 2
+
+
+def test_a_pipeline_that_dies_while_it_forms_a_group_leaves_none(tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        (tmp_path / f"{WANTED[name].query_id}-1").mkdir()
+    groups = Groups(tmp_path, "s_", forms=True)
+    three = by_id("A", "B", "W")
+    groups.arrange(three, sources(), 0.0)
+    assert names_of(groups.arrange(three, sources(), SETTLE_S)) == [["A"], ["B"], ["W"]]
