@@ -204,8 +204,8 @@ conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on re
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	$(PYTHON_IN) -m tests.e2e.store_kills $(SIM)
 
-driver-kills: setup ## Spark's driver killed KILLS times, every row compared: make driver-kills KILLS=60
-	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS)
+driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 GROUPED=1
+	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(GROUPED),--grouped)
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)

@@ -213,8 +213,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
-    """What a pipeline reports about one of its queries, once a second. Never in the log.
-    Only a node sets UNRESPONSIVE, when a pipeline is silent."""
+    """What a pipeline says of a query each second, never logged. Only nodes set UNRESPONSIVE."""
 
     query_id: str
     state: Literal["STARTING", "RUNNING", "RETRYING", "FAILED", "STOPPED", "UNRESPONSIVE"]
@@ -231,6 +230,7 @@ class QueryStatus(Record, frozen=True, kw_only=True):
     read_records: int = 0  # of a table's next generation: those of its topics in a batch,
     backlog_records: int | None = None  # and those that it does not cover; None: unknown
     covered: dict[str, dict[int, int]] | None = None  # as `Progress.sources`, up to `batch`
+    group: str = ""  # the tables that share its streaming query have the same; empty: none does
 
 
 class QueryLease(Record, frozen=True, kw_only=True):

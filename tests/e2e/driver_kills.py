@@ -41,6 +41,7 @@ from standpipe.local.demo import feed, flights
 from standpipe.local.demo.progress import DemoProgress
 from standpipe.local.demo.wait import Arrival
 from standpipe.pipeline.commit import failpoint
+from standpipe.pipeline.commit.query_group import QueryGroup, groups_below
 
 PORTION = 1_500
 LITTLE = 200
@@ -143,9 +144,20 @@ class Kills:
             self._kill()
             time.sleep(1)  # until the last progress record is read, too
             for root in self.checkpoints.glob("*"):
-                seen = self.progress.newest.get(root.name.rpartition("-")[0])
-                if seen:  # else it died before its first commit
-                    self._lose_commit(root, seen.commit.batch)
+                committed = self._committed(root.name.rpartition("-")[0])
+                if committed is not None:  # else it died before its first commit
+                    self._lose_commit(root, committed)
+
+    def _committed(self, owner: str) -> int | None:
+        """The newest batch that readers have seen of a query, or of each query of a group."""
+        groups = {each.group_id: each.together for each in self.groups()}
+        seen = [self.progress.newest.get(each) for each in groups.get(owner, (owner,))]
+        batches = [each.commit.batch for each in seen if each is not None]
+        return min(batches) if batches and len(batches) == len(seen) else None
+
+    def groups(self) -> list[QueryGroup]:
+        """As they are now."""
+        return groups_below(self.checkpoints, "default_")
 
     def _lose_commit(self, root: Path, committed: int) -> None:
         """Of a batch that readers have seen, in whichever directory it is."""
@@ -225,7 +237,9 @@ class Kills:
         found = demo_check.check(public, demo_check.recompute(self.sent))
         assert (found.wrong[:5], found.failed[:5]) == ([], [])
         replicas = wait_until(self._equal_digests, "equal digests of all replicas")
-        return {"events": self.sent, "rows": found.rows, "replicas": replicas}
+        together = max((len(each.together) for each in self.groups()), default=0)
+        figures = {"events": self.sent, "rows": found.rows, "replicas": replicas}
+        return {**figures, "together": together}
 
     def _equal_digests(self) -> int | None:
         """How many replicas there are, when those of each partition say the same."""
@@ -288,7 +302,8 @@ def run(kills: int, seed: int, *, is_grouped: bool = False) -> dict[str, Any]:
                     checks.append(story.check())
         finally:
             story.close()
-    grouped = {"grouped": True} if is_grouped else {}
+    # of each check: how many tables still shared a query when it began
+    grouped = {"together": [each["together"] for each in checks]} if is_grouped else {}
     return {"kills": kills, "seed": seed, **grouped, "kinds": dict(story.kinds), "checks": checks}
 
 

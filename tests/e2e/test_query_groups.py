@@ -82,6 +82,11 @@ class Flow:
         (group,) = groups_below(directory / "checkpoints", "default_")
         return group
 
+    def shown(self) -> dict[str, str | None]:
+        """{table: the group that its query is in}, as SHOW QUERIES says."""
+        queries = [each for said in self.cluster.sql("SHOW QUERIES;") for each in said["queries"]]
+        return {each["sinks"][0]: (each["standpipe"] or {}).get("group") for each in queries}
+
     def together(self, *tables: str) -> bool | None:
         ids = {self.cluster.query_of(table) for table in tables}
         return set(self.group().together) == ids or None
@@ -103,6 +108,7 @@ def _run(cluster: TestCluster, flow: Flow) -> None:
     wait_until(lambda: pipeline.restarts >= 1 or None, "the driver died at the failpoint")
     flow.check()
     assert flow.together(*flights.TABLES, "OF_DEST"), "all of them"
+    assert set(flow.shown().values()) == {flow.group().group_id}
 
     dest = cluster.query_of("OF_DEST")
     cluster.sql(f"PAUSE {dest};")
@@ -112,6 +118,7 @@ def _run(cluster: TestCluster, flow: Flow) -> None:
     cluster.sql(f"RESUME {dest};")
     flow.wait_for_all_in_dest()
     assert flow.together(*flights.TABLES), "it runs alone from its copy of the checkpoint"
+    assert flow.shown()["OF_DEST"] is None
 
     cluster.local.kill_pipeline()
     flow.send()

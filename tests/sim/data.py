@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 from . import report, runner
+from .data_groups import GroupWorld
 from .data_world import DataOptions, DataWorld
 
 QUESTION = "does the data path keep its promises under every fault of the simulation"
@@ -16,7 +17,11 @@ QUESTION = "does the data path keep its promises under every fault of the simula
 SIMULATED = (
     *(f"src/standpipe/data/{n}.py" for n in ("apply", "digest", "expiry", "positions", "progress")),
     *(f"src/standpipe/data/{n}.py" for n in ("gaps", "repair", "shadows", "stage", "takeover")),
-    "src/standpipe/data/commit/topic_identity.py",
+    "src/standpipe/data/commit/*.py",
+    "src/standpipe/pipeline/commit/checkpoint.py",
+    "src/standpipe/pipeline/commit/query_group.py",
+    "src/standpipe/pipeline/run/group/*.py",
+    "src/standpipe/pipeline/run/start/checkpoints.py",
     "tests/sim/data_*.py",
     *(f"tests/sim/{name}.py" for name in ("options", "scheduler")),
 )
@@ -27,21 +32,41 @@ EXPECTED = (
     "batches failed half-written",
     "batches of a derived query",
     "batches of a derived query replayed",
+    "batches of groups",
     "batches taken back",
     "clean ranges told while idle",
+    "commit log entries lost",
     "compactions",
     "disks lost",
     "drivers crashed",
+    "drivers killed between two tables of a batch",
+    "drivers killed right after they took over",
+    "drivers killed while they took over",
     "drivers paused and replaced",
     "drivers replaced",
+    "drivers stopped between two tables of a batch",
+    "drivers stopped while they took over",
     "forged progress records tombstoned",
+    "groups begun",
+    "groups divided",
+    "groups that took over members at two batches",
+    "members begun alone",
+    "members left out of a batch that they have",
     "parts of a range that goes by order",
     "pipelines away for long",
     "pipelines away for longer than tombstones",
+    "pipelines cut off from the quorum",
+    "pipelines joined",
+    "pipelines killed",
+    "pipelines left",
+    "pipelines paused",
+    "pipelines registered again",
     "progress records forged",
     "progress records forged before the first true one",
     "progress records taken by compaction",
     "progress records tombstoned",
+    "queries dropped",
+    "queries paused",
     "queries that ended with their topic",
     "query restarts",
     "readers crashed",
@@ -72,19 +97,18 @@ EXPECTED = (
 
 
 def run_seed(seed: int) -> runner.Outcome:
-    """A plain table; some seeds also one of windows that expire, one whose topic is made anew, or
-    one with forged records in the progress topic, in a world of its own, so that what plain worlds
-    do has not changed with them."""
-    plain = runner.outcome_of(DataWorld(seed), seed)
+    """A plain table, and tables in groups; some seeds also a table of windows that expire, one
+    whose topic is made anew, or one with forged records in the progress topic. Each is a world of
+    its own, so that what plain worlds do has not changed with them."""
     other_world = OTHER_WORLDS.get(seed % EVERY)
-    if other_world is None:
-        return plain
-    other = runner.outcome_of(other_world(seed), seed)
-    failures = [found for found in (plain[1], other[1]) if found]
-    counts = Counter(plain[2])
-    counts.update(other[2])
-    sums = plain[3] + other[3], plain[4] + other[4]
-    return seed, "\n".join(failures) or None, counts, *sums
+    worlds = [DataWorld(seed), *([other_world(seed)] if other_world else []), GroupWorld(seed)]
+    outcomes = [runner.outcome_of(world, seed) for world in worlds]
+    failures = [failure for _, failure, _, _, _ in outcomes if failure]
+    counts: Counter[str] = Counter()
+    for _, _, found, _, _ in outcomes:
+        counts.update(found)
+    simulated_ms, events = (sum(each[n] for each in outcomes) for n in (3, 4))
+    return seed, "\n".join(failures) or None, counts, simulated_ms, events
 
 
 def windowed_world(seed: int) -> DataWorld:

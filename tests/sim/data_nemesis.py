@@ -11,8 +11,6 @@ from standpipe.data.commit import progress
 from standpipe.data.commit.seal import HEADER_MAC, MAC_BYTES, ProgressSeal
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset
 
-from .data_pipeline import QUERY
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,7 +67,7 @@ class DataNemesis:
         """A record of the progress topic by someone who may write to it and lacks the secret: it
         would make all later commits void, or commit what nobody wrote."""
         epoch = LeaseEpoch(draw.choice([self.world.lease_epoch, 10**6]))
-        fence = progress.fence(QUERY, epoch, nonce=draw.getrandbits(64))
+        fence = progress.fence(self.world.query_id, epoch, nonce=draw.getrandbits(64))
         is_first = self.world.oracle.newest is None
         forged = draw.choice(
             [

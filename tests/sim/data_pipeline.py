@@ -7,7 +7,7 @@ their batch) is played here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,11 +91,14 @@ class SimDriver:
         try:
             self._plan(life, run, next(life))
         except (Ended, StopIteration) as ended:
-            self.world.note("query ends", self.name, str(ended))
-            self.world.counts["query restarts"] += 1
-            if not self.has_noticed():
-                self._run += 1
-                self.world.after(200 + self.random.random() * 800, self._again)
+            self._query_ends(ended)
+
+    def _query_ends(self, ended: Exception) -> None:
+        self.world.note("query ends", self.name, str(ended))
+        self.world.counts["query restarts"] += 1
+        if not self.has_noticed():
+            self._run += 1
+            self.world.after(200 + self.random.random() * 800, self._again)
 
     def _again(self) -> None:
         if self.is_alive:
@@ -127,33 +130,44 @@ class SimDriver:
 
     # -- batches ----------------------------------------------------------------------------------
 
-    def batches(self) -> Life:
+    def take_over(self) -> Generator[float, None, takeover.Standing]:
+        """Fence older writers, and find what they have committed."""
         world = self.world
         nonce = self.random.getrandbits(64)
-        fence = progress_log.fence(QUERY, self.lease_epoch, nonce=nonce, now_ms=world.now_ms)
+        query_id = world.query_id
+        fence = progress_log.fence(query_id, self.lease_epoch, nonce=nonce, now_ms=world.now_ms)
         fence_offset = world.append_progress(fence)
         yield self.random.random() * 50
         if not world.is_healed and self.random.random() < world.options.fail_start:
             raise Ended("Kafka does not answer")
         records = world.read_progress(fence_offset + 1)
         yield self.random.random() * 50
-        stand = takeover.standing(records, QUERY, self.lease_epoch)
+        stand = takeover.standing(records, query_id, self.lease_epoch)
         if stand.fenced_by is not None:
             self.is_alive = False
             raise Ended("found itself fenced")
         self.topic_id = self.world.recreation.topic_id
         self._check_topic(stand.newest.topic_id if stand.newest else "")
-        self.checkpoint = checkpoint = self._inherit(stand.newest)
-        self._take_back(stand.valid)
-        self.newest = stand.newest
         for record in records:
             self.book.take(record)
+        return stand
+
+    def begin(self, stand: takeover.Standing) -> None:
+        """The janitor begins where the newest batch says."""
+        self.newest = stand.newest
         self.sweeps = [
-            repair.Sweep(Offset(stand.clean_through.get(p, 0)), world.gone_ms)
-            for p in range(world.partitions)
+            repair.Sweep(Offset(stand.clean_through.get(p, 0)), self.world.gone_ms)
+            for p in range(self.world.partitions)
         ]
         self._tell_sweeps()
         self._plan(self.janitor(), self._run, 1)
+
+    def batches(self) -> Life:
+        world = self.world
+        stand = yield from self.take_over()
+        self.checkpoint = checkpoint = self._inherit(stand.newest)
+        self._take_back(stand.valid)
+        self.begin(stand)
         batch = max(checkpoint.offsets, default=-1)  # from here on, Spark has it in memory
         is_begun = batch >= 0 and batch not in checkpoint.commits
         batch += not is_begun
@@ -202,7 +216,7 @@ class SimDriver:
         world = self.world
         self._lease()
         self._check_topic(self.topic_id)
-        commit = self._commit(batch)
+        commit = self._commit(batch, self.random.getrandbits(64))
         world.note("batch", self.name, f"{batch} attempt {commit.attempt}")
         source_end = self.checkpoint.offsets[batch]
         start = self.checkpoint.offsets.get(batch - 1, 0)
@@ -215,8 +229,7 @@ class SimDriver:
         watermark_ms = max(before, world.keys.watermark_ms(world.events[:start]))
         yield from self._append(commit, source_end, sinks, watermark_ms)
 
-    def _commit(self, batch: int) -> Commit:
-        attempt = self.random.getrandbits(64)
+    def _commit(self, batch: int, attempt: int) -> Commit:
         return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
 
     def _write_rows(self, rows: list[tuple[bytes, bytes | None]], commit: Commit) -> Life:
@@ -224,8 +237,7 @@ class SimDriver:
         self.random.shuffle(rows)
         options, tasks = self.world.options, [rows[0::2], rows[1::2]]
         fail_batch = options.fail_batch
-        is_last = self.checkpoint.offsets[commit.batch] == len(self.world.events)
-        if options.is_left_alone and self.world.is_healed and is_last:
+        if options.is_left_alone and self.world.is_healed and self._is_last(commit):
             fail_batch = 0.3  # what it leaves behind, no later one covers
         for task in tasks:
             if self.random.random() < options.straggle:
@@ -241,6 +253,9 @@ class SimDriver:
                 if self.random.random() < 0.3:
                     yield self.random.random() * 20
 
+    def _is_last(self, commit: Commit) -> bool:
+        return self.checkpoint.offsets[commit.batch] == len(self.world.events)
+
     def _ends(self, rows: int) -> dict[int, int]:
         self._check_topic(self.topic_id)
         answered = self.world.ends(rows)
@@ -254,7 +269,7 @@ class SimDriver:
         self, commit: Commit, source_end: int, sinks: dict[int, int], watermark_ms: int
     ) -> Life:
         record = Progress(
-            query_id=QUERY,
+            query_id=self.world.query_id,
             commit=commit,
             sources={"s": {0: source_end}},
             sinks=sinks,
@@ -278,7 +293,7 @@ class SimDriver:
 
     def _tell_sweeps(self) -> None:
         for p, sweep in enumerate(self.sweeps):
-            for target in self.book.targets(QUERY, p):
+            for target in self.book.targets(self.world.query_id, p):
                 sweep.target(target)
 
     def _sweep(self, p: int) -> None:
@@ -305,7 +320,7 @@ class SimDriver:
     def _repair(self) -> Life:
         finders: list[repair.Finder] = []
         for p, sweep in enumerate(self.sweeps):
-            targets = list(self.book.targets(QUERY, p))
+            targets = list(self.book.targets(self.world.query_id, p))
             finder = repair.Finder(sweep.all_shadows(), targets, sweep.clean_through)
             offset = 0
             while offset < finder.end:
@@ -334,7 +349,7 @@ class SimDriver:
             while sweep.fetched < world.tables[p].end or sweep.is_behind:
                 self._sweep(p)
                 yield self.random.random() * 5
-        commit = self._commit(newest.commit.batch)
+        commit = self._commit(newest.commit.batch, self.random.getrandbits(64))
         mark = (HEADER_COMMIT, commit_header(commit))
         count = 0
         for p, (sweep, finder) in enumerate(zip(self.sweeps, finders, strict=True)):
@@ -385,7 +400,8 @@ class SimDriver:
             self.world.progress.append(key, None, (), self.world.now_ms)
             self.world.counts["forged progress records tombstoned"] += 1
         keep_ms = self.world.options.keep_ms
-        for record in progress_log.removable(left.records, QUERY, self.world.now_ms, keep_ms):
+        query_id = self.world.query_id
+        for record in progress_log.removable(left.records, query_id, self.world.now_ms, keep_ms):
             key = progress_log.progress_key(record)
             self.world.progress.append(key, None, (), self.world.now_ms)
             self.world.counts["progress records tombstoned"] += 1

@@ -26,7 +26,7 @@ from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.stage import Stage
 from standpipe.model import Offset
 
-from . import data_recreated_planted, data_windows_planted
+from . import data_groups_planted, data_recreated_planted, data_windows_planted
 from .data_pipeline import SimDriver
 from .data_tailer import SimTailer
 from .runner import Plant, replacing
@@ -483,6 +483,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     read_on_after_the_tombstones_went,
     believe_an_unsigned_record,
     believe_what_is_unsigned_until_the_first_sealed_record,
+    *data_groups_planted.PLANTS,
     *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,
 )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import ProgressReader
 
-from .data_pipeline import QUERY
 from .invariants import Violation
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class SimReader:
         self._restart()
 
     def _restart(self) -> None:
-        self.committed = Committed(QUERY)
+        self.committed = Committed(self.world.query_id)
         self._records, self._progress_at = ProgressReader(self.world.seal), 0
 
     def plan(self) -> None:

@@ -213,7 +213,8 @@ class SimTailer:
                 continue
             progress = self._records.read(record.key, record.value, record.headers)
             for valid in self.book.take(progress) if progress is not None else ():
-                if valid.partition == self.partition:
+                mine = (self.world.query_id, self.partition)
+                if (valid.query_id, valid.partition) == mine:
                     self._handle(valid.target)
         if self._progress_at == self.world.progress.end:
             self._known_ms = self.world.now_ms

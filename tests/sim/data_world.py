@@ -102,18 +102,26 @@ class DataOptions:
 
 
 class DataWorld:
-    def __init__(self, seed: int, options: DataOptions | None = None) -> None:
+    #: of the query that keeps the table
+    query_id = QUERY
+
+    def __init__(
+        self, seed: int, options: DataOptions | None = None, beside: DataWorld | None = None
+    ) -> None:
+        """`beside`: the world of another table, with which this one shares all but its table."""
         self.seed = seed
         self.options = options or DataOptions.of(seed)
         self.partitions = self.options.partitions
         self.keys = WindowedKeys() if self.options.is_windowed else PlainKeys()
-        self.scheduler = Scheduler(seed)
+        self.scheduler = beside.scheduler if beside else Scheduler(seed)
         self.random = self.scheduler.random
-        self.counts: Counter[str] = Counter()
-        self._history: deque[tuple[int, str, str, Any]] = deque(maxlen=HISTORY)
-        self.events: list[tuple[str, int]] = []
+        self.counts: Counter[str] = beside.counts if beside else Counter()
+        own: deque[tuple[int, str, str, Any]] = deque(maxlen=HISTORY)
+        self._history = beside._history if beside else own
+        self.events: list[tuple[str, int]] = beside.events if beside else []
         self.tables = [SimLog(self.options.retention) for _ in range(self.partitions)]
-        self.progress = SimLog(Retention(0, self.options.retention.tombstones_ms))
+        tombstones_ms = self.options.retention.tombstones_ms
+        self.progress = beside.progress if beside else SimLog(Retention(0, tombstones_ms))
         self.seal = ProgressSeal("secret", "progress")
         self.checkpoints: dict[LeaseEpoch, SimCheckpoint] = {}
         self.recreation = Recreation(self)
@@ -123,7 +131,7 @@ class DataWorld:
         self._lost_at: dict[LeaseEpoch, int] = {}  # when a driver hears that it was replaced
         self.drivers: list[SimDriver] = []
         self.tailers = [
-            SimTailer(self, f"replica {p}.{n}", p)
+            SimTailer(self, self.name_of_replica(p, n), p)
             for p in range(self.partitions)
             for n in range(self.options.replicas)
         ]
@@ -141,6 +149,10 @@ class DataWorld:
     def gone_ms(self) -> int:
         """Tombstones that were written before may have left the topics."""
         return self.now_ms - self.options.retention.tombstones_ms
+
+    def name_of_replica(self, partition: int, number: int) -> str:
+        """In histories."""
+        return f"replica {partition}.{number}"
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> None:
         self.scheduler.after(delay_ms * 1000, action)
@@ -267,16 +279,20 @@ class DataWorld:
         self.events.append((key, self.random.randint(1, 9)))
         self.after(self.random.random() * 2 * self.options.event_ms, self._event)
 
+    def takes(self, number: int) -> bool:
+        """Whether the table counts such an event (its WHERE is true)."""
+        return True
+
     def sum_of(self, key: str, end: int) -> int | None:
         """What a table row must say after `end` events; None: no row (its HAVING is false)."""
-        found = [number for name, number in self.events[:end] if name == key]
+        found = [n for name, n in self.events[:end] if name == key and self.takes(n)]
         return sum(found) if found and sum(found) % 4 else None
 
     def rows_of(self, start: int, end: int, attempt: int) -> list[tuple[bytes, bytes | None]]:
         """What one attempt of a batch writes."""
         salt = attempt % 997 if self.options.differs else 0
         rows: list[tuple[bytes, bytes | None]] = []
-        for key in dict.fromkeys(name for name, _ in self.events[start:end]):
+        for key in dict.fromkeys(name for name, n in self.events[start:end] if self.takes(n)):
             number = self.sum_of(key, end)
             value = None if number is None else b'{"N":%d}' % (number * 1000 + salt)
             rows.append((self.keys.raw(key), value))

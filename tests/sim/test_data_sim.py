@@ -7,8 +7,15 @@ import subprocess
 import sys
 
 import pytest
-from tests.sim import data_planted, data_recreated_planted, data_windows_planted, runner
+from tests.sim import (
+    data_groups_planted,
+    data_planted,
+    data_recreated_planted,
+    data_windows_planted,
+    runner,
+)
 from tests.sim.data import run_seed
+from tests.sim.data_groups import GroupWorld
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -40,10 +47,24 @@ def test_seed_that_once_failed(seed: int) -> None:
     assert failure is None, failure
 
 
-def test_a_seed_replays_byte_for_byte() -> None:
+#: of tables in groups: seed -> what it found, as worlds were drawn then
+FOUND_IN_GROUPS = {
+    41: "two pipelines formed groups at once, and one ran a query in both of them",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_GROUPS)
+def test_seed_of_groups_that_once_failed(seed: int) -> None:
+    failure = runner.outcome_of(GroupWorld(seed), seed)[1]
+    assert failure is None, failure
+
+
+@pytest.mark.parametrize("world", ["data_world.DataWorld", "data_groups.GroupWorld"])
+def test_a_seed_replays_byte_for_byte(world: str) -> None:
     """Even in another process with other hashes."""
+    module, name = world.split(".")
     code = (
-        "import hashlib; from tests.sim.data_world import DataWorld; w = DataWorld(3); w.run();"
+        f"import hashlib; from tests.sim.{module} import {name}; w = {name}(3); w.run();"
         "print(hashlib.sha256((w.history() + str(w.counts)).encode()).hexdigest())"
     )
     prints = {
@@ -77,6 +98,9 @@ FIRST = {
         data_planted.no_digest_for_deletes,
         data_planted.share_one_checkpoint,
         data_planted.believe_what_is_unsigned_until_the_first_sealed_record,
+        data_groups_planted.agree_with_one_member,
+        data_groups_planted.go_on_behind_the_furthest_member,
+        data_groups_planted.replay_what_a_member_has_passed,
         data_recreated_planted.trust_the_name,
         data_windows_planted.expire_a_window_too_early,
     ],

@@ -324,7 +324,8 @@ QUERY_GROUPS = key(
     bool,
     False,
     doc="Tables over one stream that are created together share one query of Spark, which costs a"
-    " fraction of one query for each. Every pipeline of the cluster must know this setting.",
+    " fraction of one query for each. From feature level 9 on: `standpipe quorum upgrade`, once"
+    " every node and every pipeline runs a release that knows it.",
 )
 KAFKA_FETCH_WAIT = key(
     "standpipe.pipeline.kafka.fetch.wait.ms",

@@ -15,6 +15,8 @@
     7       queries with a driver of their own (isolate_query, start_pipeline 3), catalog version 6
     8       a table is held while reads move to its next generation (hold_table, switch_table 2),
             catalog version 7
+    9       logs nothing new: pipelines let tables over one stream share a query, whose checkpoint a
+            pipeline of an older release would not find (`pipeline.run.group`)
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -47,7 +49,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 8
+NEWEST: Final = 9
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other
@@ -58,6 +60,8 @@ TOPIC_IDS: Final = 6
 ISOLATION: Final = 7
 #: below, a table commits on while reads move to its next generation, so they may go back
 HOLDS: Final = 8
+#: below, each query of Spark keeps one table
+GROUPS: Final = 9
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -84,8 +88,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 def catalog_version(level: int) -> int:
-    """Version of the catalog of a cluster at that level: level 5 logged nothing new."""
-    return level if level < GOSSIP else level - 1
+    """Version of the catalog of a cluster at that level: 5 and 9 logged nothing new."""
+    return level if level < GOSSIP else min(level, HOLDS) - 1
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:

@@ -104,6 +104,16 @@ def furthest_behind(newest: Iterable[Progress | None]) -> BatchId:
     return min(NO_BATCH if each is None else each.commit.batch for each in newest)
 
 
+def takes_part(newest: Progress | None, batch: int) -> bool:
+    """Whether a member of a group is still to be committed in a batch. `newest`: its newest batch.
+
+    A group goes on from the batch that all members have. A member that is further ahead than that
+    has newer rows, which those of an older batch must not replace. Its own newest batch is
+    replayed, as that of a table alone is: its rows are the same under another attempt.
+    """
+    return newest is None or batch >= newest.commit.batch
+
+
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:
     """Whether batch `valid`, which readers have seen, is neither finished nor started in Spark's
     logs: the checkpoint was lost or is an old copy, and Spark would count events twice."""

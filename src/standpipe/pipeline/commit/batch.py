@@ -7,6 +7,7 @@ After a crash at any point, the same events are replayed under another attempt.
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
+from standpipe.data.commit.takeover import takes_part
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
@@ -108,12 +110,25 @@ class CommitBatch:
                 for each in self.tables:
                     failpoint.reach("in-batch", each.table.name, _jvm_pid)
                     locks.enter_context(each.janitor.lock)  # free unless a repair is in progress
-                self._commit(rows, batch)
+                part = self._still_to_commit(batch)
+                part._commit(rows if part is self else part._own(rows), batch)
             self.marks.finished(self.name)
         except Exception as error:
             for each in self.tables:
                 each.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+    def _still_to_commit(self, batch: int) -> CommitBatch:
+        """The same without the members of a group that are further ahead."""
+        pairs = zip(self.numbers, self.tables, strict=True)
+        left = [(n, each) for n, each in pairs if takes_part(each.janitor.newest, batch)]
+        if len(left) == len(self.tables):
+            return self
+        numbers, tables = zip(*left, strict=True)
+        return dataclasses.replace(self, numbers=numbers, tables=tables)
+
+    def _own(self, rows: DataFrame) -> DataFrame:
+        return rows.where(f"__TABLE IN ({', '.join(map(str, self.numbers))})")
 
     def _is_stopped(self) -> bool:
         return any(each.janitor.is_stopped() for each in self.tables)

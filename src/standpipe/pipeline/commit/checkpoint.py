@@ -111,9 +111,19 @@ class Checkpoint:
     own: in a shared one it would decide what our batches cover (`data.commit.takeover.heir_of`).
     """
 
-    def __init__(self, root: Path, lease_epoch: LeaseEpoch, group_root: Path | None = None) -> None:
-        """`group_root`: the checkpoint of the group that the query was in before it ran alone."""
+    def __init__(
+        self,
+        root: Path,
+        lease_epoch: LeaseEpoch,
+        group_root: Path | None = None,
+        *,
+        is_of_group: bool = False,
+    ) -> None:
+        """`group_root`: the checkpoint of the group that the query was in before it ran alone.
+        `is_of_group`: `lease_epoch` is the newest of the members that are here, and one of a member
+        that has left may be newer."""
         self.root, self.lease_epoch, self.group_root = root, lease_epoch, group_root
+        self.is_of_group = is_of_group
         self.directory = root / f"{EPOCH}{lease_epoch}"
 
     def claim(self, identity: Identity) -> None:
@@ -189,7 +199,7 @@ class Checkpoint:
         self._copy(heir)
         if heir.parent == self.root:  # else it is of the group: nothing older is here
             for path in self._epochs().values():
-                if _epoch_of(path) < _epoch_of(heir):
+                if _epoch_of(path) < _epoch_of(heir) and path != self.directory:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _heir(
@@ -216,8 +226,10 @@ class Checkpoint:
         return bool(epochs_below(self.root))
 
     def _epochs(self) -> dict[LeaseEpoch, Path]:
-        """Directories of this lease epoch and older ones."""
+        """Directories of this lease epoch and older ones; of a group, all."""
         found = epochs_below(self.root)
+        if self.is_of_group:
+            return found
         return {epoch: path for epoch, path in found.items() if epoch <= self.lease_epoch}
 
     def _logs(self, directory: Path, read: Collection[BatchId]) -> Logs:

@@ -204,7 +204,8 @@ def _keep_equal(
             queries.try_again(follower.take_ended(), catalog.index)
             groups = queries.around.groups
             assert groups is not None
-            runs = groups.arrange(wanted, catalog.sources, time.monotonic())
+            may_form = catalog.feature_level >= feature_levels.GROUPS
+            runs = groups.arrange(wanted, catalog.sources, time.monotonic(), may_form=may_form)
             orders = diff(runs, queries.known_runs())
             if any(isinstance(order, StartRun) for order in orders):
                 queries.marks.count_deaths()  # the query may be that of a driver that died

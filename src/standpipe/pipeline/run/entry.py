@@ -79,5 +79,6 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
         repaired_rows=table.repaired_rows if table else 0,
         read_records=table.backlog.read_records() if table and table.backlog else 0,
         backlog_records=backlog,
+        group=entry.wanted.group_id,
         at_ms=time.time_ns() // 1_000_000,
     )

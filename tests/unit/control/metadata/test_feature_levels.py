@@ -116,7 +116,8 @@ def test_every_other_form_is_of_a_level() -> None:
     }
     assert forms - set(feature_levels.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
     assert set(feature_levels.SINCE) <= forms
-    assert max(*feature_levels.SINCE.values(), feature_levels.GOSSIP) == feature_levels.NEWEST
+    levels = {*feature_levels.SINCE.values(), feature_levels.GOSSIP, feature_levels.GROUPS}
+    assert levels == set(range(2, feature_levels.NEWEST + 1))
 
 
 @pytest.mark.parametrize("command", [FoundCluster(cluster_id="c", feature_level=2)])
@@ -185,6 +186,6 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 8)), (1, (1, 1)), (2, (1, 2)), (9, (1, 8))])
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 9)), (1, (1, 1)), (2, (1, 2)), (10, (1, 9))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

@@ -15,6 +15,7 @@ from standpipe.data.commit.takeover import (
     is_lost,
     standing,
     surplus,
+    takes_part,
 )
 from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, Progress
 
@@ -156,3 +157,19 @@ def test_ends_refused(
     before: dict[int, int], answered: dict[int, int], rows: int | None, refused: bool, why: str
 ) -> None:
     assert (ends_refused(before, answered, rows) is not None) is refused, why
+
+
+@pytest.mark.parametrize(
+    ("newest", "batch", "expected", "why"),
+    [
+        (None, 0, True, "it has none"),
+        (4, 5, True, "the next one"),
+        (4, 4, True, "replayed: the same rows under another attempt"),
+        (4, 3, False, "replayed for others: its rows would be older than those that are there"),
+    ],
+)
+def test_which_members_of_a_group_a_batch_commits(
+    newest: int | None, batch: int, expected: bool, why: str
+) -> None:
+    before = None if newest is None else record(1, newest)
+    assert takes_part(before, batch) is expected, why

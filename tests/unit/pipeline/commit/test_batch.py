@@ -293,3 +293,29 @@ def test_one_lost_lease_stops_the_whole_group(tmp_path: Path) -> None:
         group(cast(Any, None), 0)
     assert [name for name, _ in DONE] == ["lease"]
     assert all(isinstance(each.counts.failure, Fenced) for each in group.tables)
+
+
+def test_a_member_that_is_ahead_is_left_out_of_an_older_batch(tmp_path: Path) -> None:
+    """The batch is replayed for the others: its rows are older than those that this one has."""
+    batch = commit_of(tmp_path, lease=[])
+    (behind,) = batch.tables
+    janitor = NoJanitor()
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(1), attempt=5)
+    janitor.newest = Progress(query_id="R", commit=commit)
+    ahead = dataclasses.replace(
+        behind, query_id="R", janitor=cast(Janitor, janitor), counts=BatchCounts(batch=BatchId(1))
+    )
+    group = dataclasses.replace(batch, tables=(behind, ahead), numbers=(0, 2))
+    chosen: list[str] = []
+
+    class GroupRows:
+        def where(self, condition: str) -> None:
+            chosen.append(condition)
+
+    group(cast(Any, GroupRows()), 0)
+    assert chosen == ["__TABLE IN (0)"]
+    assert [done.query_id for name, done in DONE if name == "progress"] == ["Q"]
+    assert [each.counts.batch for each in group.tables] == [0, 1]
+    group(cast(Any, GroupRows()), 1)
+    assert [done.query_id for name, done in DONE if name == "progress"] == ["Q", "Q", "R"]
+    assert len(chosen) == 1, "its newest batch is replayed, under another attempt"

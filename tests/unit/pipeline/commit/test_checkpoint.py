@@ -224,3 +224,18 @@ def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
     (tmp_path / "standpipe.json").write_text("{")
     with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
         Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+
+
+def test_a_group_goes_on_from_the_directory_of_a_member_that_has_left(tmp_path: Path) -> None:
+    """Under a lease of its own: in the other directory, who holds that lease may write."""
+    logs(tmp_path, [0, 1], [0, 1], epoch=9)
+    ours = Checkpoint(tmp_path, LeaseEpoch(4), is_of_group=True)
+    ours.inherit(seen(1), seen(1))
+    assert (ours.directory / "commits" / "1").exists()
+    assert (tmp_path / "epoch-9").exists()
+    (ours.directory / "offsets" / "2").write_text(OFFSET_LOG)
+    (ours.directory / "commits" / "2").write_text(OFFSET_LOG)
+    (ours.directory / "commits" / "3").write_text(OFFSET_LOG)
+    (ours.directory / "offsets" / "3").write_text(OFFSET_LOG)
+    ours.inherit(seen(3), seen(3))
+    assert (ours.directory / "commits" / "3").exists(), "the other one is too old by now"

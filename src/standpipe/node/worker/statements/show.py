@@ -159,6 +159,7 @@ def _status(status: QueryStatus, isolation: str) -> dict[str, object]:
         "message": status.message,
         "pipeline": status.pipeline_id,
         "isolatedUnder": isolation or None,
+        "group": status.group or None,
         "leaseEpoch": status.lease_epoch,
         "batch": status.batch,
         "inputRowsPerSecond": status.input_rows_per_second,

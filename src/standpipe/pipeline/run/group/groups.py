@@ -36,10 +36,12 @@ _logger = structlog.get_logger("groups")
 
 
 class Groups:
-    """`forms`: whether new queries form groups. Those that have begun go on in any case."""
+    """`forms`: whether new queries form groups where the cluster's feature level allows it. Those
+    that have begun go on in any case."""
 
     def __init__(self, checkpoints: Path, service_id: str, *, forms: bool = False) -> None:
         self._checkpoints, self._service_id, self._forms = checkpoints, service_id, forms
+        self._may_form = forms
         self._lock = threading.Lock()
         self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
         #: queries that have run, or will run, as they are
@@ -51,9 +53,16 @@ class Groups:
         self._arrived_s: dict[str, float] = {}
 
     def arrange(
-        self, wanted: Mapping[str, WantedQuery], sources: Mapping[str, Source], now_s: float
+        self,
+        wanted: Mapping[str, WantedQuery],
+        sources: Mapping[str, Source],
+        now_s: float,
+        *,
+        may_form: bool = True,
     ) -> list[WantedRun]:
-        """The runs of these queries. New ones that wait for others are left out meanwhile."""
+        """The runs of these queries. New ones that wait for others are left out meanwhile.
+        `may_form`: every pipeline of the cluster knows groups."""
+        self._may_form = self._forms and may_form
         new = wanted.keys() - self._settled
         if new:
             self._learn(new, wanted, sources, now_s)
@@ -123,12 +132,8 @@ class Groups:
         """Find out which of these queries have run before, here or in another pipeline; form groups
         of the others once no more come."""
         unknown = [query_id for query_id in new if query_id not in self._arrived_s]
-        if unknown:  # a group may have been formed by another pipeline
-            found = {
-                each.group_id: each for each in groups_below(self._checkpoints, self._service_id)
-            }
-            with self._lock:
-                self._groups = found | self._groups
+        if unknown:
+            self._read_those_of_others()
         for query_id in unknown:
             if self._is_fresh(wanted[query_id]):
                 self._arrived_s[query_id] = now_s
@@ -142,20 +147,44 @@ class Groups:
             self._settled |= self._arrived_s.keys()
             self._arrived_s = {}
 
+    def _read_those_of_others(self) -> None:
+        """Another pipeline may have formed a group."""
+        found = {each.group_id: each for each in groups_below(self._checkpoints, self._service_id)}
+        with self._lock:
+            self._groups = found | self._groups
+
     def _is_fresh(self, query: WantedQuery) -> bool:
-        if not self._forms or not may_be_grouped(query):
+        if not self._may_form or not may_be_grouped(query):
             return False
-        name = f"{query.query_id}-{query.table.generation}"
-        return not folder_below(self._checkpoints, name).exists()
+        return not self._root(query).exists()
+
+    def _root(self, query: WantedQuery) -> Path:
+        return folder_below(self._checkpoints, f"{query.query_id}-{query.table.generation}")
+
+    def _is_taken(self, query: WantedQuery) -> bool:
+        """Create the folder of its checkpoint, as one pipeline alone can. Raises OSError."""
+        try:
+            self._root(query).mkdir(parents=True)
+        except FileExistsError:
+            return False
+        return True
 
     def _form(self, members: Sequence[tuple[WantedQuery, Aggregation]]) -> None:
-        queries = [query for query, _ in members]
-        plan = group_plan([of for _, of in members], view=f"{queries[0].query_id}__GROUP")
-        group = QueryGroup.begin(queries, plan, self._service_id)
+        """Form a group of those that no other pipeline forms one of at the same time: a query in
+        two groups would run in both."""
         try:
+            taken = [each for each in members if self._is_taken(each[0])]
+            if len(taken) < len(members):
+                self._read_those_of_others()
+            if len(taken) < 2:
+                return
+            queries = [query for query, _ in taken]
+            plan = group_plan([of for _, of in taken], view=f"{queries[0].query_id}__GROUP")
+            group = QueryGroup.begin(queries, plan, self._service_id)
             write_group(group, self._checkpoints)
         except OSError as error:
-            _logger.error("queries run alone", query_ids=list(group.together), why=str(error))
+            ids = [query.query_id for query, _ in members]
+            _logger.error("queries run alone", query_ids=ids, why=str(error))
             return
         with self._lock:
             self._groups[group.group_id] = group

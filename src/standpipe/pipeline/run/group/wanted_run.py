@@ -32,9 +32,14 @@ class WantedRun:
     @property
     def run_id(self) -> str:
         """Its name in Spark, in marks and in logs: of its only query, or of the group."""
+        return self.group_id or self.query_ids[0]
+
+    @property
+    def group_id(self) -> str:
+        """The id of the group that runs together here; empty: it is one query alone."""
         if self.group is not None and len(self.members) > 1:
             return self.group.group_id
-        return self.query_ids[0]
+        return ""
 
     @property
     def query_ids(self) -> tuple[str, ...]:

@@ -7,22 +7,18 @@ batch is replayed with the same offsets, and committed for all of them under ano
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from standpipe.adapters.files.named_paths import folder_below
-from standpipe.data.commit.takeover import furthest_behind, standing
+from standpipe.data.commit.takeover import furthest_behind
 from standpipe.pipeline.commit.batch import CommitBatch
-from standpipe.pipeline.commit.checkpoint import Checkpoint, epochs_below
 from standpipe.pipeline.commit.query_group import QueryGroup
 from standpipe.pipeline.commit.topic_check import TopicCheck
-from standpipe.pipeline.failures import NotYet, QueryFailed
+from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.group import group_rows
@@ -30,9 +26,9 @@ from standpipe.pipeline.io.sink import group_records_of
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.start import session_functions
+from standpipe.pipeline.run.start.checkpoints import checkpoint_of, claimed, let_leave
 from standpipe.pipeline.run.start.query_run import (
     PipelineContext,
-    claimed,
     follow_sources,
     limits_of,
     run_of,
@@ -60,14 +56,14 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
     assert group is not None
     checks = [TopicCheck(each, around.log) for each in run.members]
     seen = [each.need(around.service_id) for each in checks]
-    own = [claimed(each, around) for each in run.members]
-    checkpoint = _checkpoint_of(run, group, own, around)
+    own = [claimed(each, around.checkpoints, around.service_id) for each in run.members]
+    checkpoint = checkpoint_of(run, own, around.checkpoints)
     taken = [
         take_over(wanted, topics, there, around)
         for wanted, topics, there in zip(run.members, checks, seen, strict=True)
     ]
-    if len(run.members) > 1:
-        _let_leave(run, group, own, around)
+    assert around.groups is not None
+    let_leave(run, own, around.groups, around.checkpoints, around.log.records)
     checkpoint.inherit(*(each.newest for each in taken))
     rolled_back = checkpoint.roll_back(furthest_behind(each.newest for each in taken))
     if rolled_back.commits or rolled_back.offsets:
@@ -108,53 +104,6 @@ def _grace_ms(wanted: WantedQuery) -> int:
     """By how much the watermark of the table is behind that of the group."""
     window = wanted.table.window
     return 0 if window is None else window.grace_ms
-
-
-def _checkpoint_of(
-    run: WantedRun, group: QueryGroup, own: Sequence[Checkpoint], around: PipelineContext
-) -> Checkpoint:
-    root = group.root(around.checkpoints)
-    if len(run.members) == 1:
-        return Checkpoint(own[0].root, own[0].lease_epoch, group_root=root)
-    # a member whose lease was the newest may have left: the others go on in its directory
-    epochs = [*(each.lease_epoch for each in run.members), *epochs_below(root)]
-    checkpoint = Checkpoint(root, max(epochs))
-    checkpoint.claim(group.identity)
-    return checkpoint
-
-
-def _let_leave(
-    run: WantedRun, group: QueryGroup, own: Sequence[Checkpoint], around: PipelineContext
-) -> None:
-    """Give each member that no longer runs with the others its copy of the checkpoint, before the
-    others go on: Spark keeps the state of the last hundred batches only.
-
-    Raises NotYet if a query has run alone meanwhile: it has left.
-    """
-    groups = around.groups
-    assert groups is not None
-    alone = [each.query_id for each, its in zip(run.members, own, strict=True) if its.has_epochs()]
-    if alone:
-        groups.let_leave(group.group_id, alone)
-        raise NotYet("GROUP_CHANGED", f"{', '.join(alone)} left the group: it ran alone")
-    here = {each.query_id for each in run.members}
-    together = set(groups.current(group.group_id).together)  # not as it was when the run was wanted
-    gone = [each for each in group.members if each.query_id in together - here]
-    if not gone:
-        return
-    records = around.log.records()
-    for each in gone:
-        # whatever its lease is now: what readers saw before its next fence is in these records
-        newest = standing(records, each.query_id, run.members[0].lease_epoch).newest
-        root = folder_below(around.checkpoints, f"{each.query_id}-{each.generation}")
-        if newest is None or not root.exists():
-            continue  # it was dropped, or has committed nothing
-        copy = Checkpoint(
-            root, newest.commit.lease_epoch, group_root=group.root(around.checkpoints)
-        )
-        with contextlib.suppress(QueryFailed):  # also when another pipeline has copied it already
-            copy.inherit(newest)
-    groups.let_leave(group.group_id, [each.query_id for each in gone])
 
 
 def _texts(plan: GroupPlan) -> list[str]:

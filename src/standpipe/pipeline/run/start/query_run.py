@@ -17,7 +17,6 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from standpipe.adapters.files.named_paths import folder_below
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import furthest_behind, standing
@@ -25,7 +24,7 @@ from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
-from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
+from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
@@ -39,12 +38,13 @@ from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.start import session_functions
+from standpipe.pipeline.run.start.checkpoints import claimed
 from standpipe.pipeline.run.start.public_topic import publish_rows
 from standpipe.pipeline.run.start.running_query import QueryRun, TableRun
 from standpipe.pipeline.run.watch.backlog import Backlog, Unread
 from standpipe.pipeline.run.watch.late_records import LateRecords
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
-from standpipe.pipeline.wanted import WantedQuery, plan_digest
+from standpipe.pipeline.wanted import WantedQuery
 
 _logger = structlog.get_logger("query")
 
@@ -107,7 +107,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     query = wanted.query
     topics = TopicCheck(wanted, around.log)
     seen = topics.need(around.service_id)
-    checkpoint = claimed(wanted, around)
+    checkpoint = claimed(wanted, around.checkpoints, around.service_id)
     taken = take_over(wanted, topics, seen, around)
     checkpoint.inherit(taken.newest)
     rolled_back = checkpoint.roll_back(furthest_behind([taken.newest]))
@@ -220,24 +220,6 @@ def started(
         .foreachBatch(commit)
     )
     return (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
-
-
-def claimed(wanted: WantedQuery, around: PipelineContext) -> Checkpoint:
-    """The checkpoint of a query, marked as its own. Raises QueryFailed if it is another's."""
-    query, table = wanted.query, wanted.table
-    root = folder_below(around.checkpoints, f"{query.query_id}-{table.generation}")
-    checkpoint = Checkpoint(root, wanted.lease_epoch)
-    checkpoint.claim(
-        Identity(
-            service_id=around.service_id,
-            query_id=query.query_id,
-            table_id=table.table_id or "",
-            generation=table.generation,
-            plan_sha256=plan_digest(query.plan),
-            revision=query.revision,
-        )
-    )
-    return checkpoint
 
 
 def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unread:

@@ -14,6 +14,7 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY
 from standpipe.model import LeaseEpoch, LogIndex, Source
 from standpipe.pipeline.commit.query_group import QueryGroup, groups_below
+from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.groups import SETTLE_S, Groups
 from standpipe.pipeline.run.group.wanted_run import WantedRun, new_groups, runs_of
 from standpipe.pipeline.wanted import WantedQuery
@@ -79,6 +80,9 @@ def test_runs(wanted: list[str], expected: list[list[str]], why: str) -> None:
     assert names_of(runs) == expected, why
     ids = [run.run_id for run in runs]
     assert ids[0].startswith("GROUP_") is (len(expected[0]) > 1), "one alone has its own name"
+    entry = RunEntry(runs[0])
+    said = {status_of(entry, each, 0.0).group for each in runs[0].members}
+    assert said == {ids[0] if len(expected[0]) > 1 else ""}
 
 
 def test_a_held_query_runs_by_itself() -> None:
@@ -121,6 +125,15 @@ def test_queries_that_have_run_are_left_as_they_are(tmp_path: Path) -> None:
     assert names_of(runs) == [["A"], ["B"]]
     off = Groups(tmp_path, "s_")
     assert names_of(off.arrange(by_id("B", "W"), sources(), 0.0)) == [["B"], ["W"]]
+
+
+def test_no_group_forms_before_every_pipeline_knows_them(tmp_path: Path) -> None:
+    """One that does not would say that the checkpoints of the members are lost."""
+    groups, both = Groups(tmp_path, "s_", forms=True), by_id("A", "B")
+    alone = groups.arrange(both, sources(), 0.0, may_form=False)
+    assert names_of(alone) == [["A"], ["B"]]
+    raised = groups.arrange(both, sources(), SETTLE_S, may_form=True)
+    assert names_of(raised) == [["A"], ["B"]], "what runs alone goes on alone"
 
 
 def test_who_has_left_does_not_return(tmp_path: Path) -> None:
@@ -167,3 +180,24 @@ def test_a_group_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     groups.arrange(by_id("A", "B"), sources(), 0.0)
     runs = groups.arrange(by_id("A", "B"), sources(), SETTLE_S)
     assert names_of(runs) == [["A"], ["B"]]
+
+
+def test_two_pipelines_that_form_groups_at_once_share_no_query(tmp_path: Path) -> None:
+    """One of them has lost its leases and does not know yet."""
+    old, new = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    two, three = by_id("A", "B"), by_id("A", "B", "W")
+    old.arrange(two, sources(), 0.0)
+    new.arrange(three, sources(), 0.0)
+    assert names_of(old.arrange(two, sources(), SETTLE_S)) == [["A", "B"]]
+    assert names_of(new.arrange(three, sources(), SETTLE_S)) == [["A", "B"], ["W"]]
+    (only,) = groups_below(tmp_path, "s_")
+    assert len(only.members) == 2
+
+
+def test_a_pipeline_that_dies_while_it_forms_a_group_leaves_none(tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        (tmp_path / f"{WANTED[name].query_id}-1").mkdir()
+    groups = Groups(tmp_path, "s_", forms=True)
+    three = by_id("A", "B", "W")
+    groups.arrange(three, sources(), 0.0)
+    assert names_of(groups.arrange(three, sources(), SETTLE_S)) == [["A"], ["B"], ["W"]]
