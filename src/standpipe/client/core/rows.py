@@ -108,7 +108,7 @@ class Row(Mapping[str, Any]):
 class RowSet(Sequence[Row]):
     """The rows of one answer, and how fresh they are. Two rows may be equal."""
 
-    __slots__ = ("_fresh", "columns", "tuples")
+    __slots__ = ("columns", "fresh", "tuples")
 
     def __init__(
         self, columns: Columns, tuples: list[tuple[Any, ...]], fresh: LazyFreshness
@@ -116,12 +116,12 @@ class RowSet(Sequence[Row]):
         self.columns = columns
         #: the rows as plain tuples
         self.tuples = tuples
-        self._fresh = fresh
+        self.fresh = fresh
 
     @property
     def freshness(self) -> Freshness:
         """Which node answered, and how old the rows may be."""
-        return self._fresh.read()
+        return self.fresh.read()
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -129,8 +129,8 @@ class RowSet(Sequence[Row]):
     def __getitem__(self, index: slice) -> RowSet: ...
     def __getitem__(self, index: int | slice) -> Row | RowSet:
         if isinstance(index, slice):
-            return RowSet(self.columns, self.tuples[index], self._fresh)
-        return Row(self.columns, self.tuples[index], self._fresh)
+            return RowSet(self.columns, self.tuples[index], self.fresh)
+        return Row(self.columns, self.tuples[index], self.fresh)
 
     def __len__(self) -> int:
         return len(self.tuples)

@@ -124,7 +124,7 @@ def rows_of_keys(
     is_plain = are_plain(shape, wanted)
     rows: dict[object, Row] = {}
     for answer in answers:
-        columns, fresh = answer.columns, answer.freshness
+        columns, fresh = answer.columns, answer.fresh
         places = [columns.place(name) for name in names]
         for values in answer.tuples:
             row = Row(columns, values, fresh)
