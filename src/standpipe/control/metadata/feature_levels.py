@@ -15,6 +15,8 @@
     7       queries with a driver of their own (isolate_query, start_pipeline 3), catalog version 6
     8       a table is held while reads move to its next generation (hold_table, switch_table 2),
             catalog version 7
+    9       external queries, which a user's Spark application runs (create_table_as 2), catalog
+            version 8
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -37,6 +39,7 @@ from msgspec import UNSET, UnsetType
 
 from standpipe.control.metadata.commands import (
     Command,
+    CreateTableAs,
     FoundCluster,
     RegisterNode,
     SetFeatureLevel,
@@ -47,7 +50,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 8
+NEWEST: Final = 9
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other
@@ -58,6 +61,8 @@ TOPIC_IDS: Final = 6
 ISOLATION: Final = 7
 #: below, a table commits on while reads move to its next generation, so they may go back
 HOLDS: Final = 8
+#: below, every table's query is run by a pipeline
+EXTERNAL: Final = 9
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -80,6 +85,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("start_pipeline", 3): ISOLATION,
     ("hold_table", 1): HOLDS,
     ("switch_table", 2): HOLDS,
+    ("create_table_as", 2): EXTERNAL,
 }
 
 
@@ -167,6 +173,8 @@ def at_level(command: Command, level: int) -> Command:
             changed = {"version": _second(level), "node": node_at(node, level)}
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
+        case CreateTableAs(query=query):
+            changed = {"version": 2 if query.is_external else 1}
         case StartPipeline(isolates=name):
             changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:
