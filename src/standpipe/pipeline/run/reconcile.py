@@ -87,7 +87,9 @@ def external_query(catalog: Catalog, query_id: str, me: PipelineRegistration) ->
     epoch, query = lease_epoch_of(query_id, catalog, me), catalog.queries.get(query_id)
     if epoch is None or query is None or query.state != "RUNNING":
         return None
-    return WantedQuery(query=query, table=catalog.sources[query.sink], lease_epoch=epoch)
+    table = catalog.sources[query.sink]
+    # measured from the start: its program could not be told afterwards that Kafka refused a row
+    return WantedQuery(query=query, table=table, lease_epoch=epoch, measures_rows=True)
 
 
 def _queries(

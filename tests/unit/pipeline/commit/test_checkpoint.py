@@ -224,3 +224,22 @@ def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:
     (tmp_path / "standpipe.json").write_text("{")
     with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):
         Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"logOffset":3}', "files"),
+        ("7", "the rate source"),
+        ('{"sourceVersion":1,"reservoirId":"r","index":-1}', "Delta"),
+        ('{"a":{"0":"x"}}', "offsets are numbers"),
+    ],
+)
+def test_what_another_source_than_kafka_covers_is_a_digest(line: str, why: str) -> None:
+    """Only that it is the same matters: whether a checkpoint has the batch that was committed."""
+    kafka = '{"s":{"0":5}}'
+    ends = parse_offset_log("\n".join(["v1", "{}", kafka, line])).ends
+    (name,) = ends.keys() - {"s"}
+    assert name.startswith("source:1:"), why
+    assert (ends["s"], ends[name]) == ({0: 5}, {})
+    assert parse_offset_log("\n".join(["v1", "{}", kafka, line + " "])).ends != ends, why
