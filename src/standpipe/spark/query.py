@@ -89,7 +89,7 @@ class Serving:
 
     def fail(self, error: Exception) -> ServeEnded:
         """The start has failed: report it, and give the lease back."""
-        self.ended = self._named(error)
+        self.ended = why_over(self.follower.catalog, self.wanted, self.me) or self._named(error)
         self._report_end()
         self.fences.stop()
         self.follower.close()

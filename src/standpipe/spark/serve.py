@@ -189,9 +189,8 @@ class Standpipe:
         )
         try:
             run = _started(wanted, order, around)
-        except BaseException as error:
-            ended = serving.fail(error if isinstance(error, Exception) else RuntimeError("stopped"))
-            raise (ended if isinstance(error, Exception) else error) from error
+        except Exception as error:
+            raise serving.fail(error) from error
         serving.fences.start()
         serving.begin(run)
         return ServedQuery(run, serving)
