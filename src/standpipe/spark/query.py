@@ -23,6 +23,7 @@ from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.reconcile import PipelineRegistration
+from standpipe.pipeline.run.scheduler import resolution
 from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark.errors import ServeEnded
@@ -138,7 +139,8 @@ class Serving:
         index = self.follower.catalog.index
         if is_foreign(seen, ours, ours, confirmed=confirmed, catalog_index=index):
             assert seen is not None
-            return self._named(foreign_fence(seen, ours, resolution=""))
+            how = resolution("FOREIGN_FENCE", self.wanted)
+            return self._named(foreign_fence(seen, ours, resolution=how))
         error = next((each.failure for each in run.tables.values() if each.failure), None)
         return None if error is None else self._explained(error)
 
@@ -163,7 +165,11 @@ class Serving:
             return ServeEnded(error.reason, error.message)
         if isinstance(error, Fenced):
             return ServeEnded("FENCED", str(error))
-        return ServeEnded(reason_of(str(error)) or "FAILED", f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        reason = reason_of(str(error))
+        if reason is None:
+            return ServeEnded("FAILED", said)
+        return ServeEnded(reason, f"{resolution(reason, self.wanted)} ({said})")
 
 
 class ServedQuery(StreamingQuery):
