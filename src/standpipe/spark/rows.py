@@ -51,9 +51,9 @@ def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
     time = f.current_timestamp()
     if rules.timestamp is not None:
         time = f.coalesce(f.col(quoted(by_name[rules.timestamp.upper()])), time)
-    is_live = f.lit(value=True)
+    is_live = f.lit(True)
     if rules.deleted is not None:
-        is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(value=False))
+        is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(False))
     columns = [written(each.name, each.type) for each in table.columns]
     result = frame.select(
         *columns, f.unix_millis(time).alias("__ROWTIME"), cast(SparkColumn, is_live).alias("__LIVE")
