@@ -159,8 +159,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills functions conformance-sample chaos exhaustion fuzz abuse docs \
-        pictures upgrade
+        store-kills driver-kills serve-kills functions conformance-sample chaos exhaustion fuzz abuse \
+        docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -208,6 +208,9 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: make driver-kills KILLS=60
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS)
+
+serve-kills: setup ## the program of a served DataFrame killed KILLS times, every row compared
+	$(PYTHON_IN) -m tests.e2e.serve_kills --kills $(KILLS)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM)
