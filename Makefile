@@ -123,6 +123,7 @@ OWN_TARGETS := tests/e2e/test_conformance_sample.py
 #: once it runs, it takes a sixth of the processor until the end
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
 	tests/e2e/test_poison.py tests/e2e/test_isolation.py tests/e2e/test_stragglers.py \
+	tests/e2e/test_serve_dataframe.py \
 	tests/e2e/test_replacement.py tests/e2e/test_query_groups.py tests/e2e/test_source_instant.py \
 	tests/sim tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
@@ -130,13 +131,14 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/tes
 	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
-NODES_SIDE_BY_SIDE := $(wildcard tests/e2e/test_liveness*.py tests/e2e/test_quorum*.py \
+NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE),$(wildcard \
+	tests/e2e/test_liveness*.py tests/e2e/test_quorum*.py \
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
 	tests/e2e/test_demo_data.py tests/e2e/test_ports.py tests/e2e/test_stranger.py \
 	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py \
 	tests/e2e/test_client.py tests/e2e/test_client_sql.py \
-	tests/e2e/test_examples.py)
+	tests/e2e/test_examples.py))
 
 #: tests of properties: `make check` tries the `examples(…)` of each, and this these times as many
 PROPERTIES := $(shell grep -rl --include='test_*.py' '@given' tests)
@@ -157,8 +159,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills broker-kills functions conformance-sample chaos exhaustion fuzz abuse docs \
-        pictures upgrade
+        store-kills driver-kills broker-kills serve-kills functions conformance-sample chaos \
+        exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -209,6 +211,9 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KI
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
+
+serve-kills: setup ## the program of a served DataFrame killed KILLS times, every row compared
+	$(PYTHON_IN) -m tests.e2e.serve_kills --kills $(KILLS)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM)

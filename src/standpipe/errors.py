@@ -37,6 +37,7 @@ StandpipeError                         50000   base; 500
 │   ├── Unreadable                     50000   control.raft.codec
 │   └── UnsafePath                     50000   adapters.files.named_paths
 ├── ServerRefused                      50000   client.core.answers: a node's error
+├── ServeEnded                         50000   spark.errors: a served query has ended
 ├── NodeLeaving                        50303
 ├── NotReady                           50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
@@ -56,6 +57,7 @@ StandpipeError                         50000   base; 500
     ├── FeatureLevelRefused            E-FEATURE-001
     ├── QuorumRefused                  E-QUORUM-001    local.client.internal_client
     ├── PipelineRefused                E-PIPELINE-001  pipeline.run.control_client
+    ├── ServeRefused                   E-SERVE-001     spark.errors
     └── ConfigError                    E-CONFIG-001
 
 Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article of docs/sources.md for the

@@ -100,8 +100,7 @@ class Source(Record, frozen=True, kw_only=True):
     table_id: str | None = None  # names its stores and lags; never reused, even after a drop
     generation: int = 1
     is_materialized: bool = False  # has replicas and answers pull queries
-    #: WITH (ACCEPTABLE_OFFSET_LAG): records by which an answer may lag if the request sets no
-    #: bound; None: the node's own bound applies (KLIP-12)
+    #: ACCEPTABLE_OFFSET_LAG, if a request sets no bound; None: the node's own applies (KLIP-12)
     offset_lag_max: int | None = None
     is_read_only: bool = False  # CREATE SOURCE: no statement may write to it or delete its topic
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
@@ -210,6 +209,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
     plan: SparkPlan
     state: Literal["RUNNING", "PAUSED"] = "RUNNING"
     revision: int = 1  # grows when CREATE OR REPLACE gives it another plan in place
+    is_external: bool | msgspec.UnsetType = msgspec.UNSET  # a user's application runs it; no plan
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):

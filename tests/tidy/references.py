@@ -26,8 +26,9 @@ PATH = re.compile(
 TICKED_PATH = re.compile(rf"`((?:{FIRST})/[\w./*-]+)`")
 #: a file without its folder: `core.py`
 FILE = re.compile(r"(?<![\w./*<-])([A-Za-z_][\w-]*\.(?:py|pyi|md|lark))\b")
-#: `control.raft.core`, `control.raft.timeouts.RaftSettings`, `standpipe.model`
-MODULE = re.compile(rf"`((?:standpipe\.)?(?:{'|'.join(ROOMS)})(?:\.\w+)+)[`(]")
+#: `control.raft.core`, `control.raft.timeouts.RaftSettings`, `standpipe.model`; `spark.jars` is one
+#: of Spark's settings
+MODULE = re.compile(rf"`(?!spark\.)((?:standpipe\.)?(?:{'|'.join(ROOMS)})(?:\.\w+)+)[`(]")
 DOTTED = re.compile(rf"(?<![\w./-])(standpipe\.(?:{'|'.join(ROOMS)})(?:\.\w+)*)")
 #: a line of a program in a string, which a child process runs
 PROGRAM = re.compile(r'"""(.*?)"""|^ *"(from standpipe.*)$', re.DOTALL | re.MULTILINE)

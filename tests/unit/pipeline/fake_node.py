@@ -115,7 +115,7 @@ class FakeNode:
         return msgspec.msgpack.encode(page)
 
     def start_pipeline(self, body: bytes) -> bytes:
-        command = msgspec.json.decode(body, type=PipelineStart).command()
+        command = msgspec.json.decode(body, type=PipelineStart).command(self.catalog())
         index = self.log(command)
         catalog = self.catalog()
         if refusal := catalog.applied_requests[command.request_id].refusal:

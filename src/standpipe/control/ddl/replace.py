@@ -44,6 +44,12 @@ def propose(
             f"Cannot replace {kind} '{there.name}': no query writes it. Leave out AS SELECT, or"
             f" DROP {there.kind} {there.name} first."
         )
+    writer = catalog.queries.get(there.query_id)
+    if writer is not None and writer.is_external:
+        raise refused(
+            f"Cannot replace {kind} '{there.name}': a Spark application writes it (WRITER="
+            f"'EXTERNAL'). DROP {there.kind} {there.name} first."
+        )
     if there.name in plan.query.sources:
         raise refused(f"Cannot replace {kind} '{there.name}': the new query reads it.")
     if there.kind == "STREAM":

@@ -247,6 +247,7 @@ def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
         sources={**catalog.sources, source.name: source},
         queries={**catalog.queries, query.query_id: query},
         topics=_with_topic(catalog, command.topic),
+        isolated=isolation.with_external(catalog, query),
     )
 
 
@@ -322,6 +323,7 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
         raise CommandRejected(f"{command.name} does not exist")
     if successor := catalog.successors.get(source.name):
         catalog = _end_queries(catalog, (successor.query_id or "",))
+    catalog = isolation.without_external(catalog, (source.query_id or "",))
     left = _without(catalog.sources, source.name)
     used = {topic for other in left.values() for topic in topics_of(other)}
     doomed = [*_own_topics(source)]
@@ -363,6 +365,7 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
     """The queries' tables stay as they are; a generation still being built is dropped."""
+    catalog = isolation.without_external(catalog, query_ids)
     abandoned = [each for each in catalog.successors.values() if each.query_id in query_ids]
     gone = [topic for each in abandoned for topic in _own_topics(each)]
     return replace(

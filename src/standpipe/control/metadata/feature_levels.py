@@ -17,6 +17,8 @@
             catalog version 7
     9       logs nothing new: pipelines let tables over one stream share a query, whose checkpoint a
             pipeline of an older release would not find (`pipeline.run.group`)
+    10      external queries, which a user's Spark application runs (create_table_as 2), catalog
+            version 8
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -39,6 +41,7 @@ from msgspec import UNSET, UnsetType
 
 from standpipe.control.metadata.commands import (
     Command,
+    CreateTableAs,
     FoundCluster,
     RegisterNode,
     SetFeatureLevel,
@@ -62,6 +65,8 @@ ISOLATION: Final = 7
 HOLDS: Final = 8
 #: below, each query of Spark keeps one table
 GROUPS: Final = 9
+#: below, every table's query is run by a pipeline
+EXTERNAL: Final = 10
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -84,12 +89,13 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("start_pipeline", 3): ISOLATION,
     ("hold_table", 1): HOLDS,
     ("switch_table", 2): HOLDS,
+    ("create_table_as", 2): EXTERNAL,
 }
 
 
 def catalog_version(level: int) -> int:
     """Version of the catalog of a cluster at that level: 5 and 9 logged nothing new."""
-    return level if level < GOSSIP else min(level, HOLDS) - 1
+    return level - (level >= GOSSIP) - (level >= GROUPS)
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:
@@ -171,6 +177,8 @@ def at_level(command: Command, level: int) -> Command:
             changed = {"version": _second(level), "node": node_at(node, level)}
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
+        case CreateTableAs(query=query):
+            changed = {"version": 2 if query.is_external else 1}
         case StartPipeline(isolates=name):
             changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:

@@ -9,6 +9,10 @@ are kept in the log until an operator takes them back (`Catalog.isolated`), whet
 query, or a pipeline for it, exists. So an isolated query never returns to a shared pipeline because
 its own driver is dead: it waits. A name can be isolated before its first query is created.
 
+An *external* query is run by an application of a user (`standpipe.spark`), never by a pipeline of
+Standpipe. It is isolated under its id for as long as it exists, and its applications register for
+that name: the one that holds the lease writes, the others stand by.
+
 Leases do the rest (`leases.py`). A change of the names takes the leases of the queries concerned
 away, and the next grant has a newer lease epoch, which fences whoever held one before.
 
@@ -58,19 +62,41 @@ def grants_due(catalog: Catalog) -> tuple[leases.Grant, ...]:
 
 
 def without_driver(catalog: Catalog) -> Mapping[str, str]:
-    """{id of a query that should run: name under which it is isolated}, where no pipeline is
-    registered for that name: nobody runs it."""
+    """{id of a query that should run, and that nobody runs: what to do}. No pipeline is registered
+    for the name under which it is isolated."""
     found = {
         query.query_id: isolation_of(query, catalog.isolated)
         for query in catalog.queries.values()
         if query.state == "RUNNING"
     }
-    return {query: name for query, name in found.items() if name and not catalog.isolated[name]}
+    return {
+        query: _external_missing(catalog.queries[query])
+        if catalog.queries[query].is_external
+        else _driver_missing(name)
+        for query, name in found.items()
+        if name and not catalog.isolated[name]
+    }
+
+
+def _driver_missing(name: str) -> str:
+    return (
+        f"It is isolated under {name}, and no pipeline is registered for that name: start "
+        f"`standpipe pipeline --isolate {name}`, or let the shared pipelines run it: "
+        f"`standpipe query isolate {name} --undo`"
+    )
+
+
+def _external_missing(query: PersistentQuery) -> str:
+    return (
+        f"A Spark application writes {query.sink} (standpipe.spark), and none is registered for it:"
+        " start that application"
+    )
 
 
 def names_in_use(queries: Collection[PersistentQuery], names: Collection[str]) -> list[str]:
-    """The isolated names that some query has, in any state: each needs a driver."""
-    return sorted({isolation_of(query, names) for query in queries} - {SHARED})
+    """The isolated names that some query has, in any state: each needs a driver. Not those of
+    external queries, whose users start their applications."""
+    return sorted({isolation_of(q, names) for q in queries if not q.is_external} - {SHARED})
 
 
 # ------------------------------------------------------------------- changes, called by `apply`
@@ -107,6 +133,19 @@ def registered(catalog: Catalog, pipeline: str, name: str) -> Mapping[str, tuple
         raise CommandRejected(f"{name} is not isolated. Isolated are: {_listed(catalog)}")
     others = tuple(each for each in catalog.isolated[name] if each != pipeline)
     return {**catalog.isolated, name: (*others, pipeline)}
+
+
+def with_external(catalog: Catalog, query: PersistentQuery) -> Mapping[str, tuple[str, ...]]:
+    """`Catalog.isolated` once that query is created."""
+    return {**catalog.isolated, query.query_id: ()} if query.is_external else catalog.isolated
+
+
+def without_external(catalog: Catalog, ended: Collection[str]) -> Catalog:
+    """The catalog once these queries have ended: nobody is registered for the external ones."""
+    names = {q.query_id for q in catalog.queries.values() if q.is_external and q.query_id in ended}
+    writers = [pipeline for name in names for pipeline in catalog.isolated.get(name, ())]
+    isolated = {each: them for each, them in catalog.isolated.items() if each not in names}
+    return replace(without_pipelines(catalog, writers), isolated=isolated) if names else catalog
 
 
 def without_pipelines(catalog: Catalog, ended: Collection[str]) -> Catalog:
@@ -150,12 +189,36 @@ def check_isolated(name: str, catalog: Catalog) -> None:
         raise BadRequest(f"{name} is not isolated. Isolated are: {_listed(catalog)}")
 
 
+def check_internal(name: str, catalog: Catalog) -> None:
+    """Raises BadRequest if the name is that of an external query, or of the table that it writes:
+    no pipeline of Standpipe can run it."""
+    for query in catalog.queries.values():
+        if query.is_external and name in (query.query_id, query.sink):
+            raise BadRequest(
+                f"{query.query_id} is run by a Spark application (standpipe.spark), which is the"
+                f" only one that can write {query.sink}: it is not isolated by hand"
+            )
+
+
+def check_external(name: str, catalog: Catalog) -> None:
+    """Raises BadRequest unless that is the id of an external query."""
+    query = catalog.queries.get(name)
+    if query is None or not query.is_external:
+        raise BadRequest(f"no Spark application may write {name}: it is no external query")
+
+
 def described(name: str, catalog: Catalog) -> dict[str, object]:
     """The answer to an operator: the queries that the name stands for, its registered pipelines."""
     queries = [each.query_id for each in catalog.queries.values() if isolation_of(each, (name,))]
     pipelines = catalog.isolated.get(name, ())
-    return {"name": name, "queries": queries, "pipelines": list(pipelines)}
+    return {
+        "log_index": catalog.index,
+        "name": name,
+        "queries": queries,
+        "pipelines": list(pipelines),
+    }
 
 
 def _listed(catalog: Catalog) -> str:
-    return ", ".join(sorted(catalog.isolated)) or "none"
+    external = {query.query_id for query in catalog.queries.values() if query.is_external}
+    return ", ".join(sorted(catalog.isolated.keys() - external)) or "none"

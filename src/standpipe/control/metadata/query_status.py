@@ -51,16 +51,15 @@ class QueryReports:
     ) -> tuple[QueryStatus, ...]:
         """The states to show of these queries; none for a query without a report.
 
-        `without_driver`: queries that nobody runs because they are isolated, and under which name
-        (`isolation.without_driver`).
+        `without_driver`: queries that nobody runs, and what to do (`isolation.without_driver`).
         """
         shown: list[QueryStatus] = []
         for query in queries:
             status = self._newest.get(query)
             if status is not None:
                 status = self._as_of_now(status, now_ms)
-            if name := (without_driver or {}).get(query):
-                status = _waits_for_driver(query, status, name)
+            if message := (without_driver or {}).get(query):
+                status = _waits_for_driver(query, status, message)
             if status is not None:
                 shown.append(status)
         return tuple(shown)
@@ -75,14 +74,9 @@ class QueryReports:
         return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)
 
 
-def _waits_for_driver(query: str, status: QueryStatus | None, name: str) -> QueryStatus:
+def _waits_for_driver(query: str, status: QueryStatus | None, message: str) -> QueryStatus:
     """A failure stays; anything else that was reported is from before."""
     status = status or QueryStatus(query_id=query, state="UNRESPONSIVE")
     if status.state not in {*_LIVELY, "STOPPED", "UNRESPONSIVE"}:
         return status
-    message = (
-        f"It is isolated under {name}, and no pipeline is registered for that name: start "
-        f"`standpipe pipeline --isolate {name}`, or let the shared pipelines run it: "
-        f"`standpipe query isolate {name} --undo`"
-    )
     return msgspec.structs.replace(status, state="UNRESPONSIVE", reason="", message=message)

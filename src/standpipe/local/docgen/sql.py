@@ -49,6 +49,12 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
             " windowed keys are refused",
         ),
+        SupportRow(
+            "CREATE TABLE … WITH (WRITER='EXTERNAL')",
+            "differs",
+            "not in ksqlDB: a table that a user's Spark application writes (docs/spark.md); it"
+            " answers pull queries",
+        ),
     ),
     ast_statements.CreateAs: (
         SupportRow("CREATE STREAM, TABLE … AS SELECT", "yes"),

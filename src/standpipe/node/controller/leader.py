@@ -305,8 +305,9 @@ class Leading:
 
     async def _start_pipeline(self, call: Call) -> object:
         start = call.json(PipelineStart)
+        self._epoch()
         self._leasing.heard(start.pipeline_id)
-        applied = await self._once(start.command())
+        applied = await self._once(start.command(self._copy.catalog))
         if applied.refusal:
             raise BadRequest(applied.refusal)
         return {"lease_epoch": applied.lease_epoch, "log_index": applied.index}
@@ -317,8 +318,7 @@ class Leading:
         name, command = asked.decide(self._copy.catalog)
         if command is not None:
             await self._log(command)
-        catalog = self._copy.catalog
-        return {"log_index": catalog.index, **isolation.described(name, catalog)}
+        return isolation.described(name, self._copy.catalog)
 
     async def _renew(self, call: Call) -> object:
         pipeline_id = call.json(PipelineId).pipeline_id

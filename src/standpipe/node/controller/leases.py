@@ -26,14 +26,19 @@ LOOK_MS: Final = 500
 
 
 class PipelineStart(msgspec.Struct):
-    """Body of POST /pipeline/start. `isolates`: an isolated name; empty: a shared pipeline."""
+    """Body of POST /pipeline/start. `isolates`: an isolated name; empty: a shared pipeline.
+    `is_external`: an application of a user, for the external query that `isolates` names."""
 
     pipeline_id: str
     request_id: str = ""
     isolates: str = ""
+    is_external: bool = False
 
-    def command(self) -> StartPipeline:
-        """What to log, under a request id of its own if the request has none."""
+    def command(self, catalog: Catalog) -> StartPipeline:
+        """What to log, under a request id of its own if the request has none. Raises BadRequest for
+        a pipeline that could not run what it asks for."""
+        check = isolation.check_external if self.is_external else isolation.check_internal
+        check(self.isolates, catalog)
         return StartPipeline(
             pipeline_id=self.pipeline_id,
             request_id=self.request_id or uuid.uuid4().hex,
@@ -50,6 +55,7 @@ class IsolationRequest(msgspec.Struct):
     def decide(self, catalog: Catalog) -> tuple[str, IsolateQuery | None]:
         """The name that is meant, and what to log; None: it is isolated. Raises BadRequest."""
         name = isolation.resolved(self.name, catalog)
+        isolation.check_internal(name, catalog)
         if self.undo:
             isolation.check_isolated(name, catalog)
         elif name in catalog.isolated:

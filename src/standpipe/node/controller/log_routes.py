@@ -34,6 +34,8 @@ def routes_of(copy: CatalogReplica) -> Mapping[tuple[str, str], Handler]:
                 "cluster_id": copy.catalog.cluster_id,
                 "last_index": copy.catalog.index,
                 "feature_level": copy.catalog.feature_level,
+                "service_id": copy.config.service_id,
+                "bootstrap_servers": copy.config.kafka().bootstrap_servers,
                 "pipelines": list(copy.catalog.pipelines),
                 "leases": dict(copy.catalog.leases),
                 "assignment_epoch": copy.catalog.assignment.epoch,

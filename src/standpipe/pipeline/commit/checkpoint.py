@@ -15,6 +15,7 @@ systems are not supported.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -73,16 +74,16 @@ class BatchOffsets:
 def parse_offset_log(text: str) -> BatchOffsets:
     """One file of `offsets/`. Raises ValueError when it is not Spark's version 1, or torn.
 
-    A topic that is read twice has two lines; the smaller offset applies to both.
+    A topic that is read twice has two lines; the smaller offset applies to both. Of what a source
+    other than Kafka says, a digest is kept, as the name of a topic that cannot exist.
     """
     version, metadata, *sources = text.splitlines() or [""]
     if version != "v1" or not sources:
         raise ValueError(f"an offset log of version {version!r} with {len(sources)} sources")
     said = cast("dict[str, Any]", json.loads(metadata))
     ends: dict[str, dict[int, int]] = {}
-    for line in sources:
-        topics = cast("dict[str, dict[str, int]]", {} if line == "-" else json.loads(line))
-        for topic, offsets in topics.items():
+    for number, line in enumerate(sources):
+        for topic, offsets in topics_of(line, number).items():
             known = ends.setdefault(topic, {})
             for partition, offset in offsets.items():
                 known[int(partition)] = min(offset, known.get(int(partition), offset))
@@ -91,6 +92,23 @@ def parse_offset_log(text: str) -> BatchOffsets:
         watermark_ms=int(said.get("batchWatermarkMs", 0)),
         started_ms=int(said.get("batchTimestampMs", 0)),
     )
+
+
+def topics_of(line: str, number: int = 0) -> dict[str, dict[str, int]]:
+    """The offsets of source `number`, as Spark prints them. Raises ValueError if it is no JSON."""
+    said: Any = {} if line == "-" else json.loads(line)
+    if isinstance(said, dict):
+        topics = cast("dict[str, Any]", said)
+        if all(map(_is_of_topic, topics.values())):
+            return topics
+    return {f"source:{number}:{hashlib.sha256(line.encode()).hexdigest()}": {}}
+
+
+def _is_of_topic(said: Any) -> bool:
+    if not isinstance(said, dict):
+        return False
+    offsets = cast("dict[str, Any]", said)
+    return all(key.isdecimal() and type(offset) is int for key, offset in offsets.items())
 
 
 def records_between(

@@ -34,7 +34,15 @@ def partition_column(raw_key: SparkColumn, count: int) -> SparkColumn:
 def double_bytes(value: SparkColumn) -> SparkColumn:
     """A DOUBLE key as Kafka's DoubleSerializer writes it; 0.0 for -0.0, which SQL calls equal."""
     bits = _call("java.lang.Double.doubleToLongBits", value + f.lit(0.0), "DoubleType", "LongType")
-    return bits.cast("binary")
+    return big_endian(bits, "BIGINT")
+
+
+def big_endian(value: SparkColumn, sql_type: str) -> SparkColumn:
+    """The 8 bytes of a BIGINT, or the 4 of an INTEGER. CAST AS BINARY is the same method, but is
+    refused where ANSI mode is on, as in a user's session."""
+    takes, width = ("LongType", "bigint") if sql_type == "BIGINT" else ("IntegerType", "int")
+    method = "org.apache.spark.sql.catalyst.util.NumberConverter.toBinary"
+    return _call(method, value.cast(width), takes, "BinaryType")
 
 
 def bytes_double(value: SparkColumn) -> SparkColumn:

@@ -116,8 +116,8 @@ class _Record:
         return f.when(self.col("__LIVE"), self._value())
 
     def _long_bytes(self, name: str) -> SparkColumn:
-        """8 bytes, big-endian: what CAST AS BINARY makes of a BIGINT while ANSI mode is off."""
-        return self.col(name).cast("bigint").cast("binary")
+        """8 bytes, big-endian."""
+        return java_functions.big_endian(self.col(name), "BIGINT")
 
     def _on_wire(self, column: Column) -> SparkColumn:
         wire = type_mapping.to_wire(self.col(column.name), parse_type(column.type))
@@ -158,9 +158,12 @@ class _Record:
         return self._json_object(columns)
 
     def _kafka_bytes(self, column: Column) -> SparkColumn:
-        if parse_type(column.type).base == "DOUBLE":
+        base = parse_type(column.type).base
+        if base == "DOUBLE":
             return java_functions.double_bytes(self.col(column.name))
-        return self._on_wire(column).cast("binary")  # UTF-8, or 4 or 8 bytes big-endian
+        if base in ("INTEGER", "BIGINT"):
+            return java_functions.big_endian(self.col(column.name), base)
+        return self._on_wire(column).cast("binary")  # UTF-8
 
     def _delimited(self, columns: Sequence[Column], delimiter: str) -> SparkColumn:
         """One line of CSV, as `data.encoding.kafka_keys` writes it: Spark's to_csv has other

@@ -82,12 +82,16 @@ class Follower:
         secret: str,
         statuses: Callable[[], list[QueryStatus]],
         isolates: str = SHARED,
+        *,
+        is_external: bool = False,
     ) -> None:
-        """`isolates`: the isolated name whose queries the pipeline runs."""
+        """`isolates`: the isolated name whose queries the pipeline runs. `is_external`: it is an
+        application of a user, and the name is the id of an external query."""
         self._nodes = tuple(nodes)
         self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
+        self._start = {"isolates": isolates, "is_external": is_external} if isolates else {}
         self._isolates = isolates
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
@@ -259,9 +263,7 @@ class Follower:
     async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
         """The answer of the first node that accepts, starting with the last one used; empty: none
         accepted. Raises PipelineRefused."""
-        body = {"pipeline_id": pipeline_id}
-        if verb == "start" and self._isolates:
-            body["isolates"] = self._isolates
+        body = {"pipeline_id": pipeline_id, **(self._start if verb == "start" else {})}
         for node in list(self._reachable):
             try:
                 reply = await self._client.post_json(

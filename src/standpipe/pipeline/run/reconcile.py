@@ -81,6 +81,17 @@ def every_query(catalog: Catalog, isolates: str = SHARED) -> list[WantedQuery]:
     return list(_queries(catalog, epoch_of).values())
 
 
+def external_query(catalog: Catalog, query_id: str, me: PipelineRegistration) -> WantedQuery | None:
+    """The external query that this process, a user's application, holds the lease of; None: it does
+    not, or the query is paused or gone."""
+    epoch, query = lease_epoch_of(query_id, catalog, me), catalog.queries.get(query_id)
+    if epoch is None or query is None or query.state != "RUNNING":
+        return None
+    table = catalog.sources[query.sink]
+    # measured from the start: its program could not be told afterwards that Kafka refused a row
+    return WantedQuery(query=query, table=table, lease_epoch=epoch, measures_rows=True)
+
+
 def _queries(
     catalog: Catalog, epoch_of: Callable[[str], LeaseEpoch | None]
 ) -> dict[str, WantedQuery]:
@@ -114,7 +125,8 @@ def _queries(
             },
         )
         for query in catalog.queries.values()
-        if (query.state == "RUNNING" or query.query_id in held)
+        if not query.is_external  # which only a user's application can run
+        and (query.state == "RUNNING" or query.query_id in held)
         and query.sink in catalog.sources
         and (epoch := epoch_of(query.query_id)) is not None
     }

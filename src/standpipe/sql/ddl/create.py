@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
-from standpipe.sql.ddl import source_table
+from standpipe.sql.ddl import external_table, source_table
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import (
     check_definition,
@@ -73,6 +73,8 @@ def create_source(
         window=source_window(properties, keys, creation),
         is_read_only=creation.is_source,
     )
+    if properties.text("WRITER") is not None:
+        return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
         return source_table.materialised(source, creation, context)
     return CreateSourcePlan(

@@ -58,6 +58,7 @@ KEYS: Final = {
         PropertyKey("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
         PropertyKey("VALUE_DELIMITER", "STRING", _BOTH),
         PropertyKey("KEY_DELIMITER", "STRING", _BOTH),
+        PropertyKey("WRITER", "STRING", _SOURCE),
         PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
         PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
         PropertyKey("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),

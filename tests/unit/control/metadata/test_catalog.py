@@ -97,6 +97,15 @@ def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableA
     return CreateTableAs(source=source, query=query, topic=wish)
 
 
+def external(name: str, index: int) -> CreateTableAs:
+    """CREATE TABLE … WITH (WRITER='EXTERNAL')."""
+    made = table_as(name, "", index)
+    query_id = f"EXTERNAL_{name}_{index}"
+    query = msgspec.structs.replace(made.query, query_id=query_id, sources=(), is_external=True)
+    source = msgspec.structs.replace(made.source, query_id=query_id)
+    return CreateTableAs(source=source, query=query, topic=made.topic, version=2)
+
+
 def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
     """CREATE OR REPLACE TABLE of `table_as(name, "R", 23)`."""
     made = table_as(name, "R", index)
@@ -285,7 +294,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 8; this program reads up to 7"):
+    with pytest.raises(UnknownCommand, match="version 9; this program reads up to 8"):
         from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         from_bytes(b"\x00nonsense")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
+from tests.unit.control.metadata.test_catalog import external, table_as
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
@@ -68,6 +69,8 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (SwitchTable(name="U", generation=2), 7, 1, "as older nodes read it"),
         (SwitchTable(name="U", generation=2, floor={"s": {0: 9}}), 8, 2, "it says the floor"),
         (HoldTable(name="U", generation=2), 8, 1, "every node reads it"),
+        (table_as("T", "S", 4), 10, 1, "a pipeline runs it, as ever"),
+        (external("T", 4), 10, 2, "no pipeline may run it"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -186,6 +189,11 @@ def test_only_news_is_logged_of_a_node() -> None:
     assert feature_levels.records_to_update([node()], {NodeId("a"): None}) == []
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 9)), (1, (1, 1)), (2, (1, 2)), (10, (1, 9))])
+def test_an_external_query_waits_until_every_node_knows_them() -> None:
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 10"):
+        feature_levels.at_level(external("T", 4), 9)
+
+
+@pytest.mark.parametrize(("limit", "known"), [(0, (1, 10)), (1, (1, 1)), (2, (1, 2)), (11, (1, 10))])
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.control.metadata.test_catalog import (
     after,
+    external,
     generation_of,
     stream,
     table_as,
@@ -16,9 +17,10 @@ from tests.unit.control.metadata.test_catalog import (
 )
 
 from standpipe.control.metadata import isolation
-from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.catalog import Catalog, from_bytes, to_bytes
 from standpipe.control.metadata.commands import (
     Command,
+    CommandRejected,
     CreateSource,
     DropSource,
     EndPipelines,
@@ -28,6 +30,7 @@ from standpipe.control.metadata.commands import (
     SetQueryState,
     StartPipeline,
     SwitchTable,
+    TerminateQuery,
 )
 from standpipe.errors import BadRequest
 
@@ -167,7 +170,11 @@ def test_isolating_again_changes_nothing() -> None:
     ],
 )
 def test_who_waits_for_a_driver(commands: list[Command], without: dict[str, str], why: str) -> None:
-    assert isolation.without_driver(led(*commands)) == without, why
+    found = isolation.without_driver(led(*commands))
+    assert found.keys() == without.keys(), why
+    for query, name in without.items():
+        assert f"start `standpipe pipeline --isolate {name}`" in found[query]
+        assert f"`standpipe query isolate {name} --undo`" in found[query]
 
 
 @pytest.mark.parametrize(
@@ -245,3 +252,80 @@ def test_no_driver_gets_what_it_was_not_started_for(commands: list[Command]) -> 
         for name, pipelines in catalog.isolated.items():
             assert set(pipelines) <= set(catalog.pipelines)
             assert {each.partition("@")[2] for each in pipelines} <= {name}
+
+
+# ------------------------------------------------------------------------------ external queries
+
+X = "EXTERNAL_X_9"
+EXTERNAL = led(starts("s"), external("X", 9))
+
+
+@pytest.mark.parametrize(
+    ("commands", "held", "why"),
+    [
+        ([], {}, "a shared driver cannot run it"),
+        ([starts("a", X)], {X: "a"}, "an application that registers for it"),
+        ([starts("a", X), starts("b", X)], {X: "a"}, "a second one stands by"),
+        (
+            [starts("a", X), starts("b", X), EndPipelines(pipeline_ids=("a",))],
+            {X: "b"},
+            "and takes over",
+        ),
+        ([starts("a", X), EndPipelines(pipeline_ids=("a",))], {X: "a"}, "nobody else gets it"),
+        ([SetQueryState(query_ids=(X,), state="PAUSED"), starts("a", X)], {}, "it should not run"),
+        ([IsolateQuery(name="X"), starts("o", "X"), starts("a", X)], {X: "a"}, "the id is closer"),
+    ],
+)
+def test_who_writes_an_external_table(
+    commands: list[Command], held: dict[str, str], why: str
+) -> None:
+    catalog = led(*commands, start=EXTERNAL)
+    assert {query: by for query, by in holders(catalog).items() if query == X} == held, why
+
+
+def test_an_application_that_comes_back_goes_on_if_no_other_took_over() -> None:
+    first = led(starts("a", X), start=EXTERNAL)
+    silent = led(EndPipelines(pipeline_ids=("a",)), start=first)
+    assert led(starts("a", X), start=silent).leases == first.leases
+    taken = led(starts("b", X), EndPipelines(pipeline_ids=("b",)), starts("a", X), start=silent)
+    assert taken.leases[X].pipeline_id == "a"
+    assert taken.leases[X].lease_epoch > first.leases[X].lease_epoch, "its old run is fenced"
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [DropSource(name="X"), TerminateQuery(query_ids=(X,))],
+    ids=["dropped", "terminated"],
+)
+def test_an_external_query_that_ends_leaves_no_application_behind(ends: Command) -> None:
+    catalog = led(starts("a", X), ends, start=EXTERNAL)
+    assert (catalog.isolated, list(catalog.pipelines)) == ({}, ["s"]), (
+        "else it would count as shared"
+    )
+    with pytest.raises(CommandRejected, match=f"{X} is not isolated"):
+        isolation.registered(catalog, "a", X)
+
+
+def test_a_snapshot_keeps_what_is_external() -> None:
+    catalog = led(starts("a", X), start=EXTERNAL)
+    read = from_bytes(to_bytes(catalog))
+    assert (read.queries[X].is_external, read.isolated) == (True, {X: ("a",)})
+
+
+def test_no_driver_is_started_for_an_external_query() -> None:
+    assert isolation.names_in_use(list(EXTERNAL.queries.values()), [*EXTERNAL.isolated, "X"]) == []
+    (why,) = isolation.without_driver(EXTERNAL).values()
+    assert "A Spark application writes X" in why
+
+
+@pytest.mark.parametrize("name", ["X", X])
+def test_an_external_query_is_not_isolated_by_hand(name: str) -> None:
+    with pytest.raises(BadRequest, match="is run by a Spark application"):
+        isolation.check_internal(name, EXTERNAL)
+
+
+def test_an_application_writes_external_tables_only() -> None:
+    isolation.check_external(X, EXTERNAL)
+    for name in (T, "X", ""):
+        with pytest.raises(BadRequest, match="it is no external query"):
+            isolation.check_external(name, EXTERNAL)

@@ -239,3 +239,22 @@ def test_a_group_goes_on_from_the_directory_of_a_member_that_has_left(tmp_path: 
     (ours.directory / "offsets" / "3").write_text(OFFSET_LOG)
     ours.inherit(seen(3), seen(3))
     assert (ours.directory / "commits" / "3").exists(), "the other one is too old by now"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"logOffset":3}', "files"),
+        ("7", "the rate source"),
+        ('{"sourceVersion":1,"reservoirId":"r","index":-1}', "Delta"),
+        ('{"a":{"0":"x"}}', "offsets are numbers"),
+    ],
+)
+def test_what_another_source_than_kafka_covers_is_a_digest(line: str, why: str) -> None:
+    """Only that it is the same matters: whether a checkpoint has the batch that was committed."""
+    kafka = '{"s":{"0":5}}'
+    ends = parse_offset_log("\n".join(["v1", "{}", kafka, line])).ends
+    (name,) = ends.keys() - {"s"}
+    assert name.startswith("source:1:"), why
+    assert (ends["s"], ends[name]) == ({0: 5}, {})
+    assert parse_offset_log("\n".join(["v1", "{}", kafka, line + " "])).ends != ends, why

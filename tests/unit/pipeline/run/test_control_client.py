@@ -207,3 +207,27 @@ def test_what_was_paused_for_a_moment_is_noticed() -> None:
         assert follower.take_ended() == {query_id: follower.catalog.index - 1}
         assert follower.take_ended() == {}
         follower.close()
+
+
+EXTERNAL = """
+CREATE TABLE X (ID STRING PRIMARY KEY, V INT)
+    WITH (KAFKA_TOPIC='x', VALUE_FORMAT='JSON', PARTITIONS=1, WRITER='EXTERNAL');
+"""
+
+
+def test_an_application_registers_for_its_table_and_no_pipeline_does() -> None:
+    (created,) = commands_of(EXTERNAL)
+    with FakeNode() as node:
+        node.log(created)
+        follower = Follower([node.address], SECRET, list, "EXTERNAL_X_1", is_external=True)
+        follower.start()
+        assert follower.register("a", is_over=lambda: False) is not None
+        eventually(lambda: "EXTERNAL_X_1" in follower.catalog.leases)
+        node.log(EndPipelines(pipeline_ids=("a",)))
+        eventually(lambda: node.catalog().isolated == {"EXTERNAL_X_1": ("a",)})
+        follower.close()
+        pipeline = Follower([node.address], SECRET, list, "EXTERNAL_X_1")
+        pipeline.start()
+        with pytest.raises(PipelineRefused, match="is run by a Spark application"):
+            pipeline.register("p", is_over=lambda: False)
+        pipeline.close()

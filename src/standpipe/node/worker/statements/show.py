@@ -117,7 +117,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
     sinks = own[:1] or [s for s in snapshot.sources if s.name == query.sink]
     status = scene.query_status(query.query_id)
-    isolation = isolation_of(query, snapshot.isolated)
+    isolation = "" if query.is_external else isolation_of(query, snapshot.isolated)
     return {
         "queryString": query.statement,
         "sinks": [query.sink],
@@ -126,6 +126,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
         "statusCount": {state: 1},
         "queryType": "PERSISTENT",
         "state": state,
+        "isExternal": bool(query.is_external),
         "standpipe": None if status is None else _status(status, isolation),
     }
 

@@ -105,20 +105,50 @@ def run_of(
 def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query = wanted.query
+    taken, checkpoint = resume(wanted, around)
+    session = session_of(query, around)
+    # a separate pool: with FIFO one query's large batch would hold up all others
+    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
+    _publish(wanted, session, around, checkpoint, taken.records)
+    follow_sources(query.query_id, query.plan.inputs, [taken.newest], around)
+    plan = planned(session, wanted, around, checkpoint.directory)
+    stream = Stream(plan=plan, output_mode=query.plan.output_mode, finish=finisher(wanted))
+    return start_stream(taken, checkpoint, stream, around)
+
+
+def resume(wanted: WantedQuery, around: PipelineContext) -> tuple[TakenOver, Checkpoint]:
+    """Take a query over: its checkpoint then continues after the newest batch that readers see.
+
+    Raises NotYet, Fenced, QueryFailed or KafkaUnavailable."""
     topics = TopicCheck(wanted, around.log)
     seen = topics.need(around.service_id)
     checkpoint = claimed(wanted, around.checkpoints, around.service_id)
     taken = take_over(wanted, topics, seen, around)
     checkpoint.inherit(taken.newest)
-    rolled_back = checkpoint.roll_back(furthest_behind([taken.newest]))
-    if rolled_back.commits or rolled_back.offsets:
-        _logger.warning("batches rolled back", query_id=query.query_id, commits=rolled_back.commits)
-    session = session_of(query, around)
-    # a separate pool: with FIFO one query's large batch would hold up all others
-    around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
-    _publish(wanted, session, around, checkpoint, taken.records)
-    own = taken.commit(around)
-    follow_sources(query.query_id, query.plan.inputs, [taken.newest], around)
+    gone = checkpoint.roll_back(furthest_behind([taken.newest]))
+    if gone.commits or gone.offsets:
+        _logger.warning("batches rolled back", query_id=wanted.query_id, commits=gone.commits)
+    return taken, checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """What Spark is to run for a query."""
+
+    #: the records of the table (`io/sink.py`), or rows that `finish` turns into them
+    plan: DataFrame
+    output_mode: str
+    finish: Callable[[DataFrame], DataFrame] | None = None
+    #: as of `DataStreamWriter.trigger`; None: the next batch as soon as the one before has ended
+    trigger: Mapping[str, Any] | None = None
+
+
+def start_stream(
+    taken: TakenOver, checkpoint: Checkpoint, stream: Stream, around: PipelineContext
+) -> QueryRun:
+    """Start the streaming query, whose batches are committed to the table of `taken`."""
+    wanted, query, own = taken.wanted, taken.wanted.query, taken.commit(around)
+    session = stream.plan.sparkSession
     counted = BadRecords(session, (query.query_id,), query.plan.inputs, around.reads, around.log)
     commit = CommitBatch(
         name=query.query_id,
@@ -130,13 +160,12 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
         limits=limits_of([wanted], around, looks=wanted.measures_rows),
         source_instant=functools.partial(around.probe.covered, query.query_id),
         report_bad=counted.report,
-        finish=finisher(wanted),
+        finish=stream.finish,
         revision=query.revision,
         marks=around.marks,
     )
     starts = _starts(wanted, around.log) if wanted.is_successor else None
-    plan = planned(session, wanted, around, checkpoint.directory)
-    running = started(plan, query.plan.output_mode, commit, around)
+    running = started(stream.plan, stream.output_mode, commit, around, trigger=stream.trigger)
     counted.set_query(running)
     return run_of(running, [own], [wanted], around, run_id=query.query_id, starts=starts)
 
@@ -210,7 +239,12 @@ def follow_sources(
 
 
 def started(
-    plan: DataFrame, output_mode: str, commit: CommitBatch, around: PipelineContext
+    plan: DataFrame,
+    output_mode: str,
+    commit: CommitBatch,
+    around: PipelineContext,
+    *,
+    trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """Start the streaming query of a plan."""
     writer = (
@@ -219,7 +253,8 @@ def started(
         .option("checkpointLocation", str(commit.checkpoint.directory))
         .foreachBatch(commit)
     )
-    return (writer.trigger(availableNow=True) if around.stops_when_drained else writer).start()
+    when = {"availableNow": True} if around.stops_when_drained else trigger
+    return (writer.trigger(**when) if when else writer).start()
 
 
 def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unread:

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from standpipe.pipeline.run.watch.backlog import Offsets
+from standpipe.pipeline.commit.checkpoint import topics_of
 
 REASON: Final = "LATE"
 
@@ -87,4 +87,4 @@ def ranges(places: Iterable[tuple[str | None, str | None]]) -> list[dict[str, An
 
 
 def _offsets(text: str | None) -> Mapping[str, Mapping[Any, int]]:
-    return {} if text is None else cast(Offsets, json.loads(text))
+    return {} if text is None else topics_of(text)

@@ -1,0 +1,16 @@
+"""Serve any streaming DataFrame as a table of Standpipe (docs/spark.md).
+
+from standpipe.spark import Standpipe
+
+sp = Standpipe(nodes="node1:8088,node2:8088", secret_file="secret")
+query = sp.serve(scores, table="SCORES", key=["user_id"], checkpoint="/mnt/checkpoints/scores")
+query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+from standpipe.spark.errors import ServeEnded, ServeRefused
+from standpipe.spark.query import ServedQuery
+from standpipe.spark.serve import Standpipe
+
+__all__ = ["ServeEnded", "ServeRefused", "ServedQuery", "Standpipe"]

@@ -1,0 +1,207 @@
+"""A served query: Spark's streaming query, and the thread that ends it when its lease is over.
+
+Not here: how it is started (`serve.py`), the commit protocol (`pipeline/commit/batch.py`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import structlog
+from msgspec.structs import replace
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from standpipe.model import QueryStatus
+from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_foreign
+from standpipe.pipeline.failures import Fenced, QueryFailed, reason_of
+from standpipe.pipeline.run.control_client import Follower
+from standpipe.pipeline.run.entry import RunEntry, status_of
+from standpipe.pipeline.run.group.wanted_run import WantedRun
+from standpipe.pipeline.run.reconcile import PipelineRegistration
+from standpipe.pipeline.run.scheduler import resolution
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.wanted import WantedQuery
+from standpipe.spark.errors import ServeEnded
+from standpipe.spark.lease import why_over
+
+TICK_S: Final = 0.2
+#: how often the topic of the table is checked
+LOOK_EVERY_S: Final = 5.0
+#: how long a failed query waits for the catalog to say why, such as a DROP TABLE
+EXPLAIN_S_MAX: Final = 2.0
+#: how long a caller waits for the thread that ends a query
+END_S_MAX: Final = 30.0
+
+_logger = structlog.get_logger("standpipe.spark")
+
+
+@dataclass
+class Serving:
+    """The lease of one table in this process, and what is done under it."""
+
+    follower: Follower
+    me: PipelineRegistration
+    wanted: WantedQuery
+    fences: FenceWatch
+    entry: RunEntry = field(init=False)
+    #: why it has ended; None: it runs, or the program has stopped it
+    ended: ServeEnded | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.entry = RunEntry(WantedRun(members=(self.wanted,)))
+
+    def statuses(self) -> list[QueryStatus]:
+        """What it reports to the nodes. Called once a second, from the follower's thread."""
+        status = status_of(self.entry, self.wanted, time.monotonic())
+        return [replace(status, pipeline_id=self.me.pipeline_id)]
+
+    def check_lease(self, *_: object) -> None:
+        """Raises Fenced if the lease is over."""
+        if over := why_over(self.follower.catalog, self.wanted, self.me):
+            raise Fenced(over.message)
+
+    def begin(self, run: QueryRun) -> None:
+        """It runs: watch it until it has ended."""
+        self.entry.run, self.entry.state = run, "RUNNING"
+        self.entry.rate_from = (0, time.monotonic())
+        self._thread = threading.Thread(
+            target=self._watch, args=(run,), name=f"serve {self.wanted.query_id}", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Stop the query, and give the lease back: a standby takes over at once."""
+        self._over.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(END_S_MAX)
+
+    def settle(self) -> None:
+        """Wait until everything is done that follows from the end of the query."""
+        if self._thread is not None:
+            self._thread.join(END_S_MAX)
+
+    def fail(self, error: Exception) -> ServeEnded:
+        """The start has failed: report it, and give the lease back."""
+        self.ended = why_over(self.follower.catalog, self.wanted, self.me) or self._named(error)
+        self._report_end()
+        self.fences.stop()
+        self.follower.close()
+        return self.ended
+
+    # ------------------------------------------------------------------------- in the thread
+
+    def _watch(self, run: QueryRun) -> None:
+        look_at = time.monotonic() + LOOK_EVERY_S
+        try:
+            while self.ended is None and run.is_active and not self._over.wait(TICK_S):
+                self.ended = self._why_over(run)
+                if self.ended is None and time.monotonic() >= look_at:
+                    run.look()
+                    look_at = time.monotonic() + LOOK_EVERY_S
+            if self.ended is None and not self._over.is_set():
+                self.ended = self._why_ended(run)
+        except Exception as error:  # the JVM is gone, or the connection to the nodes has failed
+            self.ended = self._named(error)
+        self._end(run)
+
+    def _end(self, run: QueryRun) -> None:
+        if self.ended is not None:
+            _logger.error("no longer served", table=self.wanted.table.name, why=str(self.ended))
+        self._report_end()
+        try:
+            run.stop()
+        except Exception as error:  # what it still writes is void
+            _logger.warning("the query did not stop in time", why=str(error)[:500])
+        self.fences.stop()
+        self.follower.close()
+        atexit.unregister(self.close)
+
+    def _report_end(self) -> None:
+        """The last report says it: SHOW QUERIES shows it until another application writes."""
+        is_final = self.ended is not None and self.ended.reason not in ("FENCED", "PAUSED")
+        self.entry.run, self.entry.state = None, "FAILED" if is_final else "STOPPED"
+        if self.ended is not None:
+            self.entry.reason, self.entry.message = self.ended.reason, self.ended.message
+
+    def _why_over(self, run: QueryRun) -> ServeEnded | None:
+        if over := why_over(self.follower.catalog, self.wanted, self.me):
+            return over
+        ours = self.wanted.lease_epoch
+        seen, confirmed = self.fences.newest(self.wanted.query_id), self.follower.confirmed
+        index = self.follower.catalog.index
+        if is_foreign(seen, ours, ours, confirmed=confirmed, catalog_index=index):
+            assert seen is not None
+            how = resolution("FOREIGN_FENCE", self.wanted)
+            return self._named(foreign_fence(seen, ours, resolution=how))
+        error = next((each.failure for each in run.tables.values() if each.failure), None)
+        return None if error is None else self._explained(error)
+
+    def _why_ended(self, run: QueryRun) -> ServeEnded | None:
+        """None: the program has stopped it, or its trigger was for what was there."""
+        seen = run.streaming_query.exception()
+        return None if seen is None else self._explained(run.named(run.counts.failure or seen))
+
+    def _explained(self, error: Exception) -> ServeEnded:
+        """What the catalog says if it explains the failure; it may come a moment later."""
+        deadline = time.monotonic() + EXPLAIN_S_MAX
+        while time.monotonic() < deadline:
+            if over := why_over(self.follower.catalog, self.wanted, self.me):
+                return over
+            time.sleep(TICK_S)
+        return self._named(error)
+
+    def _named(self, error: Exception) -> ServeEnded:
+        if isinstance(error, ServeEnded):
+            return error
+        if isinstance(error, QueryFailed):
+            return ServeEnded(error.reason, error.message)
+        if isinstance(error, Fenced):
+            return ServeEnded("FENCED", str(error))
+        said = f"{type(error).__name__}: {error}"
+        reason = reason_of(str(error))
+        if reason is None:
+            return ServeEnded("FAILED", said)
+        return ServeEnded(reason, f"{resolution(reason, self.wanted)} ({said})")
+
+
+class ServedQuery(StreamingQuery):
+    """Spark's streaming query of a served table. It ends when its lease does; `awaitTermination`
+    then raises ServeEnded, which says why."""
+
+    def __init__(self, run: QueryRun, serving: Serving) -> None:
+        """Made by `Standpipe.serve`."""
+        super().__init__(cast(Any, run.streaming_query)._jsq)
+        self._serving = serving
+
+    @property
+    def ended(self) -> ServeEnded | None:
+        """Why it has ended; None: it runs, or the program has stopped it."""
+        return self._serving.ended
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
+        """As Spark's: waits until the query has ended, or for `timeout` seconds. Raises ServeEnded
+        unless the program itself has stopped it."""
+        try:
+            done = super().awaitTermination(timeout)
+        except StreamingQueryException as error:
+            self._serving.settle()
+            raise (self.ended or error) from error
+        if timeout is not None and not done:
+            return False
+        self._serving.settle()
+        if self.ended is not None:
+            raise self.ended
+        return done
+
+    def stop(self) -> None:
+        """Stop the query, and give the lease back: a standby takes over at once."""
+        self._serving.close()
+        super().stop()

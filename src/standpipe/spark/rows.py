@@ -1,0 +1,61 @@
+"""A user's DataFrame as the result that `pipeline.io.sink.records_of` writes.
+
+Every expression runs in the JVM: executors need nothing but pyspark. Not here: which columns the
+table has (`schema.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from standpipe.model import Source
+from standpipe.pipeline.io.sink import records_of
+from standpipe.spark.errors import ServeRefused
+from standpipe.spark.schema import spark_type
+from standpipe.sql.types.types import parse_type, quoted
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRules:
+    """`deleted`: a Boolean column; where it is true, the row of that key is deleted. `timestamp`:
+    the column that is the ROWTIME of a row; None: the time of its batch."""
+
+    deleted: str | None = None
+    timestamp: str | None = None
+
+    def check(self, schema: t.StructType) -> None:
+        """Raises ServeRefused if a column has another type than it must have."""
+        for name, wanted in ((self.deleted, t.BooleanType), (self.timestamp, t.TimestampType)):
+            fields = [each for each in schema.fields if name and each.name.upper() == name.upper()]
+            if name and not (fields and isinstance(fields[0].dataType, wanted)):
+                raise ServeRefused(
+                    f"column {name} must be there, as {wanted().simpleString()}",
+                    next_step="add it with withColumn",
+                )
+
+
+def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
+    """The streaming plan of the table's records."""
+    by_name = {name.upper(): name for name in frame.columns}
+
+    def written(name: str, type_: str) -> SparkColumn:
+        return f.col(quoted(by_name[name])).cast(spark_type(parse_type(type_))).alias(name)
+
+    # the time of the batch: Spark keeps it in the checkpoint, so that a replay has the same
+    time = f.current_timestamp()
+    if rules.timestamp is not None:
+        time = f.coalesce(f.col(quoted(by_name[rules.timestamp.upper()])), time)
+    is_live = f.lit(True)
+    if rules.deleted is not None:
+        is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(False))
+    columns = [written(each.name, each.type) for each in table.columns]
+    result = frame.select(
+        *columns, f.unix_millis(time).alias("__ROWTIME"), cast(SparkColumn, is_live).alias("__LIVE")
+    )
+    return records_of(result, table)

@@ -1,0 +1,223 @@
+"""The columns of a served table, from a DataFrame's schema; and the statement that declares it.
+
+Names become capitals, as those of SQL statements do, also the names of a struct's fields. Each type
+of Spark becomes the type of ours that holds all of its values; one that has none is refused, with
+the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import types as t
+
+from standpipe.model import Column, Source
+from standpipe.spark.errors import ServeRefused
+from standpipe.sql.ddl.external_table import EXTERNAL
+from standpipe.sql.types import types
+from standpipe.sql.types.types import SqlType, parse_type, quoted
+
+_PLAIN: Final[Mapping[type[t.DataType], SqlType]] = {
+    t.BooleanType: types.BOOLEAN,
+    t.ByteType: types.INTEGER,
+    t.ShortType: types.INTEGER,
+    t.IntegerType: types.INTEGER,
+    t.LongType: types.BIGINT,
+    t.FloatType: types.DOUBLE,
+    t.DoubleType: types.DOUBLE,
+    t.StringType: types.STRING,
+    t.CharType: types.STRING,
+    t.VarcharType: types.STRING,
+    t.BinaryType: types.BYTES,
+    t.DateType: types.DATE,
+    t.TimestampType: types.TIMESTAMP,
+}
+_INSTEAD: Final[Mapping[type[t.DataType], str]] = {
+    t.TimestampNTZType: "cast it to TIMESTAMP, which says of which time zone it is",
+    t.NullType: "cast it to the type that it should have",
+}
+#: types of a single key that the format KAFKA holds
+_KAFKA_KEYS: Final = frozenset({"STRING", "INTEGER", "BIGINT", "DOUBLE", "BYTES"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedTable:
+    """A table as a program asks for it."""
+
+    name: str
+    #: key columns first
+    columns: tuple[Column, ...]
+    partitions: int | None
+
+    @property
+    def statement(self) -> str:
+        """The CREATE TABLE that declares it."""
+        columns = ", ".join(
+            f"{quoted(each.name)} {each.type}{' PRIMARY KEY' if each.is_key else ''}"
+            for each in self.columns
+        )
+        topic = self.name.replace("'", "''")
+        return (
+            f"CREATE TABLE {quoted(self.name)} ({columns}) WITH (KAFKA_TOPIC='{topic}',"
+            f" KEY_FORMAT='{self._key_format}', VALUE_FORMAT='JSON',"
+            f" PARTITIONS={self.partitions or PARTITIONS}, WRITER='{EXTERNAL}');"
+        )
+
+    @property
+    def _key_format(self) -> str:
+        first, *others = (each for each in self.columns if each.is_key)
+        is_plain = not others and parse_type(first.type).base in _KAFKA_KEYS
+        return "KAFKA" if is_plain else "JSON"
+
+    def check_equals(self, there: Source) -> None:
+        """Raises ServeRefused unless a table of the catalog has these columns."""
+        instead = f"DROP TABLE {there.name}; and serve it again, or serve it under another name"
+        if self.partitions is not None and self.partitions != there.partitions:
+            raise ServeRefused(
+                f"{there.name} has {there.partitions} partitions, not {self.partitions}",
+                next_step=f"leave out `partitions`, or {instead}",
+            )
+        ours, theirs = (
+            {_spelled(column) for column in each} for each in (self.columns, there.columns)
+        )
+        keys = [column.name for column in self.columns if column.is_key]
+        if ours != theirs or keys != [column.name for column in there.key_columns]:
+            raise ServeRefused(
+                f"{there.name} has other columns than the DataFrame: the table has"
+                f" {_listed(there.columns)}; the DataFrame has {_listed(self.columns)}",
+                next_step=instead,
+            )
+
+
+#: of a table whose program does not say
+PARTITIONS: Final = 4
+
+
+def served_table(
+    schema: t.StructType,
+    *,
+    table: str,
+    key: Sequence[str],
+    left_out: Collection[str],
+    partitions: int | None,
+) -> ServedTable:
+    """The table of a DataFrame, without the columns `left_out`. Raises ServeRefused."""
+    name = capitals(table)
+    if not key or isinstance(key, str):
+        raise ServeRefused("`key` names no column", next_step="give a list: key=['user_id']")
+    by_name: dict[str, t.StructField] = {}
+    for field in schema.fields:
+        if field.name.upper() in by_name:
+            raise ServeRefused(
+                f"two columns are {field.name.upper()} in SQL, which has no small letters",
+                next_step="rename one of them with withColumnRenamed",
+            )
+        by_name[field.name.upper()] = field
+    keys = [each.upper() for each in key]
+    for each in (*keys, *(column.upper() for column in left_out)):
+        if each not in by_name:
+            raise ServeRefused(
+                f"the DataFrame has no column {each}", next_step=f"it has {', '.join(by_name)}"
+            )
+    values = [each for each in by_name if each not in {*keys, *(c.upper() for c in left_out)}]
+    if not values:
+        raise ServeRefused(
+            "all columns are in the key, and a row without a value is a deleted one",
+            next_step="add a column that is not in the key",
+        )
+    return ServedTable(
+        name=name,
+        columns=tuple(
+            Column(
+                name=each,
+                type=str(sql_type(by_name[each].dataType, by_name[each].name)),
+                is_key=each in keys,
+            )
+            for each in (*keys, *values)
+        ),
+        partitions=partitions,
+    )
+
+
+def capitals(name: str) -> str:
+    """A name as SQL reads it: capitals, unless it is in back-quotes."""
+    is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
+    return name[1:-1].replace("``", "`") if is_quoted else name.upper()
+
+
+def sql_type(of: t.DataType, column: str) -> SqlType:
+    """The type of ours. Raises ServeRefused that names the column, or its part."""
+    match of:
+        case t.DecimalType():
+            return types.decimal(of.precision, of.scale)
+        case t.ArrayType():
+            return types.array(sql_type(of.elementType, f"{column}[]"))
+        case t.MapType():
+            if not isinstance(of.keyType, t.StringType):
+                raise _without_type(column, of, "cast the keys of the map to STRING")
+            return types.map_of(types.STRING, sql_type(of.valueType, f"{column}{{}}"))
+        case t.StructType():
+            return _struct(of, column)
+        case _:
+            found = _PLAIN.get(type(of))
+            if found is None:
+                raise _without_type(column, of, _INSTEAD.get(type(of), "cast it, or leave it out"))
+            return found
+
+
+def _struct(of: t.StructType, column: str) -> SqlType:
+    names = [field.name.upper() for field in of.fields]
+    if names == ["START", "END"] and column.rpartition(".")[2].upper() == "WINDOW":
+        raise ServeRefused(
+            f"column {column} is a window, and windowed tables cannot be served yet",
+            next_step="select its bounds as columns: window.start, window.end",
+        )
+    if len({*names}) < len(names) or not names:
+        raise _without_type(column, of, "give each of its fields a name of its own, in any case")
+    parts = (sql_type(field.dataType, f"{column}.{field.name}") for field in of.fields)
+    return types.struct(tuple(zip(names, parts, strict=True)))
+
+
+def _without_type(column: str, of: t.DataType, instead: str) -> ServeRefused:
+    return ServeRefused(
+        f"column {column} is {of.simpleString()}, which no type of a table can hold",
+        next_step=instead,
+    )
+
+
+def spark_type(of: SqlType) -> t.DataType:
+    """The type to which a column is cast before it is written."""
+    match of.base:
+        case "ARRAY":
+            return t.ArrayType(spark_type(of.arguments[0]))
+        case "MAP":
+            return t.MapType(t.StringType(), spark_type(of.arguments[1]))
+        case "STRUCT":
+            parts = zip(of.field_names, of.arguments, strict=True)
+            return t.StructType([t.StructField(name, spark_type(part)) for name, part in parts])
+        case "DECIMAL":
+            return t.DecimalType(of.precision, of.scale)
+        case base:
+            return _WRITTEN[base]()
+
+
+_WRITTEN: Final[Mapping[str, type[t.DataType]]] = {
+    "BOOLEAN": t.BooleanType,
+    "INTEGER": t.IntegerType,
+    "BIGINT": t.LongType,
+    "DOUBLE": t.DoubleType,
+    "STRING": t.StringType,
+    "BYTES": t.BinaryType,
+    "DATE": t.DateType,
+    "TIMESTAMP": t.TimestampType,
+}
+
+
+def _spelled(column: Column) -> tuple[str, str, bool]:
+    return column.name, str(parse_type(column.type)), column.is_key
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{quoted(c.name)} {c.type}{' KEY' if c.is_key else ''}" for c in columns)

@@ -1,0 +1,253 @@
+"""`Standpipe`: the cluster, as a program with a DataFrame sees it.
+
+`serve` declares the table if it is new, waits for its lease, and starts Spark's query with the
+commit protocol of the pipelines (`pipeline/run/start/query_run.py`). One lease, one program: a
+second one waits in `serve` and takes over.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from pyspark.sql import DataFrame
+
+from standpipe.adapters.files.private import read_secret
+from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
+from standpipe.config import registry
+from standpipe.model import Source
+from standpipe.pipeline.commit.fence_watch import FenceWatch
+from standpipe.pipeline.failures import NotYet
+from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.run.control_client import Follower, PipelineRefused
+from standpipe.pipeline.run.reconcile import PipelineRegistration, external_query
+from standpipe.pipeline.run.start.query_run import PipelineContext, Stream, resume, start_stream
+from standpipe.pipeline.run.start.running_query import QueryRun
+from standpipe.pipeline.run.watch.source_probe import SourceProbe
+from standpipe.pipeline.wanted import WantedQuery
+from standpipe.spark import session_checks
+from standpipe.spark.cluster import ClusterNodes
+from standpipe.spark.errors import ServeEnded, ServeRefused
+from standpipe.spark.lease import standby_message, why_gone
+from standpipe.spark.query import ServedQuery, Serving
+from standpipe.spark.rows import RowRules, records
+from standpipe.spark.schema import ServedTable, served_table
+
+LOOK_S: Final = 0.1
+#: how often a program that waits for the lease says so
+SAY_EVERY_S: Final = 30.0
+#: how long it waits for the topic of a table that was just declared
+TOPIC_S_MAX: Final = 60.0
+
+_logger = structlog.get_logger("standpipe.spark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """What `serve` was asked for."""
+
+    frame: DataFrame
+    rules: RowRules
+    checkpoint: Path
+    output_mode: str
+    trigger: Mapping[str, Any] | None
+
+
+class Standpipe:
+    """A cluster of Standpipe. `nodes`: public addresses of some of its nodes, `host:port,…`;
+    `secret_file`: the file of the secret that its nodes share.
+
+    `config`: settings of Kafka's clients, as a pipeline has them (docs/operations/kafka.md).
+    `bootstrap_servers`: where this program reaches Kafka; None: where the nodes do.
+    """
+
+    def __init__(
+        self,
+        nodes: str,
+        secret_file: str | Path,
+        *,
+        config: Mapping[str, str] | None = None,
+        bootstrap_servers: str | None = None,
+    ) -> None:
+        """Raises ConfigError for a secret that others can read, or a setting that is unknown."""
+        _log_by_default()
+        public = [each.strip() for each in nodes.split(",") if each.strip()]
+        self._secret = read_secret(Path(secret_file))
+        self._nodes = ClusterNodes(public, self._secret)
+        self._config = registry.load(registry.environment_layer(os.environ), dict(config or {}))
+        self._bootstrap_servers = bootstrap_servers
+
+    def serve(
+        self,
+        frame: DataFrame,
+        *,
+        table: str,
+        key: Sequence[str],
+        checkpoint: str | Path,
+        output_mode: str = "update",
+        deleted: str | None = None,
+        timestamp: str | None = None,
+        partitions: int | None = None,
+        trigger: Mapping[str, Any] | None = None,
+    ) -> ServedQuery:
+        """Start a streaming DataFrame as a served table. Returns once it runs here; waits as long
+        as another program holds the lease.
+
+        `key`: its key columns. `checkpoint`: a directory that every program for this table reaches.
+        `output_mode`: update or append. `deleted`: a Boolean column; true deletes the row of that
+        key. `timestamp`: the column that is the ROWTIME of a row; default: the time of its batch.
+        `partitions`: of a new table; default: 4. `trigger`: as of `DataStreamWriter.trigger`.
+
+        Raises ServeRefused if it cannot be served as asked, and ServeEnded if it cannot go on.
+        """
+        rules = RowRules(deleted=deleted, timestamp=timestamp)
+        session_checks.check_stream(frame, output_mode)
+        rules.check(frame.schema)
+        asked = served_table(
+            frame.schema,
+            table=table,
+            key=key,
+            left_out=[deleted] if deleted else [],
+            partitions=partitions,
+        )
+        order = _Order(
+            frame=frame,
+            rules=rules,
+            checkpoint=session_checks.checkpoint_path(checkpoint),
+            output_mode=output_mode,
+            trigger=trigger,
+        )
+        description = self._nodes.describe()
+        if not description.service_id:
+            raise ServeRefused(
+                "the cluster runs a release without external tables",
+                next_step="upgrade its nodes, then `standpipe quorum upgrade`",
+            )
+        servers = self._bootstrap_servers or description.bootstrap_servers
+        kafka = connect_by(self._config, servers, os.environ)
+        return self._serve(self._declared(asked), order, kafka, description.service_id)
+
+    def _declared(self, asked: ServedTable) -> Source:
+        """The table in the catalog, declared if it is new. Raises ServeRefused."""
+        there = self._nodes.catalog().sources.get(asked.name)
+        if there is None:
+            try:
+                self._nodes.execute(asked.statement)
+            except ServeRefused:
+                # another program may have declared it meanwhile
+                if asked.name not in self._nodes.catalog().sources:
+                    raise
+        catalog = self._nodes.catalog()
+        there = catalog.sources[asked.name]
+        query = catalog.queries.get(there.query_id or "")
+        if there.query_id is None or (query is not None and not query.is_external):
+            raise ServeRefused(
+                f"{there.name} is there, and no application writes it: {there.statement}",
+                next_step="serve it under another name",
+            )
+        if gone := why_gone(catalog, there.query_id, there.name):
+            raise gone
+        asked.check_equals(there)
+        return there
+
+    def _serve(
+        self, table: Source, order: _Order, kafka: KafkaConnection, service_id: str
+    ) -> ServedQuery:
+        query_id = str(table.query_id)
+        serving: Serving | None = None
+        follower = Follower(
+            self._nodes.internal(),
+            self._secret,
+            lambda: serving.statuses() if serving else [],
+            query_id,
+            is_external=True,
+        )
+        follower.start()
+        try:
+            me, wanted = _await_lease(follower, table)
+        except BaseException:
+            follower.close()
+            raise
+        log = ProgressLog(kafka, service_id, self._secret)
+        serving = Serving(follower, me, wanted, FenceWatch(kafka, log))
+        around = PipelineContext(
+            spark=order.frame.sparkSession,
+            reads=KafkaReads(kafka=kafka, config=self._config),
+            log=log,
+            probe=SourceProbe(log=log),  # it follows nothing: their source lag is not known
+            service_id=service_id,
+            checkpoints=order.checkpoint,
+            check_lease=serving.check_lease,
+        )
+        try:
+            run = _started(wanted, order, around)
+        except Exception as error:
+            raise serving.fail(error) from error
+        serving.fences.start()
+        serving.begin(run)
+        return ServedQuery(run, serving)
+
+
+def _await_lease(follower: Follower, table: Source) -> tuple[PipelineRegistration, WantedQuery]:
+    """Register, and stand by until the lease is ours. Raises ServeEnded once the table is gone."""
+    query_id = str(table.query_id)
+    pipeline_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        me = follower.register(pipeline_id, is_over=lambda: False)
+    except PipelineRefused as refused:
+        raise ServeEnded(
+            "DROPPED", f"{table.name} cannot be written: {refused.message}"
+        ) from refused
+    assert me is not None
+    say_at = time.monotonic() + LOOK_S * 10  # a program that is alone gets it at once
+    while True:
+        catalog = follower.catalog
+        if catalog.index >= me.log_index:
+            if gone := why_gone(catalog, query_id, table.name):
+                raise gone
+            if wanted := external_query(catalog, query_id, me):
+                return me, wanted
+            if time.monotonic() >= say_at:
+                _logger.warning(standby_message(catalog, query_id, table.name))
+                say_at = time.monotonic() + SAY_EVERY_S
+        time.sleep(LOOK_S)
+
+
+def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> QueryRun:
+    """Take the query over, and start it. Waits for the topic of a table that is new."""
+    deadline = time.monotonic() + TOPIC_S_MAX
+    while True:
+        try:
+            taken, checkpoint = resume(wanted, around)
+        except NotYet as missing:
+            if time.monotonic() >= deadline:
+                raise missing.final_failure or missing from None
+            around.check_lease(wanted.query_id, wanted.lease_epoch)
+            time.sleep(LOOK_S)
+            continue
+        plan = records(order.frame, wanted.table, order.rules)
+        stream = Stream(plan=plan, output_mode=order.output_mode, trigger=order.trigger)
+        return start_stream(taken, checkpoint, stream, around)
+
+
+def _log_by_default() -> None:
+    """What happens goes to Python's `logging`, unless the program has set up structlog itself."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )

@@ -1,0 +1,68 @@
+"""What a program's session and DataFrame must be like, checked before anything is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from standpipe.spark.errors import ServeRefused
+
+MODES: Final = ("update", "append")
+_CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+
+
+def check_stream(frame: DataFrame, output_mode: str) -> None:
+    """Raises ServeRefused for what cannot be served, or not yet."""
+    if not isinstance(frame, ClassicDataFrame):
+        raise ServeRefused(
+            "this DataFrame is of Spark Connect, which cannot serve a table yet",
+            next_step="run the program with spark-submit, or with a master such as local[*]",
+        )
+    if not frame.isStreaming:
+        raise ServeRefused(
+            "this DataFrame is not a stream", next_step="read its source with spark.readStream"
+        )
+    if output_mode == "complete":
+        raise ServeRefused(
+            "output mode complete cannot be served yet", next_step="use output_mode='update'"
+        )
+    if output_mode not in MODES:
+        raise ServeRefused(
+            f"there is no output mode {output_mode!r}", next_step=f"it is {' or '.join(MODES)}"
+        )
+    _check_session(frame)
+
+
+def _check_session(frame: DataFrame) -> None:
+    session: Any = frame.sparkSession
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ServeRefused(
+            "spark.speculation is on: a second copy of a task would write its rows twice",
+            next_step="start the session with spark.speculation=false",
+        )
+    jvm = session._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(_CONNECTOR, False, loader)
+    except Exception as error:
+        raise ServeRefused(
+            "the session has no connector to Kafka, over which the rows travel",
+            next_step=f"start it with --packages {_PACKAGE}:{session.version}",
+        ) from error
+
+
+def checkpoint_path(checkpoint: str | Path) -> Path:
+    """The directory of the checkpoint. Raises ServeRefused if it is not in this file system."""
+    text = str(checkpoint)
+    scheme, there, path = text.partition("://")
+    if there and scheme != "file":
+        raise ServeRefused(
+            f"checkpoint {text} is not in a file system of this machine: {scheme} is not supported"
+            " yet",
+            next_step="name a local directory, or one that is mounted on every such machine",
+        )
+    return Path(path if there else text).absolute()

@@ -1,0 +1,126 @@
+"""A user's DataFrame as records of its table, by Spark, whatever the settings of its session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.unit.control.ddl.test_propose import asked
+
+from standpipe.control.ddl.propose import judge
+from standpipe.control.metadata.catalog import EMPTY
+from standpipe.control.metadata.commands import CreateTableAs
+from standpipe.data.encoding.kafka_keys import encode_key
+from standpipe.model import Source
+from standpipe.spark.errors import ServeRefused
+from standpipe.spark.rows import RowRules, records
+from standpipe.spark.schema import served_table
+from standpipe.spark.session_checks import check_stream
+
+pytestmark = pytest.mark.e2e
+
+ROWS = """
+SELECT 'ada' AS k, CAST(-2 AS BIGINT) AS n, CAST(7 AS INT) AS i, 1.5F AS f, 0.1D AS d,
+    CAST(12.30 AS DECIMAL(6, 2)) AS money, X'00FF' AS bytes, true AS flag, DATE'2026-01-02' AS day,
+    TIMESTAMP'2026-01-02 03:04:05.678' AS at, array(CAST(1 AS TINYINT)) AS small,
+    map('a', CAST(1 AS SMALLINT)) AS counts, named_struct('x y', 1, 'z', DATE'1970-01-03') AS deep
+"""
+
+
+@pytest.fixture(params=["true", "false"], ids=["ansi", "not ansi"])
+def session(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
+    """As a program's own: ANSI mode is on by default, and names are in any case."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.ansi.enabled", request.param)
+    own.conf.set("spark.sql.caseSensitive", "false")
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    return own
+
+
+def table_of(frame: DataFrame, *key: str, left_out: Sequence[str] = ()) -> Source:
+    asked_for = served_table(frame.schema, table="T", key=key, left_out=left_out, partitions=1)
+    command = judge(asked(asked_for.statement), EMPTY, {})
+    assert isinstance(command, CreateTableAs)
+    return command.source
+
+
+def test_every_type_as_it_is_stored(session: SparkSession) -> None:
+    frame = session.sql(ROWS)
+    (row,) = records(frame, table_of(frame, "k"), RowRules(timestamp="at")).collect()
+    assert bytes(row["key"]) == b"ada"
+    assert int.from_bytes(row["rowtime"], "big", signed=True) == 1767323045678
+    assert json.loads(row["value"]) == {
+        "N": -2,
+        "I": 7,
+        "F": 1.5,
+        "D": 0.1,
+        "MONEY": 12.30,
+        "BYTES": "AP8=",
+        "FLAG": True,
+        "DAY": 20455,
+        "AT": 1767323045678,
+        "SMALL": [1],
+        "COUNTS": {"a": 1},
+        "DEEP": {"X Y": 1, "Z": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        (["k"], ["ada"]),
+        (["n"], [-2]),
+        (["i"], [7]),
+        (["d"], [0.1]),
+        (["bytes"], [b"\x00\xff"]),
+        (["flag"], [True]),
+        (["day"], [20455]),
+        (["k", "n"], ["ada", -2]),
+    ],
+    ids=str,
+)
+def test_keys_are_those_that_a_lookup_asks_for(
+    session: SparkSession, key: list[str], values: list[Any]
+) -> None:
+    frame = session.sql(ROWS)
+    table = table_of(frame, *key)
+    (row,) = records(frame, table, RowRules()).collect()
+    assert bytes(row["key"]) == encode_key(values, table.key_columns, table.key_format)
+
+
+def test_deleted_rows_and_rows_without_a_key(session: SparkSession) -> None:
+    frame = session.createDataFrame(
+        [("a", 1, True), ("b", 2, False), ("c", 3, None), (None, 4, False)],
+        "k STRING, v INT, gone BOOLEAN",
+    )
+    table = table_of(frame, "k", left_out=["gone"])
+    rows = records(frame, table, RowRules(deleted="GONE")).collect()
+    found = {bytes(row["key"]): row["value"] for row in rows}
+    assert found == {b"a": None, b"b": '{"V":2}', b"c": '{"V":3}'}
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (RowRules(deleted="v"), "column v must be there, as boolean"),
+        (RowRules(deleted="nobody"), "column nobody must be there"),
+        (RowRules(timestamp="v"), "column v must be there, as timestamp"),
+    ],
+)
+def test_columns_of_another_type(spark: SparkSession, rules: RowRules, words: str) -> None:
+    with pytest.raises(ServeRefused, match=words):
+        rules.check(spark.createDataFrame([("a", 1)], "k STRING, v INT").schema)
+
+
+def test_what_is_not_served_is_refused_by_name(spark: SparkSession) -> None:
+    batch, stream = spark.range(1), spark.readStream.format("rate").load()
+    with pytest.raises(ServeRefused, match="this DataFrame is not a stream"):
+        check_stream(batch, "update")
+    with pytest.raises(ServeRefused, match="output mode complete cannot be served yet"):
+        check_stream(stream, "complete")
+    with pytest.raises(ServeRefused, match="there is no output mode 'upsert'"):
+        check_stream(stream, "upsert")
+    check_stream(stream, "append")

@@ -1,0 +1,272 @@
+"""A user's DataFrame as a served table, whatever happens to the user's program.
+
+examples/serve_dataframe.py runs as a user would run it, in a process of its own, against a cluster
+that has no pipeline: nodes and the user's Spark are a complete set-up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.e2e.cluster import TestCluster, start, wait_until
+
+from standpipe.local.cluster import jvm
+from standpipe.local.demo.flights import Event
+from standpipe.pipeline.commit import failpoint
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "serve_dataframe.py"
+USERS = [f"{initial}{number}" for initial in "ab" for number in range(6)]
+WEIGHTS = {"a": ("gold", 2.0), "b": ("basic", 0.5)}
+#: more than any portion is split into, so that each failpoint is reached
+PORTIONS_MAX = 12
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[TestCluster]:
+    running = start(tmp_path / "cluster", nodes=2, pipelines=0)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@dataclass
+class Purchases:
+    """The events that were sent, and the rows that follow from them: a batch recompute."""
+
+    cluster: TestCluster
+    sent: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+
+    def send(self, count: int = 40) -> None:
+        events: list[Event] = []
+        for _ in range(count):
+            number = len(self.sent)
+            event: dict[str, object] = {
+                "user_id": USERS[number * 7 % len(USERS)],
+                "cents": 100 + number * 37 % 900,
+                "closed": number % 97 == 0,
+            }
+            self.sent.append(event)
+            key = str(event["user_id"]).encode()
+            events.append(Event(key, json.dumps(event).encode(), 1_700_000_000_000 + number))
+        self.cluster.send("purchases", events)
+
+    def rows(self) -> list[list[object]]:
+        found: list[list[object]] = []
+        for user in USERS:
+            of_user = [each for each in self.sent if each["user_id"] == user]
+            if not of_user or any(each["closed"] for each in of_user):
+                continue
+            cents = sum(int(str(each["cents"])) for each in of_user)
+            plan, weight = WEIGHTS[user[0]]
+            score = cents / 100 / len(of_user) * weight
+            found.append([user, plan, len(of_user), cents, score])
+        return found
+
+    def are_shown(self) -> bool:
+        """Whether they are the rows of the table now."""
+        with suppress(Exception):  # a node has not read of the table yet
+            found = self.cluster.pull("SELECT * FROM SCORES;").rows
+            return sorted(map(list, found), key=repr) == sorted(self.rows(), key=repr)
+        return False
+
+    def check(self) -> None:
+        """Every row is there, and no other."""
+        self.cluster.wait_for_rows("SELECT * FROM SCORES;", self.rows())
+
+
+@dataclass
+class Program:
+    """The user's program."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Of Python and its JVM."""
+        os.killpg(self.process.pid, number)
+
+    def wait_for(self, words: str) -> None:
+        def is_said() -> bool | None:
+            assert self.process.poll() is None or words in self.said(), self.said()[-4000:]
+            return words in self.said() or None
+
+        wait_until(is_said, words, lambda: self.said()[-2000:])
+
+    def wait_for_end(self) -> int:
+        wait_until(lambda: self.process.poll() is not None or None, "its end")
+        return int(self.process.returncode)
+
+
+@contextmanager
+def programs(cluster: TestCluster, folder: Path) -> Generator[Callable[..., Program]]:
+    """Starts programs: `started(fails_at="after-progress@4")`. None of them outlives the test."""
+    found: list[Program] = []
+    java = jvm.find_java()
+    options = " ".join([*jvm.archive_options("spark", java), "-XX:TieredStopAtLevel=1"])
+    jars = ",".join(map(str, jvm.jars("spark")))
+    settings = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+    }
+    given = " ".join(f'--conf "{name}={value}"' for name, value in settings.items())
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --jars {jars} {given} pyspark-shell",
+        "KAFKA": cluster.bootstrap_servers,
+        "STANDPIPE_NODES": ",".join(address for _, address in cluster.addresses),
+        "STANDPIPE_SECRET_FILE": str(cluster.local.directory.secret_file),
+        "CHECKPOINT": str(folder / "checkpoint"),
+    }
+
+    def started(fails_at: str = "", **changes: str) -> Program:
+        log = folder / f"program-{len(found)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(EXAMPLE)],
+                env={**environment, failpoint.VARIABLE: fails_at, **changes},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        found.append(Program(process, log))
+        return found[-1]
+
+    try:
+        yield started
+    finally:
+        for program in found:
+            with suppress(ProcessLookupError):
+                os.killpg(program.process.pid, signal.SIGKILL)
+            program.process.wait(30)
+
+
+def shown(cluster: TestCluster) -> dict[str, object]:
+    """The query of SCORES, as SHOW QUERIES lists it."""
+    found = [each for entity in cluster.sql("SHOW QUERIES;") for each in entity["queries"]]
+    (query,) = (each for each in found if each["sinks"] == ["SCORES"])
+    return dict(query)
+
+
+def holder(cluster: TestCluster) -> int:
+    """The process id of the program that writes, as the cluster knows it."""
+    try:
+        status = shown(cluster)["standpipe"]
+    except ValueError:
+        return 0  # it is not declared yet
+    return int(str(status["pipeline"]).split("-")[-2]) if isinstance(status, dict) else 0
+
+
+def feed_until_death(purchases: Purchases, program: Program) -> None:
+    """Portion after portion, until one kills the program in the middle of its batch."""
+    for _ in range(PORTIONS_MAX):
+        purchases.send()
+
+        def is_over() -> bool | None:
+            return program.process.poll() is not None or purchases.are_shown() or None
+
+        wait_until(is_over, f"{len(purchases.sent)} events, or its death", program.said)
+        if program.process.poll() is not None:
+            return
+    raise AssertionError(f"the failpoint was not reached: {program.said()[-2000:]}")
+
+
+@pytest.mark.timeout(1500)
+def test_every_row_survives_the_death_of_its_program(cluster: TestCluster, tmp_path: Path) -> None:
+    cluster.topic("purchases")
+    purchases = Purchases(cluster)
+    with programs(cluster, tmp_path) as started:
+        first = started(fails_at="before-progress@2")
+        purchases.send()
+        first.wait_for("SCORES is served")
+        purchases.check()
+        query = shown(cluster)
+        assert (query["state"], query["isExternal"]) == ("RUNNING", True)
+        assert holder(cluster) == first.process.pid
+
+        second = started(fails_at="after-progress@5")
+        second.wait_for("standing by: SCORES is written by")
+        feed_until_death(purchases, first)
+        assert first.process.returncode == -signal.SIGKILL, "rows are written, not committed"
+        second.wait_for("SCORES is served")
+        purchases.check()
+
+        third = started()
+        feed_until_death(purchases, second)
+        assert second.process.returncode == -signal.SIGKILL, "committed; Spark has not noted it"
+        third.wait_for("SCORES is served")
+        purchases.check()
+
+        purchases.send()
+        time.sleep(random.uniform(0, 2))
+        third.signal(signal.SIGKILL)
+        purchases.send()
+        fourth = started()  # nobody stood by
+        fourth.wait_for("SCORES is served")
+        purchases.check()
+        verify(cluster)
+
+
+@pytest.mark.timeout(1500)
+def test_one_program_writes_at_a_time(cluster: TestCluster, tmp_path: Path) -> None:
+    cluster.topic("purchases")
+    purchases = Purchases(cluster)
+    with programs(cluster, tmp_path) as started:
+        paused, standby = started(), started()
+        purchases.send()
+        wait_until(lambda: holder(cluster) or None, "one of them has the lease")
+        if holder(cluster) == standby.process.pid:
+            paused, standby = standby, paused
+        standby.wait_for("standing by: SCORES is written by")
+        purchases.check()
+
+        paused.signal(signal.SIGSTOP)
+        standby.wait_for("SCORES is served")
+        purchases.send()
+        purchases.check()
+        paused.signal(signal.SIGCONT)
+        assert paused.wait_for_end() == 1
+        assert "FENCED: this application lost the lease of SCORES" in paused.said()
+        purchases.send()
+        purchases.check()
+        assert holder(cluster) == standby.process.pid
+
+        standby.signal(signal.SIGKILL)
+        lost = started(CHECKPOINT=str(tmp_path / "another"))
+        assert lost.wait_for_end() == 1
+        assert "CHECKPOINT_LOST: readers have seen batch" in lost.said()
+        purchases.check()
+
+        last = started()
+        last.wait_for("SCORES is served")
+        purchases.send()
+        purchases.check()
+        verify(cluster)
+        cluster.sql("DROP TABLE SCORES;")
+        assert last.wait_for_end() == 1
+        assert "DROPPED: SCORES was dropped" in last.said()
+
+
+def verify(cluster: TestCluster) -> None:
+    """`standpipe table verify`: all replicas have the same rows."""
+    command = [sys.executable, "-m", "standpipe", "table", "verify", "SCORES"]
+    command += ["--directory", str(cluster.local.options.directory)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

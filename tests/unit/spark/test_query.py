@@ -1,0 +1,196 @@
+"""What ends a served query, and what it then says: with a node in memory and no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from tests.unit.pipeline.fake_node import SECRET, FakeNode
+from tests.unit.pipeline.queries_of import commands_of
+
+from standpipe.control.metadata.commands import (
+    Command,
+    DropSource,
+    EndPipelines,
+    SetQueryState,
+    StartPipeline,
+)
+from standpipe.model import LeaseEpoch
+from standpipe.pipeline.commit.batch import BatchCounts
+from standpipe.pipeline.commit.fence_watch import FenceSeen
+from standpipe.pipeline.failures import Fenced, QueryFailed
+from standpipe.pipeline.run.control_client import Follower
+from standpipe.pipeline.run.reconcile import external_query
+from standpipe.spark import query
+from standpipe.spark.errors import ServeEnded
+from standpipe.spark.query import Serving
+
+DECLARED = """
+CREATE TABLE X (ID STRING PRIMARY KEY, V INT)
+    WITH (KAFKA_TOPIC='x', VALUE_FORMAT='JSON', PARTITIONS=1, WRITER='EXTERNAL');
+"""
+X = "EXTERNAL_X_1"
+
+
+class FakeFences:
+    """Of a progress topic in which somebody may have written a fence."""
+
+    seen: FenceSeen | None = None
+
+    def newest(self, query_id: str) -> FenceSeen | None:
+        return self.seen if query_id == X else None
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass
+class FakeRun:
+    """A streaming query of Spark, as far as it is looked at. It has no table of its own."""
+
+    is_active: bool = True
+    error: Exception | None = None
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    tables: dict[str, Any] = field(default_factory=dict[str, Any])
+    stops: int = 0
+
+    @property
+    def streaming_query(self) -> FakeRun:
+        return self
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def ends(self, seen: Exception | None, failure: Exception | None = None) -> None:
+        """Spark ends it; `failure`: what its last batch raised."""
+        self.error, self.counts.failure, self.is_active = seen, failure, False
+
+    def named(self, error: Exception) -> Exception:
+        return error
+
+    def look(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@dataclass
+class World:
+    node: FakeNode
+    serving: Serving
+    run: FakeRun
+    fences: FakeFences
+
+    def logs(self, *commands: Command) -> None:
+        for command in commands:
+            self.node.log(command)
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An application that holds the lease and runs."""
+    monkeypatch.setattr(query, "EXPLAIN_S_MAX", 1.0)
+    (created,) = commands_of(DECLARED)
+    with FakeNode() as node:
+        node.log(created)
+        follower = Follower([node.address], SECRET, list, X, is_external=True)
+        follower.start()
+        me = follower.register("a", is_over=lambda: False)
+        assert me is not None
+        eventually(lambda: external_query(follower.catalog, X, me))
+        wanted = external_query(follower.catalog, X, me)
+        assert wanted is not None
+        fences, run = FakeFences(), FakeRun()
+        serving = Serving(follower, me, wanted, cast(Any, fences))
+        serving.begin(cast(Any, run))
+        yield World(node, serving, run, fences)
+        serving.close()
+
+
+OTHER = StartPipeline(pipeline_id="b", version=3, isolates=X)
+
+
+@pytest.mark.parametrize(
+    ("commands", "reason"),
+    [
+        ([DropSource(name="X")], "DROPPED"),
+        ([SetQueryState(query_ids=(X,), state="PAUSED")], "PAUSED"),
+        ([OTHER, EndPipelines(pipeline_ids=("a",))], "FENCED"),
+    ],
+)
+def test_the_catalog_ends_it_without_a_batch(
+    world: World, commands: list[Command], reason: str
+) -> None:
+    world.logs(*commands)
+    world.serving.settle()
+    assert world.serving.ended is not None
+    assert (world.serving.ended.reason, world.run.stops) == (reason, 1)
+    assert "a" not in world.node.catalog().pipelines, "it has given its lease back"
+    with pytest.raises(Fenced):
+        world.serving.check_lease()
+
+
+def test_a_standby_changes_nothing(world: World) -> None:
+    world.logs(OTHER)
+    eventually(lambda: "b" in world.serving.follower.catalog.pipelines)
+    world.serving.check_lease()
+    assert (world.serving.ended, world.run.stops) == (None, 0)
+    world.serving.close()
+    assert (world.serving.ended, world.run.stops) == (None, 1), "stopped by the program"
+    eventually(lambda: world.node.catalog().leases[X].pipeline_id == "b")
+
+
+@pytest.mark.parametrize(
+    ("seen", "failure", "reason", "words"),
+    [
+        (None, None, None, "its trigger was for what was there"),
+        (ValueError("brief"), ZeroDivisionError("of a UDF"), "FAILED", "ZeroDivisionError: of a"),
+        (ValueError("a plan"), None, "FAILED", "ValueError: a plan"),
+        (ValueError("brief"), QueryFailed("TOPIC_CHANGED", "x is new"), "TOPIC_CHANGED", "x is"),
+        (ValueError("KAFKA_DATA_LOSS at 7"), None, "DATA_LOSS", "KAFKA_DATA_LOSS at 7"),
+        (None, ValueError("interrupted"), None, "a batch that was aborted is no failure"),
+    ],
+)
+def test_spark_ends_it(
+    world: World,
+    seen: Exception | None,
+    failure: Exception | None,
+    reason: str | None,
+    words: str,
+) -> None:
+    world.run.ends(seen, failure)
+    world.serving.settle()
+    ended = world.serving.ended
+    assert (ended and ended.reason) == reason, words
+    assert ended is None or words in ended.message
+    assert world.node.catalog().pipelines == {}
+
+
+def test_a_failure_that_a_drop_explains_is_named_after_it(world: World) -> None:
+    """The topic is gone before this process has read of the DROP."""
+    world.node.is_mute = True
+    world.run.ends(ValueError("brief"), QueryFailed("TOPIC_CHANGED", "x was deleted"))
+    world.node.log(DropSource(name="X"))
+    world.node.is_mute = False
+    world.serving.settle()
+    assert world.serving.ended is not None
+    assert world.serving.ended.reason == "DROPPED"
+
+
+def test_a_fence_that_no_lease_explains_ends_it(world: World) -> None:
+    world.fences.seen = FenceSeen(LeaseEpoch(99), time.monotonic())
+    world.serving.settle()
+    assert isinstance(world.serving.ended, ServeEnded)
+    assert world.serving.ended.reason == "FOREIGN_FENCE"
+    assert "lease epoch 99" in world.serving.ended.message

@@ -1,0 +1,185 @@
+"""From a DataFrame's schema to the columns of a table, and to the statement that declares it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from pyspark.sql import types as t
+from tests.unit.control.ddl.test_propose import asked
+
+from standpipe.control.ddl.propose import judge
+from standpipe.control.metadata.catalog import EMPTY
+from standpipe.control.metadata.commands import CreateTableAs
+from standpipe.model import Column, Source
+from standpipe.spark.errors import ServeRefused
+from standpipe.spark.schema import ServedTable, capitals, served_table, spark_type, sql_type
+from standpipe.sql.types.types import parse_type
+
+SCORES = t.StructType(
+    [
+        t.StructField("score", t.DoubleType()),
+        t.StructField("user_id", t.StringType()),
+        t.StructField("_deleted", t.BooleanType()),
+    ]
+)
+
+
+def table_of(schema: t.StructType, *key: str, partitions: int | None = None) -> ServedTable:
+    return served_table(schema, table="scores", key=key, left_out=[], partitions=partitions)
+
+
+def declared(table: ServedTable) -> Source:
+    """As the leader would put it into the catalog."""
+    command = judge(asked(table.statement), EMPTY, {})
+    assert isinstance(command, CreateTableAs)
+    assert command.query.is_external
+    return command.source
+
+
+@pytest.mark.parametrize(
+    ("of", "ours"),
+    [
+        (t.BooleanType(), "BOOLEAN"),
+        (t.ByteType(), "INTEGER"),
+        (t.ShortType(), "INTEGER"),
+        (t.IntegerType(), "INTEGER"),
+        (t.LongType(), "BIGINT"),
+        (t.FloatType(), "DOUBLE"),
+        (t.DoubleType(), "DOUBLE"),
+        (t.DecimalType(12, 3), "DECIMAL(12, 3)"),
+        (t.StringType(), "STRING"),
+        (t.VarcharType(10), "STRING"),
+        (t.BinaryType(), "BYTES"),
+        (t.DateType(), "DATE"),
+        (t.TimestampType(), "TIMESTAMP"),
+        (t.ArrayType(t.FloatType()), "ARRAY<DOUBLE>"),
+        (t.MapType(t.StringType(), t.LongType()), "MAP<STRING, BIGINT>"),
+        (
+            t.StructType([t.StructField("a", t.ShortType()), t.StructField("b c", t.DateType())]),
+            "STRUCT<`A` INTEGER, `B C` DATE>",
+        ),
+    ],
+)
+def test_types(of: t.DataType, ours: str) -> None:
+    found = sql_type(of, "c")
+    assert str(found) == ours
+    assert parse_type(ours) == found
+    assert sql_type(spark_type(found), "c") == found, "what it is cast to holds the same values"
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (t.TimestampNTZType(), "column c is timestamp_ntz, which no type of a table can hold"),
+        (t.DayTimeIntervalType(), "column c is interval day to second"),
+        (t.NullType(), "column c is void"),
+        (t.ArrayType(t.TimestampNTZType()), r"column c\[\] is timestamp_ntz"),
+        (t.MapType(t.IntegerType(), t.StringType()), "cast the keys of the map to STRING"),
+        (
+            t.StructType([t.StructField("deep", t.VariantType())]),
+            r"column c\.deep is variant",
+        ),
+        (
+            t.StructType([t.StructField("a", t.LongType()), t.StructField("A", t.LongType())]),
+            "a name of its own, in any case",
+        ),
+    ],
+)
+def test_a_type_that_no_column_can_have_is_refused_with_the_column(
+    of: t.DataType, words: str
+) -> None:
+    with pytest.raises(ServeRefused, match=words):
+        sql_type(of, "c")
+
+
+def test_a_window_is_refused_by_name() -> None:
+    window = t.StructType(
+        [t.StructField("start", t.TimestampType()), t.StructField("end", t.TimestampType())]
+    )
+    with pytest.raises(ServeRefused, match=r"windowed tables cannot be served yet(.|\n)*window"):
+        sql_type(window, "window")
+
+
+def test_the_table_of_a_data_frame() -> None:
+    table = served_table(
+        SCORES, table="scores", key=["USER_ID"], left_out=["_deleted"], partitions=2
+    )
+    assert table == ServedTable(
+        name="SCORES",
+        columns=(
+            Column(name="USER_ID", type="STRING", is_key=True),
+            Column(name="SCORE", type="DOUBLE"),
+        ),
+        partitions=2,
+    )
+    assert table.statement == (
+        "CREATE TABLE `SCORES` (`USER_ID` STRING PRIMARY KEY, `SCORE` DOUBLE) WITH"
+        " (KAFKA_TOPIC='SCORES', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2,"
+        " WRITER='EXTERNAL');"
+    )
+    assert declared(table).columns == table.columns
+
+
+@pytest.mark.parametrize(
+    ("key", "key_format"),
+    [
+        (("user_id",), "KAFKA"),
+        (("score",), "KAFKA"),
+        (("_deleted",), "JSON"),
+        (("user_id", "score"), "JSON"),
+    ],
+)
+def test_how_a_key_is_written(key: tuple[str, ...], key_format: str) -> None:
+    assert declared(table_of(SCORES, *key)).key_format == key_format
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ((), "`key` names no column"),
+        (("nobody",), "the DataFrame has no column NOBODY"),
+        (("user_id", "score", "_deleted"), "all columns are in the key"),
+    ],
+)
+def test_a_key_that_cannot_be_one(key: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ServeRefused, match=words):
+        table_of(SCORES, *key)
+
+
+def test_two_columns_that_differ_in_case_only() -> None:
+    twice = t.StructType([*SCORES.fields, t.StructField("Score", t.LongType())])
+    with pytest.raises(ServeRefused, match="two columns are SCORE in SQL"):
+        table_of(twice, "user_id")
+
+
+@pytest.mark.parametrize(
+    ("name", "sql"), [("scores", "SCORES"), ("`scores`", "scores"), ("`a``b`", "a`b")]
+)
+def test_names(name: str, sql: str) -> None:
+    assert capitals(name) == sql
+
+
+OTHER_TYPE = t.StructType([SCORES["user_id"], t.StructField("score", t.LongType())])
+TWO = t.StructType([SCORES["user_id"], SCORES["score"]])
+IN_ANOTHER_ORDER = t.StructType([SCORES["score"], SCORES["user_id"]])
+
+
+def test_the_same_table_again_is_resumed() -> None:
+    there = declared(table_of(TWO, "user_id", partitions=2))
+    table_of(IN_ANOTHER_ORDER, "user_id").check_equals(there)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (table_of(OTHER_TYPE, "user_id"), "has other columns than the DataFrame"),
+        (table_of(SCORES, "user_id"), "has other columns than the DataFrame"),
+        (table_of(TWO, "score"), "has other columns than the DataFrame"),
+        (table_of(TWO, "user_id", partitions=3), "has 2 partitions, not 3"),
+    ],
+)
+def test_another_table_of_that_name_is_refused(table: ServedTable, words: str) -> None:
+    there = declared(table_of(TWO, "user_id", partitions=2))
+    with pytest.raises(ServeRefused, match=words) as refused:
+        table.check_equals(msgspec.structs.replace(there))
+    assert "DROP TABLE SCORES" in refused.value.next_step
