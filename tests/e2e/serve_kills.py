@@ -137,7 +137,8 @@ def main() -> None:
     before = json.loads(given.result.read_text()) if given.result.exists() else {}
     runs = [*before.get("runs", []), {**head, **ran}]
     total = sum(one["kills"] for one in runs)
-    report.write(given.result, {"question": (__doc__ or "").splitlines()[0], "kills": total, "runs": runs})
+    question = (__doc__ or "").splitlines()[0]
+    report.write(given.result, {"question": question, "kills": total, "runs": runs})
     print(f"{ran['kinds']}\n{given.kills} kills, 0 rows wrong")
     sys.exit(sum(ran["kinds"].values()) != given.kills)
 

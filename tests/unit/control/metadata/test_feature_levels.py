@@ -194,6 +194,8 @@ def test_an_external_query_waits_until_every_node_knows_them() -> None:
         feature_levels.at_level(external("T", 4), 9)
 
 
-@pytest.mark.parametrize(("limit", "known"), [(0, (1, 10)), (1, (1, 1)), (2, (1, 2)), (11, (1, 10))])
+@pytest.mark.parametrize(
+    ("limit", "known"), [(0, (1, 10)), (1, (1, 1)), (2, (1, 2)), (11, (1, 10))]
+)
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
