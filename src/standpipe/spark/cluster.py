@@ -60,7 +60,9 @@ class ClusterNodes:
 
     def execute(self, statement: str) -> None:
         """Have a statement executed, once. Raises ServeRefused with the cluster's reason."""
-        request = {"ksql": statement, "streamsProperties": {}, "request_id": uuid.uuid4().hex}
+        request: dict[str, object] = {
+            "ksql": statement, "streamsProperties": {}, "request_id": uuid.uuid4().hex,
+        }  # fmt: skip
         self._ask("POST", "/execute", msgspec.json.encode(request))
 
     def _ask(self, method: str, target: str, body: bytes = b"") -> bytes:

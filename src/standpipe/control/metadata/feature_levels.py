@@ -52,7 +52,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 9
+NEWEST: Final = 10
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects beats from every other

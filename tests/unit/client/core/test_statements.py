@@ -11,7 +11,7 @@ from tests.samples import sample_table
 from tests.unit.client.core.test_tables import described
 
 from standpipe.client.core.literals import UnfitParameter
-from standpipe.client.core.rows import Columns, RowSet
+from standpipe.client.core.rows import Columns, LazyFreshness, RowSet
 from standpipe.client.core.statements import (
     INSERT_CHARACTERS_MAX,
     INSERTS_MAX,
@@ -25,7 +25,6 @@ from standpipe.client.core.statements import (
 )
 from standpipe.client.core.tables import SourceShape, TableMap
 from standpipe.data.encoding import native
-from standpipe.freshness import Freshness
 from standpipe.model import Column, Source
 from standpipe.sql.analyzer import analyze
 from standpipe.sql.context import Context
@@ -170,7 +169,7 @@ def test_nodes_keep_the_plans_of_lookups() -> None:
 
 
 def answer(columns: Columns, *tuples: tuple[object, ...]) -> RowSet:
-    return RowSet(columns, list(tuples), Freshness(served_by="a", role="active", state="RUNNING"))
+    return RowSet(columns, list(tuples), LazyFreshness({"standpipe-served-by": "a"}))
 
 
 def test_rows_come_in_the_order_of_the_keys() -> None:
