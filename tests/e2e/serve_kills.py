@@ -1,6 +1,6 @@
 """Does a served DataFrame equal a recompute, however often its program dies?
 
-    make serve-kills KILLS=60       adds to bench/results/serve_kills.json
+    make serve-kills KILLS=60       adds to serve_kills.json among the results
 
 examples/serve_dataframe.py against two nodes without a pipeline. A portion of events, and SIGKILL
 for the program that writes: at a random moment, its JVM alone, at a named step of a batch; or it is
