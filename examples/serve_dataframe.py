@@ -23,12 +23,14 @@ SECRET = os.environ.get("STANDPIPE_SECRET_FILE", ".standpipe/run/secret")
 CHECKPOINT = os.environ.get("CHECKPOINT", ".standpipe/checkpoints/scores")
 
 
+spark = SparkSession.builder.appName("scores").getOrCreate()
+
+
 @f.pandas_udf("double")
 def score(purchases: pd.Series, cents: pd.Series, weight: pd.Series) -> pd.Series:
     return cents / 100 / purchases * weight
 
 
-spark = SparkSession.builder.appName("scores").getOrCreate()
 plans = spark.createDataFrame(
     [("a", "gold", 2.0), ("b", "basic", 0.5)], "initial STRING, plan STRING, weight DOUBLE"
 )
