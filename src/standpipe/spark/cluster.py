@@ -17,6 +17,7 @@ import msgspec
 from standpipe.adapters.http.peer_client import PathFailed, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.adapters.sealed.handshake import PeerIdentity
+from standpipe.control.ddl.propose import Request
 from standpipe.control.metadata.catalog import Catalog, from_bytes
 from standpipe.spark.errors import ServeRefused
 
@@ -60,7 +61,7 @@ class ClusterNodes:
 
     def execute(self, statement: str) -> None:
         """Have a statement executed, once. Raises ServeRefused with the cluster's reason."""
-        request = {"ksql": statement, "streamsProperties": {}, "request_id": uuid.uuid4().hex}
+        request = Request(ksql=statement, request_id=uuid.uuid4().hex)
         self._ask("POST", "/execute", msgspec.json.encode(request))
 
     def _ask(self, method: str, target: str, body: bytes = b"") -> bytes:

@@ -7,7 +7,6 @@ table has (`schema.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -55,7 +54,5 @@ def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
     if rules.deleted is not None:
         is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(False))
     columns = [written(each.name, each.type) for each in table.columns]
-    result = frame.select(
-        *columns, f.unix_millis(time).alias("__ROWTIME"), cast(SparkColumn, is_live).alias("__LIVE")
-    )
+    result = frame.select(*columns, f.unix_millis(time).alias("__ROWTIME"), is_live.alias("__LIVE"))
     return records_of(result, table)
