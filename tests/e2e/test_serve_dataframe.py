@@ -170,8 +170,9 @@ def holder(cluster: TestCluster) -> int:
     try:
         status = shown(cluster)["standpipe"]
     except ValueError:
-        return 0  # it is not declared yet
-    return int(str(status["pipeline"]).split("-")[-2]) if isinstance(status, dict) else 0
+        return 0  # the table is not declared yet
+    pipeline = str(status["pipeline"]) if isinstance(status, dict) else ""
+    return int(pipeline.split("-")[-2]) if pipeline else 0  # none holds the lease yet
 
 
 def feed_until_death(purchases: Purchases, program: Program) -> None:
