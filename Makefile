@@ -159,7 +159,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills broker-kills serve-kills functions conformance-sample chaos \
+        store-kills driver-kills broker-kills functions conformance-sample chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -211,9 +211,6 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KI
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
-
-serve-kills: setup ## the program of a served DataFrame killed KILLS times, every row compared
-	$(PYTHON_IN) -m tests.e2e.serve_kills --kills $(KILLS)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM)
