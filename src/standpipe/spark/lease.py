@@ -1,7 +1,7 @@
 """Whether a program may still write its table, as the catalog says. Pure.
 
-Not here: who gets the lease (`control/metadata/isolation.py`), what makes the records of whoever
-lost it void (`data/commit/progress.py`).
+Not here: who gets the lease (`control/metadata/isolation.py`), what makes the records of a former
+holder void (`data/commit/progress.py`).
 """
 
 from __future__ import annotations

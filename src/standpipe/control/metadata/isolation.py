@@ -14,7 +14,7 @@ Standpipe. It is isolated under its id for as long as it exists, and its applica
 that name: the one that holds the lease writes, the others stand by.
 
 Leases do the rest (`leases.py`). A change of the names takes the leases of the queries concerned
-away, and the next grant has a newer lease epoch, which fences whoever held one before.
+away, and the next grant has a newer lease epoch, which fences the last holder.
 
 Pure. Not here: what fences a writer (`data.commit.progress`), who starts drivers
 (`local.cluster.isolated_drivers`).

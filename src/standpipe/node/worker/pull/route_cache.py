@@ -54,7 +54,7 @@ class CachedRoute:
     def first_here(self, *, is_forward: bool) -> Verdict | None:
         """The verdict by which this node answers now; None: another is first, or it may not.
 
-        A forward is answered by whoever may.
+        A forward is answered by any replica that may.
         """
         verdicts = self.verdicts
         if is_forward:
