@@ -91,10 +91,15 @@ class Serving:
     def fail(self, error: Exception) -> ServeEnded:
         """The start has failed: report it, and give the lease back."""
         self.ended = why_over(self.follower.catalog, self.wanted, self.me) or self._named(error)
+        self.abandon()
+        return self.ended
+
+    def abandon(self) -> None:
+        """The start is over: give the lease back, which a thread would otherwise renew as long as
+        this process lives."""
         self._report_end()
         self.fences.stop()
         self.follower.close()
-        return self.ended
 
     # ------------------------------------------------------------------------- in the thread
 

@@ -191,6 +191,9 @@ class Standpipe:
             run = _started(wanted, order, around)
         except Exception as error:
             raise serving.fail(error) from error
+        except BaseException:  # Ctrl-C in a notebook: its process goes on
+            serving.abandon()
+            raise
         serving.fences.start()
         serving.begin(run)
         return ServedQuery(run, serving)

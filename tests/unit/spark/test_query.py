@@ -118,6 +118,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         serving.close()
 
 
+def test_a_start_that_is_interrupted_gives_the_lease_back(world: World) -> None:
+    # Ctrl-C in a notebook: its process lives on, and a thread renewed the lease
+    assert not any(isinstance(each, EndPipelines) for each in world.node.commands)
+    world.serving.abandon()
+    assert any(isinstance(each, EndPipelines) for each in world.node.commands)
+
+
 OTHER = StartPipeline(pipeline_id="b", version=3, isolates=X)
 
 
