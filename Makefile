@@ -119,8 +119,7 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 OWN_TARGETS := tests/e2e/test_conformance_sample.py
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
-#: would put last if it were not told not to. Those with the cluster of the whole session come last:
-#: once it runs, it takes a sixth of the processor until the end
+#: would put last if it were not told not to
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
 	tests/e2e/test_poison.py tests/e2e/test_isolation.py tests/e2e/test_stragglers.py \
 	tests/e2e/test_serve_dataframe.py \
