@@ -158,7 +158,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills broker-kills functions conformance-sample chaos \
+        store-kills driver-kills serve-kills broker-kills functions conformance-sample chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -207,6 +207,9 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 GROUPED=1
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(GROUPED),--grouped)
+
+serve-kills: setup ## a program that serves a DataFrame killed KILLS times, every row compared
+	$(PYTHON_IN) -m tests.e2e.serve_kills --kills $(KILLS)
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)

@@ -33,8 +33,8 @@ from standpipe.local.demo.wait import Arrival
 from standpipe.model import NodeId
 from standpipe.pipeline.commit import failpoint
 
-EVENTS = 18_000
-PORTION = 3_000
+EVENTS = 9_000
+PORTION = 1_500
 #: three replicas, of which two can outvote one. Digests seldom enough that two slow cores keep up
 CONFIG = {"num.standby.replicas": "2", keys.DIGEST_INTERVAL.name: "20000"}
 
@@ -125,7 +125,7 @@ def test_answers_are_right_after_crashes_of_everything(cluster: TestCluster) -> 
     public = [address for _, address in cluster.addresses]
     found = check.check(public, check.recompute(EVENTS))
     assert (found.wrong[:5], found.failed[:5]) == ([], [])
-    assert found.rows > 5_000
+    assert found.rows > 2_500
     for table in flights.TABLES:
         verified = verify(cluster, table)
         assert verified.returncode == 0, verified.stdout + verified.stderr

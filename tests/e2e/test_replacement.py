@@ -28,7 +28,7 @@ from standpipe.local.demo.flights import Event
 
 KEYS = 40
 PORTION = 2_000
-PORTIONS = 12
+PORTIONS = 6
 #: so that the new generation takes many batches to build
 CONFIG = {keys.BATCH_OFFSETS_MAX.name: str(PORTION)}
 

@@ -1,0 +1,148 @@
+"""Does a served DataFrame equal a recompute, however often its program dies?
+
+    make serve-kills KILLS=60       adds to serve_kills.json among the results
+
+examples/serve_dataframe.py against two nodes without a pipeline. A portion of events, and SIGKILL
+for the program that writes: at a random moment, its JVM alone, at a named step of a batch; or it is
+stopped, and goes on once another has taken over. A standby takes over, or the program is started
+again. After each kill every row is compared with a recompute, after every tenth the replicas with
+one another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests import report
+from tests.e2e.cluster import TestCluster, start
+from tests.e2e.driver_kills import kept_on_failure
+from tests.e2e.test_serve_dataframe import Program, Purchases, programs, verify
+
+VERIFY_EVERY = 10
+RESULTS = report.RESULTS / "serve_kills.json"
+
+
+@dataclass
+class ServeKills:
+    """One program writes, and at times another stands by."""
+
+    cluster: TestCluster
+    started: Callable[..., Program]
+    random: random.Random
+    kinds: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        self.cluster.topic("purchases")
+        self.purchases = Purchases(self.cluster)
+        self.writer = self.started()
+        self.purchases.send()
+        self.writer.wait_for("SCORES is served")
+        self.purchases.check()
+
+    def one_more(self) -> str:
+        """A kill while a portion of events is under way, and every row compared."""
+        kind = self.random.choice(KINDS)
+        has_standby = self.random.random() < 0.5 or kind is ServeKills.stopped
+        successor = self.started() if has_standby else None
+        if successor is not None:
+            successor.wait_for("standing by: SCORES is written by")
+        self.purchases.send()
+        before = self.writer
+        kind(self)
+        self.purchases.send()
+        self.writer = successor or self.started()
+        self.writer.wait_for("SCORES is served")
+        self.purchases.check()
+        if kind is ServeKills.stopped:
+            before.signal(signal.SIGCONT)
+            assert before.wait_for_end() == 1
+            assert "FENCED" in before.said()
+            self.purchases.send()
+            self.purchases.check()
+        name = kind.__name__ + (" with a standby" if has_standby else "")
+        self.kinds[name] += 1
+        return name
+
+    def at_a_random_moment(self) -> None:
+        time.sleep(self.random.uniform(0, 3))
+        self.writer.signal(signal.SIGKILL)
+
+    def python_alone(self) -> None:
+        """Its JVM may write a little longer."""
+        time.sleep(self.random.uniform(0, 1))
+        self.writer.process.kill()
+
+    def the_jvm_alone(self) -> None:
+        time.sleep(self.random.uniform(0, 1))
+        family = psutil.Process(self.writer.process.pid).children(recursive=True)
+        for process in family:
+            if process.name() == "java":
+                process.kill()
+        assert self.writer.wait_for_end() != 0
+
+    def stopped(self) -> None:
+        time.sleep(self.random.uniform(0, 1))
+        self.writer.signal(signal.SIGSTOP)
+
+
+KINDS: tuple[Callable[[ServeKills], None], ...] = (
+    ServeKills.at_a_random_moment,
+    ServeKills.at_a_random_moment,
+    ServeKills.python_alone,
+    ServeKills.the_jvm_alone,
+    ServeKills.stopped,
+)
+
+
+def run(kills: int, seed: int) -> dict[str, Any]:
+    with kept_on_failure("serve-kills-") as folder:
+        cluster = start(folder / "cluster", nodes=2, pipelines=0)
+        try:
+            with programs(cluster, folder) as started:
+                story = ServeKills(cluster, started, random.Random(seed))
+                for number in range(1, kills + 1):
+                    print(f"kill {number}: {story.one_more()}", flush=True)
+                    if number % VERIFY_EVERY == 0 or number == kills:
+                        verify(cluster)
+        finally:
+            cluster.close()
+    return {
+        "kills": kills,
+        "seed": seed,
+        "events": len(story.purchases.sent),
+        "kinds": dict(story.kinds.most_common()),
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--kills", type=int, default=60)
+    options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    options.add_argument("--result", type=Path, default=RESULTS)
+    given = options.parse_args()
+    print(f"seed {given.seed}")
+    head = report.circumstances()
+    ran = run(given.kills, given.seed)
+    before = json.loads(given.result.read_text()) if given.result.exists() else {}
+    runs = [*before.get("runs", []), {**head, **ran}]
+    total = sum(one["kills"] for one in runs)
+    report.write(
+        given.result, {"question": (__doc__ or "").splitlines()[0], "kills": total, "runs": runs}
+    )
+    print(f"{ran['kinds']}\n{given.kills} kills, 0 rows wrong")
+    sys.exit(sum(ran["kinds"].values()) != given.kills)
+
+
+if __name__ == "__main__":
+    main()
