@@ -47,7 +47,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "CREATE SOURCE TABLE",
             "differs",
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
-            " windowed keys are refused",
+            " windowed keys are refused, and a topic that is not there",
         ),
         SupportRow(
             "CREATE TABLE … WITH (WRITER='EXTERNAL')",
