@@ -140,3 +140,22 @@ CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR 
 CREATE STREAM s AS SELECT a.tail AS k, b.tail AS k, a.delay FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail;
 ----
 ! 40001 1:15 Duplicate value columns found in schema: `K` STRING
+
+# The pseudo columns of each side: named ones, and those of * after PARTITION BY.
+CREATE STREAM s AS SELECT f.tail, f.rowpartition AS p, p.rowoffset AS o FROM flights f LEFT JOIN planes p ON f.tail = p.tail;
+----
+STREAM S: `F_TAIL` STRING KEY, `P` INTEGER, `O` BIGINT
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None; planes as S_7__IN1, watermark None
+SELECT * FROM (SELECT *, `F_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `F_TAIL`, `__L`.`c1` AS `F_CARRIER`, `__L`.`c2` AS `F_DELAY`, `__L`.`c3` AS `F_SEATS`, `__L`.`c4` AS `F_MILES`, `__L`.`c5` AS `F_FARE`, `__L`.`c6` AS `F_DAY`, `__L`.`c7` AS `F_AT`, `__L`.`c8` AS `F_TAGS`, `__L`.`c9` AS `F_INFO`, `__L`.`c10` AS `F_ROWPARTITION`, `__L`.`c11` AS `F_ROWOFFSET`, `__L`.`c12` AS `F_ROWTIME`, `__L`.`c13` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWPARTITION`, `__R`.`c3` AS `P_ROWOFFSET`, `__R`.`c4` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: INT, c11: BIGINT, c12: BIGINT, c13: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: INT, c3: BIGINT, c4: BIGINT>') AS `__R` FROM `S_7__J0`)))
+
+CREATE STREAM s AS SELECT * FROM departures d JOIN planes p ON d.tail = p.tail PARTITION BY d.carrier;
+----
+STREAM S: `D_CARRIER` STRING KEY, `D_DELAY` DOUBLE, `D_SEATS` INTEGER, `D_ROWTIME` BIGINT, `D_ROWPARTITION` INTEGER, `D_ROWOFFSET` BIGINT, `P_MAKER` STRING, `P_ROWTIME` BIGINT, `P_ROWPARTITION` INTEGER, `P_ROWOFFSET` BIGINT, `D_TAIL` STRING, `P_TAIL` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads departures as S_7__IN0, watermark None; planes as S_7__IN1, watermark None
+SELECT * FROM (SELECT *, `D_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `D_TAIL`, `__L`.`c1` AS `D_CARRIER`, `__L`.`c2` AS `D_DELAY`, `__L`.`c3` AS `D_SEATS`, `__L`.`c4` AS `D_ROWPARTITION`, `__L`.`c5` AS `D_ROWOFFSET`, `__L`.`c6` AS `D_ROWTIME`, `__L`.`c7` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWPARTITION`, `__R`.`c3` AS `P_ROWOFFSET`, `__R`.`c4` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: INT, c5: BIGINT, c6: BIGINT, c7: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: INT, c3: BIGINT, c4: BIGINT>') AS `__R` FROM `S_7__J0` WHERE `__RIGHT` IS NOT NULL)))
+
+CREATE TABLE t AS SELECT f.tail, p.rowoffset AS o FROM fleet f JOIN planes p ON f.tail = p.tail;
+----
+! 40001 1:34 P.ROWOFFSET: a row of joined tables is made of several records, and has no position.

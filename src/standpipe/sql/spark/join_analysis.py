@@ -34,8 +34,13 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
         _check_pair(join, left, right, sides)
         sides = sides or [left]
         sides.append(right)
-    _check_chain(query, JoinScope(tuple(sides)))
-    return JoinScope(tuple(sides))
+    is_whole = any(isinstance(item, ast.Star) for item in query.items)
+    shows_pseudo = bool(query.partition_by) and is_whole
+    named = {each.name for each, _ in ast.walk(query) if isinstance(each, ast.ColumnName)}
+    has_positions = shows_pseudo or not named.isdisjoint(PSEUDO.keys() - {"ROWTIME"})
+    scope = JoinScope(tuple(sides), has_positions=has_positions, shows_pseudo=shows_pseudo)
+    _check_chain(query, scope)
+    return scope
 
 
 def _check_sources(relations: Sequence[ast.Relation], found: list[Source]) -> None:

@@ -63,6 +63,11 @@ class JoinScope:
     """Names over joined rows (`select_items.ScopeNames`)."""
 
     sides: tuple[Side, ...]
+    #: whether rows keep ROWPARTITION and ROWOFFSET of each side: only if the query names them, as
+    #: they are part of the state
+    has_positions: bool = False
+    #: whether `*` has the pseudo columns of each side: in ksqlDB it has after PARTITION BY
+    shows_pseudo: bool = False
 
     @property
     def key_type(self) -> SqlType:
@@ -155,6 +160,7 @@ class JoinScope:
             if node.name in WINDOW_BOUNDS and sides[0].source.window is not None:
                 return TypedColumn(BIGINT, joined_name(sides[0].alias, node.name))
             if node.name in PSEUDO:
+                self._check_pseudo(node)
                 name = joined_name(sides[0].alias, node.name)
                 return TypedColumn(PSEUDO[node.name], name)
         found = [(side, column) for side in sides for column in side.source.columns]
@@ -177,6 +183,14 @@ class JoinScope:
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."
         raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
 
+    def _check_pseudo(self, node: ast.ColumnName) -> None:
+        if node.name != "ROWTIME" and self.sides[0].source.kind == "TABLE":
+            raise refusal(
+                f"{expression_text(node)}: a row of joined tables is made of several records, and"
+                " has no position.",
+                node.at,
+            )
+
     def shown(self, node: ast.ColumnName) -> ast.ColumnName:
         """A column under its joined name."""
         for side in self.sides:
@@ -195,9 +209,9 @@ class JoinScope:
             yield ast.ColumnName(item.at, self.synthetic_name), self.synthetic_name
         for side in self.sides:
             if item.source in (None, side.alias, side.source.name):
-                for column in side.source.columns:
-                    node = ast.ColumnName(item.at, column.name, side.alias)
-                    yield node, joined_name(side.alias, column.name)
+                names = [column.name for column in side.source.columns]
+                for name in [*names, *(PSEUDO if self.shows_pseudo else ())]:
+                    yield ast.ColumnName(item.at, name, side.alias), joined_name(side.alias, name)
 
     def column_names(self) -> frozenset[str]:
         """All joined names, without pseudo columns."""
