@@ -400,7 +400,7 @@ def test_print(node: Node) -> None:
 def test_the_prompt_shows_rows_live_and_ctrl_c_ends_just_the_query(
     node: Node, tmp_path: Path
 ) -> None:
-    """In a terminal of its own: SET holds, rows come, Ctrl-C, and the next statement runs."""
+    """In a terminal of its own: SET and DEFINE hold, rows come, Ctrl-C, the next statement runs."""
     stream(node, "TYPED")
     insert(node, "TYPED", 41)
     leader, follower = os.openpty()
@@ -436,13 +436,17 @@ def test_the_prompt_shows_rows_live_and_ctrl_c_ends_just_the_query(
         shows(b"standpipe> ")
         os.write(leader, b"SET 'auto.offset.reset'='earliest';\r")
         shows(b"standpipe> ")
-        os.write(leader, b"SELECT ID, N + 1000 AS M FROM TYPED EMIT CHANGES;\r")
+        os.write(leader, b"DEFINE more = '1000'; DEFINE name = 'TYPED';\r")
+        shows(b"standpipe> ")
+        os.write(leader, b"SELECT ID, N + ${more} AS M FROM ${name} EMIT CHANGES;\r")
         shows(b"k41", b"1041")
         insert(node, "TYPED", 42)
         shows(b"1042")
         os.write(leader, b"\x03")
         shows(b"cancelled", b"standpipe> ")
         eventually(lambda: served(node) == [], "the query is gone")
+        os.write(leader, b"UNDEFINE more; SHOW VARIABLES;\r")
+        shows(b"NAME", b"TYPED", b"standpipe> ")
         os.write(leader, b"PRINT typed FROM BEGINNING LIMIT 1;\r")
         shows(b"Key format: KAFKA_STRING", b"partition: ")
 

@@ -180,3 +180,34 @@ ExplainPlan(query_id='ROUTE', subject=None)
 EXPLAIN ASSIGNMENT;
 ----
 assignment
+
+# What Standpipe does not have.
+CREATE SINK CONNECTOR IF NOT EXISTS c WITH ('connector.class'='x', 'tasks.max'='1');
+----
+! 40001 1:1 CREATE CONNECTOR is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its topics as streams and tables.
+
+DROP CONNECTOR IF EXISTS c;
+----
+! 40001 1:1 DROP CONNECTOR is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its topics as streams and tables.
+
+DESCRIBE CONNECTOR c;
+----
+! 40001 1:1 DESCRIBE CONNECTOR is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its topics as streams and tables.
+
+SHOW CONNECTOR PLUGINS;
+----
+! 40001 1:1 SHOW CONNECTOR PLUGINS is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its topics as streams and tables.
+
+ASSERT NOT EXISTS SCHEMA SUBJECT 'flights-value' ID 3 TIMEOUT 5 SECONDS;
+----
+! 40001 1:1 ASSERT SCHEMA is not supported: Standpipe has no schema registry.
+
+# The words are names everywhere else.
+CREATE STREAM sink (connector INT, schema INT, subject STRING, id INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON');
+----
+STREAM SINK: `CONNECTOR` INTEGER, `SCHEMA` INTEGER, `SUBJECT` STRING, `ID` INTEGER
+topic here x 2, JSON → JSON
+
+DESCRIBE connectors;
+----
+! 40001 1:1 Could not find STREAM/TABLE 'CONNECTORS' in the Metastore

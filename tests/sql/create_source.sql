@@ -203,3 +203,13 @@ topic here x 2, DELIMITED → DELIMITED
 CREATE STREAM s (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='DELIMITED', KEY_DELIMITER='ab');
 ----
 ! 40001 1:82 Invalid delimiter value: 'ab'. Delimiter must be a single character or TAB,SPACE.
+
+# A source table reads a topic that is there; PARTITIONS may say how many it has.
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
+----
+! 40001 1:56 Topic 'nowhere' does not exist. A source table only reads what another program writes: create the topic first, or leave out SOURCE.
+
+CREATE SOURCE STREAM t (a INT KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
+----
+STREAM T: `A` INTEGER KEY, `V` INTEGER
+topic nowhere x 2 (to be made), KAFKA → JSON

@@ -56,7 +56,7 @@ SELECT `TAIL` AS `TAIL`, `__E0` AS `TAG`, cast(`__E1` AS INT) AS `N`, `ROWTIME` 
 
 CREATE STREAM s AS SELECT tail, delay FROM flights WHERE EXPLODE(tags) = 'x';
 ----
-! 40001 1:58 Table functions can only be used in the SELECT list of a query without aggregation: EXPLODE(TAGS)
+! 40001 1:58 WHERE does not support table functions: EXPLODE is a table function.
 
 # Constructors, lambdas, structs.
 CREATE STREAM s AS SELECT tail, info->*, TRANSFORM(tags, x => UCASE(x)) AS up FROM flights;

@@ -58,7 +58,8 @@ SELECT * FROM by_seats WHERE seats = 3000000000;
 
 SELECT * FROM by_seats WHERE seats = NULL;
 ----
-! 40001 1:30 Comparison with NULL not supported: INTEGER = NULL
+! 40001 1:30 Error in WHERE expression: Comparison with NULL not supported: INTEGER = NULL
+!   Statement: (SEATS = null)
 
 SELECT * FROM by_seats WHERE seats IN (1, NULL);
 ----

@@ -7,7 +7,7 @@ Nothing inside `sql` imports this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Source
@@ -73,8 +73,24 @@ def _terminate(statement: ControlQuery, _sources: Sources, _context: Context) ->
     return TerminatePlan(query_id=statement.query_id)
 
 
+_NO_CONNECTORS: Final = (
+    "{} is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its"
+    " topics as streams and tables."
+)
+_NO_REGISTRY: Final = "{} is not supported: Standpipe has no schema registry."
+
+
+def _elsewhere(
+    statement: ast_statements.Elsewhere, _sources: Sources, _context: Context
+) -> NoReturn:
+    text = _NO_REGISTRY if statement.what == "ASSERT SCHEMA" else _NO_CONNECTORS
+    raise refusal(text.format(statement.what), statement.at)
+
+
 def _show(statement: Show, _sources: Sources, _context: Context) -> Plan:
     what = statement.what.removeprefix("ALL ")
+    if "CONNECTOR" in what:
+        raise refusal(_NO_CONNECTORS.format(f"SHOW {what}"), statement.at)
     if what not in _SHOWN:
         raise unsupported(f"SHOW {what}", statement.at)
     return ShowPlan(what=cast("Any", what), extended=statement.extended)
@@ -198,6 +214,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     ast_statements.DescribeFunction: _describe_function,
     ast_statements.Explain: _explain,
     ast_statements.AssertTopic: _assert_topic,
+    ast_statements.Elsewhere: _elsewhere,
     ast_statements.ExplainRoute: _explain_route,
     ast_statements.ExplainAssignment: _explain_assignment,
     Query: _query,

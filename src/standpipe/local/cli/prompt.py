@@ -1,8 +1,8 @@
 """`standpipe sql`: a prompt with history and completion, and the execution of `-e` and `-f`.
 
 A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
-show rows as they arrive, until Ctrl-C. SET applies to the session. A statement that fails ends `-e`
-and `-f` with exit status 1; at the prompt it only prints the error.
+show rows as they arrive, until Ctrl-C. SET and DEFINE apply to the session. A statement that fails
+ends `-e` and `-f` with exit status 1; at the prompt it only prints the error.
 
 Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql_text.py`).
 """
@@ -29,6 +29,8 @@ from standpipe.errors import StandpipeError
 from standpipe.local.cli import sql_text
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
 from standpipe.local.client.rest_client import Entity, NodesClient
+from standpipe.sql.syntax import variables
+from standpipe.sql.syntax.ast_statements import Define
 
 NAMES_FRESH_S = 10.0
 
@@ -38,13 +40,15 @@ Try: SHOW TABLES;"""
 
 
 class SqlSession:
-    """Runs statements and prints their answers. SET and UNSET apply to later statements."""
+    """Runs statements and prints their answers. SET, UNSET, DEFINE and UNDEFINE apply to later
+    statements: each is a request of its own, with which a node forgets them."""
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
         self._client = client
         self._console = console
         self._as_json = as_json
         self._properties: dict[str, str] = {}
+        self._variables: dict[str, str] = {}
 
     def run(self, text: str) -> None:
         """Run statements in order; the last one may lack its `;`. Raises the first failure."""
@@ -57,19 +61,27 @@ class SqlSession:
         if sql_text.is_live(text):
             self._follow(text)
         elif sql_text.is_query(text):
-            answer = self._client.pull(text, self._properties)
+            answer = self._client.pull(text, self._properties, self._variables)
             print_pull(self._console, answer, as_json=self._as_json)
         else:
-            for entity in self._client.execute(text, self._properties):
+            for entity in self._client.execute(text, self._properties, self._variables):
                 print_entity(self._console, entity, as_json=self._as_json)
             self._remember(sql_text.setting(text))
+            if sql_text.is_definition(text):
+                self._define(text)
 
     def _follow(self, text: str) -> None:
         """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
-        with closing(self._client.follow(text, self._properties)) as lines:
+        with closing(self._client.follow(text, self._properties, self._variables)) as lines:
             for line in lines:
                 output.line(line)
+
+    def _define(self, text: str) -> None:
+        """Apply a DEFINE or UNDEFINE that a node has accepted."""
+        for statement in variables.parse(text, self._variables):
+            if isinstance(statement, Define):
+                variables.define(self._variables, statement)
 
     def _remember(self, setting: tuple[str, str | None] | None) -> None:
         if setting is None:

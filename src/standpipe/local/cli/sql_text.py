@@ -66,6 +66,12 @@ def is_live(statement: str) -> bool:
     return words[:1] == ["PRINT"] or (words[:1] == ["SELECT"] and ("EMIT", "CHANGES") in pairs)
 
 
+def is_definition(statement: str) -> bool:
+    """Whether it is DEFINE or UNDEFINE."""
+    words = without_comments(statement).split(None, 1)
+    return bool(words) and words[0].upper() in ("DEFINE", "UNDEFINE")
+
+
 def setting(statement: str) -> tuple[str, str | None] | None:
     """Name and value of SET; name and None of UNSET; None for other statements."""
     found = _SETTING.fullmatch(without_comments(statement).strip())

@@ -65,14 +65,26 @@ class NodesClient:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def execute(self, text: str, properties: Mapping[str, str] | None = None) -> list[Entity]:
-        """Run statements through POST /ksql: one entity per statement that has an answer."""
-        response = self._post("/ksql", {"ksql": text, "streamsProperties": dict(properties or {})})
+    def execute(
+        self,
+        text: str,
+        properties: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> list[Entity]:
+        """Run statements through POST /ksql: one entity per statement that has an answer.
+        `variables`: what `${name}` stands for in them."""
+        body = {"ksql": text, "streamsProperties": dict(properties or {}), **_defined(variables)}
+        response = self._post("/ksql", body)
         return cast(list[Entity], msgspec.json.decode(response.body))
 
-    def pull(self, text: str, properties: Mapping[str, str] | None = None) -> PullAnswer:
+    def pull(
+        self,
+        text: str,
+        properties: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> PullAnswer:
         """Run one pull query. Raises StatementError or ServerRefused, also for errors in a 200."""
-        body = {"sql": text, "properties": dict(properties or {})}
+        body = {"sql": text, "properties": dict(properties or {}), **_defined(variables)}
         response = self._post("/query-stream", body, accept=LINES)
         first, *lines = response.body.splitlines()
         header = msgspec.json.decode(first, type=_Header)
@@ -89,13 +101,18 @@ class NodesClient:
             parse_headers(response.headers),
         )
 
-    def follow(self, text: str, properties: Mapping[str, str] | None = None) -> Generator[str]:
+    def follow(
+        self,
+        text: str,
+        properties: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> Generator[str]:
         """The lines of a push query (one item of /query each) or of PRINT, as they arrive.
 
         Closing the iterator ends the query. Raises StatementError or ServerRefused before the first
         line, and SetupError when the node closes the connection early.
         """
-        body = {"ksql": text, "streamsProperties": dict(properties or {})}
+        body = {"ksql": text, "streamsProperties": dict(properties or {}), **_defined(variables)}
         accept = f"{ARRAY}, {LINES};q=0.9"  # PRINT is text only
         headers = {"accept": accept, "content-type": "application/json"}
         content = msgspec.json.encode(body)
@@ -155,6 +172,10 @@ class NodesClient:
     def _prefer_others(self, address: str) -> None:
         self.addresses.remove(address)
         self.addresses.append(address)
+
+
+def _defined(variables: Mapping[str, str] | None) -> dict[str, dict[str, str]]:
+    return {"sessionVariables": dict(variables)} if variables else {}
 
 
 def _origin(address: str) -> str:

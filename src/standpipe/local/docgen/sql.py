@@ -47,7 +47,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "CREATE SOURCE TABLE",
             "differs",
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
-            " windowed keys are refused",
+            " windowed keys are refused, and a topic that is not there",
         ),
         SupportRow(
             "CREATE TABLE … WITH (WRITER='EXTERNAL')",
@@ -106,7 +106,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"
         ),
         SupportRow("SHOW TYPES, VARIABLES", "yes"),
-        SupportRow("SHOW CONNECTORS", "no", "there are none"),
+        SupportRow("SHOW CONNECTORS, CONNECTOR PLUGINS", "no", "there are none"),
     ),
     ast_statements.Describe: (SupportRow("DESCRIBE name [EXTENDED]", "yes"),),
     ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
@@ -138,6 +138,10 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         ),
     ),
     ast_statements.AssertTopic: (SupportRow("ASSERT [NOT EXISTS] TOPIC", "yes"),),
+    ast_statements.Elsewhere: (
+        SupportRow("CREATE, DROP, DESCRIBE CONNECTOR", "no", "run Kafka Connect beside it"),
+        SupportRow("ASSERT [NOT EXISTS] SCHEMA", "no", "there is no schema registry"),
+    ),
     Query: (
         SupportRow("SELECT (pull query) on tables and streams", "yes"),
         SupportRow(
@@ -213,6 +217,12 @@ CLAUSES: Final = (
     ),
     SupportRow(
         "joins of more than two, of every mixture", "yes", "RIGHT, FULL of tables: one key only"
+    ),
+    SupportRow("a source joined with itself", "yes", "refused: declare another over its topic"),
+    SupportRow(
+        "joins of sources whose topics have different numbers of partitions",
+        "differs",
+        "they may be joined: Spark brings equal keys together",
     ),
     SupportRow(
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"

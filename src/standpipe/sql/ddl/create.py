@@ -18,7 +18,7 @@ from standpipe.sql.declarations.checks import (
     wraps_single_value,
 )
 from standpipe.sql.declarations.properties import Properties, default_format
-from standpipe.sql.declarations.source_columns import header_column, source_window
+from standpipe.sql.declarations.source_columns import check_headers, header_column, source_window
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, DropPlan
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, CreateSource, Creation, DropSource
@@ -35,8 +35,8 @@ def create_source(
     creation = statement.creation
     check_free(creation, sources)
     properties = Properties(statement.properties, "SOURCE")
-    for name in ("KEY_FORMAT", "VALUE_FORMAT"):
-        properties.format(name)  # ksqlDB reports an unknown format first
+    # ksqlDB judges these first, whatever the columns are
+    properties.check_delimiters(*map(properties.format, ("KEY_FORMAT", "VALUE_FORMAT")))
     columns = _columns(statement)
     topic = properties.text("KAFKA_TOPIC")
     if topic is None:
@@ -46,7 +46,14 @@ def create_source(
     check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC"))
     properties.check_replicas(context.replicas_max)
     partitions, create_topic = _partitions(topic, properties, context, creation.at)
+    if create_topic and creation.is_source and creation.kind == "TABLE":
+        raise refusal(
+            f"Topic '{topic}' does not exist. A source table only reads what another program"
+            " writes: create the topic first, or leave out SOURCE.",
+            properties.at("KAFKA_TOPIC"),
+        )
     key_format, value_format = _formats(properties, context, columns, creation)
+    properties.check_delimiters(key_format, value_format)
     keys = [column for column in columns if column.is_key]
     values = [column for column in columns if not column.is_key]
     carried = [column for column in values if column.header is None]
@@ -118,6 +125,7 @@ def _columns(statement: CreateSource) -> list[Column]:
             creation.at,
         )
     columns = [_column(definition, creation) for definition in statement.columns]
+    check_headers(columns, creation.at)
     check_unique(columns, creation)
     if creation.kind == "TABLE" and not any(column.is_key for column in columns):
         raise refusal("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", creation.at)

@@ -17,6 +17,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.declarations import formats, names
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.functions import time_patterns
 from standpipe.sql.functions.cast import check_known
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
@@ -159,7 +160,24 @@ def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str |
             " timestamp_format specified.",
             at,
         )
+    if has_format:
+        _check_timestamp_format(properties, column)
     return name
+
+
+def _check_timestamp_format(properties: Properties, column: Column) -> None:
+    pattern, at = str(properties.text("TIMESTAMP_FORMAT")), properties.at("TIMESTAMP_FORMAT")
+    if column.type != "STRING":
+        raise refusal(
+            "'TIMESTAMP_FORMAT' set in the WITH clause can only be used when the timestamp column"
+            f" is of type STRING. Column {column.name} is of type {column.type}: leave the format"
+            " out.",
+            at,
+        )
+    try:
+        time_patterns.parts_of(pattern, time_patterns.PARSED)
+    except ValueError as error:
+        raise refusal(f"Invalid TIMESTAMP_FORMAT '{pattern}': {error}.", at) from None
 
 
 def wraps_single_value(

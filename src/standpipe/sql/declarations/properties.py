@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from standpipe.config.statements import SOURCE_REPLICAS_MAX
 from standpipe.sql.syntax.ast import LiteralValue, Position
@@ -78,8 +78,9 @@ class Properties:
         """Raises StatementError for unknown, repeated, unsupported or wrongly typed keys."""
         self.values: dict[str, object] = {}
         self.places: dict[str, Position] = {}
+        _check_known(given, place)
         for each in given:
-            key = _known(each, place)
+            key = KEYS[each.name]
             if each.name in self.values:
                 raise refusal(f"Duplicate property in the WITH clause: {each.name}", each.at)
             self.values[each.name] = _typed(key, each.value)
@@ -131,6 +132,15 @@ class Properties:
                 self.at(name),
             )
         return character
+
+    def check_delimiters(self, key_format: str | None, value_format: str | None) -> None:
+        """Raises StatementError for a delimiter that is none, or whose format has none."""
+        for part, name in (("KEY", key_format), ("VALUE", value_format)):
+            key: Any = f"{part}_DELIMITER"
+            if self.delimiter(key) is not None and name not in (None, "DELIMITED"):
+                raise refusal(
+                    f"{name} does not support the following configs: [delimiter]", self.at(key)
+                )
 
     @property
     def partitions(self) -> int | None:
@@ -187,17 +197,19 @@ def default_format(properties: Mapping[str, str], of: Literal["key", "value"]) -
     return check_format(text)
 
 
-def _known(given: Property, place: Place) -> PropertyKey:
-    key = KEYS.get(given.name)
-    if key is None or place not in key.places:
+def _check_known(given: tuple[Property, ...], place: Place) -> None:
+    known = {key.name for key in KEYS.values() if place in key.places}
+    others = [each for each in given if each.name not in known]
+    if others:
         raise unknown_name(
-            f"Invalid config variable(s) in the WITH clause: {given.name}",
-            given.at,
-            nearest(given.name, (key.name for key in KEYS.values() if place in key.places)),
+            "Invalid config variable(s) in the WITH clause:"
+            f" {','.join(dict.fromkeys(each.name for each in others))}",
+            others[0].at,
+            nearest(others[0].name, known),
         )
-    if not key.is_supported:
-        raise refusal(f"{key.name} in a WITH clause is not supported yet.", given.at)
-    return key
+    for each in given:
+        if not KEYS[each.name].is_supported:
+            raise refusal(f"{each.name} in a WITH clause is not supported yet.", each.at)
 
 
 def _typed(key: PropertyKey, literal: LiteralValue) -> object:

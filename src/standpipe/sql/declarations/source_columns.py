@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from standpipe.model import Column, Window
 from standpipe.sql.declarations.properties import Properties
+from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
 from standpipe.sql.syntax.build_queries import UNITS_MS
 from standpipe.sql.syntax.errors import refusal
@@ -27,6 +29,15 @@ def header_column(definition: ColumnDefinition) -> Column:
             definition.at,
         )
     return Column(name=definition.name, type=wanted, header=key)
+
+
+def check_headers(columns: Sequence[Column], at: Position) -> None:
+    """Refuses the headers of a record twice: all of them, or those with one key."""
+    keys = [column.header for column in columns if column.header is not None]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        what = f"HEADER('{twice}')" if twice else "HEADERS"
+        raise refusal(f"Schema already contains a {what} column.", at)
 
 
 def source_window(properties: Properties, keys: list[Column], creation: Creation) -> Window | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from standpipe.sql.expressions import coercion
 from standpipe.sql.functions.cast import convert
@@ -64,6 +64,8 @@ def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[T
 
 #: functions with a scale, and the most digits that they round to on either side of the point
 _SCALED: Final = frozenset({"ROUND", "TRUNC"})
+#: functions whose second argument may be a count, and ksqlDB's name of that
+_COUNTED: Final = {"LATEST_BY_OFFSET": "latestN", "EARLIEST_BY_OFFSET": "earliestN"}
 _SCALE_MAX: Final = types.PRECISION_MAX
 
 
@@ -80,6 +82,10 @@ def check_literals(
                 f" constant, but was expression: '{expression_text(node.arguments[place])}'",
                 node.at,
             )
+        count = _COUNTED.get(node.name)
+        is_number = isinstance(argument.value, int) and not isinstance(argument.value, bool)
+        if count and is_number and cast("int", argument.value) < 1:
+            raise refusal(f"{count} must be 1 or greater", node.arguments[place].at)
         if node.name in _SCALED and not (
             isinstance(argument.value, int) and abs(argument.value) <= _SCALE_MAX
         ):

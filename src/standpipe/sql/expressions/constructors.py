@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from standpipe.errors import StatementError
 from standpipe.sql.expressions import coercion
 from standpipe.sql.functions.cast import convert
 from standpipe.sql.syntax import ast
@@ -36,6 +37,10 @@ class Types(Protocol):
 
     def type(self, node: ast.Expression) -> Typed:
         """The typed expression. Raises StatementError at the node that is wrong."""
+        ...
+
+    def condition(self, node: ast.Expression) -> Typed:
+        """The typed expression, which must be BOOLEAN. Raises StatementError."""
         ...
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
@@ -120,24 +125,40 @@ def call_with_lambdas(typer: Types, node: ast.FunctionCall) -> Typed:
     maker = _WALKERS.get(node.name)
     if maker is None:
         raise refusal(f"Function {node.name} takes no lambda.", node.at)
+    if isinstance(node.arguments[0], ast.Lambda):
+        raise _not_accepted(node, [])
     collection = typer.type(node.arguments[0])
     if collection.type.base not in ("ARRAY", "MAP"):
-        raise refusal(
-            f"Function '{node.name.lower()}' does not accept parameters ({collection.type}, …)",
-            node.at,
-        )
+        raise _not_accepted(node, [collection])
     return maker(typer, node, collection)
 
 
-def _bodies(node: ast.FunctionCall, counts: tuple[int, ...], skip: int) -> list[ast.Lambda]:
-    found = [each for each in node.arguments[skip:] if isinstance(each, ast.Lambda)]
+def check_has_lambda(node: ast.FunctionCall, arguments: Sequence[Typed]) -> None:
+    """Refuses TRANSFORM, FILTER and REDUCE without a lambda."""
+    if node.name in _WALKERS:
+        raise _not_accepted(node, arguments)
+
+
+def _not_accepted(node: ast.FunctionCall, typed: Sequence[Typed]) -> StatementError:
+    """`typed`: the arguments before the first lambda."""
+    count = sum(isinstance(each, ast.Lambda) for each in node.arguments)
+    given = ", ".join([*(str(each.type) for each in typed), *["LAMBDA"] * count])
+    return refusal(
+        f"Function '{node.name.lower()}' does not accept parameters ({given}).\nGot:"
+        f" {expression_text(node)}",
+        node.at,
+    )
+
+
+def _bodies(
+    node: ast.FunctionCall, counts: tuple[int, ...], typed: Sequence[Typed]
+) -> list[ast.Lambda]:
+    """The lambdas after the arguments in `typed`. `counts`: how many parameters each must have."""
+    others = node.arguments[len(typed) :]
+    found = [each for each in others if isinstance(each, ast.Lambda)]
     arity = [len(each.parameters) for each in found]
-    if len(found) != len(node.arguments) - skip or arity != list(counts):
-        raise refusal(
-            f"Function '{node.name.lower()}' does not accept the lambdas that are given:"
-            f" {expression_text(node)}",
-            node.at,
-        )
+    if len(found) != len(others) or arity != list(counts):
+        raise _not_accepted(node, typed)
     return found
 
 
@@ -152,13 +173,13 @@ def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:
 
 def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     if collection.type.base == "ARRAY":
-        (body,) = _bodies(node, (1,), 1)
+        (body,) = _bodies(node, (1,), (collection,))
         variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
         made = _body(typer, body, [variable])
         walked = LambdaBody(made.type, (variable,), made)
         plain = Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
         return _unless_failing(plain, "exists({0}, {1})", (variable,), [made])
-    first, second = _bodies(node, (2, 2), 1)
+    first, second = _bodies(node, (2, 2), (collection,))
     entry = LambdaVariable(collection.type, "__E")
     key = _body(typer, first, _pair(entry, collection.type))
     value = _body(typer, second, _pair(entry, collection.type))
@@ -175,7 +196,7 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
 def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     of = collection.type
     count = 1 if of.base == "ARRAY" else 2
-    (body,) = _bodies(node, (count,), 1)
+    (body,) = _bodies(node, (count,), (collection,))
     variables = tuple(map(LambdaVariable, of.arguments, body.parameters))
     made = _body(typer, body, list(variables))
     if made.type != BOOLEAN:
@@ -236,10 +257,10 @@ def _arithmetic_in(body: Typed) -> list[Typed]:
 
 def _reduce(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     if len(node.arguments) < 2:
-        raise refusal("REDUCE takes a collection, a start and a lambda.", node.at)
+        raise _not_accepted(node, [collection])
     start = typer.type(node.arguments[1])
     of = collection.type
-    (body,) = _bodies(node, (2 if of.base == "ARRAY" else 3,), 2)
+    (body,) = _bodies(node, (2 if of.base == "ARRAY" else 3,), (collection, start))
     state = LambdaVariable(start.type, body.parameters[0])
     if of.base == "ARRAY":
         entry = LambdaVariable(of.arguments[0], body.parameters[1])

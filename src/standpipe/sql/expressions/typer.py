@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from standpipe.sql.expressions import comparisons, constructors, map_sets
+from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
 from standpipe.sql.expressions.arguments import (
     OF_ONE_TYPE,
     Called,
@@ -27,7 +27,7 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
 from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.types import types, values
-from standpipe.sql.types.typed_expression import EXPLODE, Aggregate, Constant, Operation, Typed
+from standpipe.sql.types.typed_expression import Aggregate, Constant, Operation, Typed
 from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
 
 
@@ -58,7 +58,9 @@ class Typer:
         self.takes_aggregates = takes_aggregates
         #: whether table functions are allowed here
         self.takes_tables = takes_tables
-        self._aggregate: str | None = None  # the aggregate whose arguments are being typed
+        #: the aggregate and the table function whose arguments are being typed
+        self._aggregate: str | None = None
+        self._table: str | None = None
         self._variables: dict[str, Typed] = {}  # of the enclosing lambdas
 
     def type(self, node: ast.Expression) -> Typed:
@@ -210,7 +212,8 @@ class Typer:
         distinct = node.operator.endswith("FROM")
         if NULL in (left.type, right.type) and not distinct:
             raise refusal(
-                f"Comparison with NULL not supported: {left.type} {node.operator} {right.type}",
+                f"Error in {self.clause} expression: Comparison with NULL not supported:"
+                f" {left.type} {node.operator} {right.type}\nStatement: {self._text(node)}",
                 node.at,
             )
         common = values.unified(left.type, right.type)
@@ -237,33 +240,6 @@ class Typer:
         word = "IS NOT NULL" if node.negated else "IS NULL"
         return Operation(BOOLEAN, f"({{0}} {word})", (self.type(node.value),))
 
-    def case(self, node: ast.Case) -> Typed:
-        """CASE … END: all results converted to their common type; there must be one."""
-        conditions: list[Typed] = []
-        for condition, _ in node.whens:
-            if node.operand is None:
-                conditions.append(self.condition(condition))
-            else:
-                equal = ast.Comparison(condition.at, "=", node.operand, condition)
-                conditions.append(self.comparison(equal))
-        results = [self.type(result) for _, result in node.whens]
-        if node.otherwise is not None:
-            results.append(self.type(node.otherwise))
-        common = NULL
-        for result in results:
-            wider = types.common_type(common, result.type)
-            if wider is None:
-                raise refusal(
-                    "Invalid Case expression. Type for all 'THEN' clauses should be the same."
-                    f"\nTHEN expression '{expression_text(node.whens[-1][1])}' has type:"
-                    f" {result.type}.\nPrevious THEN expression(s) type: {common}.",
-                    node.at,
-                )
-            common = wider
-        if common == NULL:
-            raise refusal("Invalid Case expression. All case branches have NULL type", node.at)
-        return _case(conditions, [self._as(result, common, node) for result in results], common)
-
     # --------------------------------------------------------------------------------- functions
 
     def call(self, node: ast.FunctionCall) -> Typed:
@@ -272,12 +248,6 @@ class Typer:
             return constructors.call_with_lambdas(self, node)
         called = self.called(node)
         node, found, arguments = called.node, called.found, called.arguments
-        if found.function.template == EXPLODE and not self.takes_tables:
-            raise refusal(
-                f"Table functions can only be used in the SELECT list of a query without"
-                f" aggregation: {expression_text(node)}",
-                node.at,
-            )
         check_literals(node, arguments, found.function.literals)
         check_expression(node, arguments, found.function.expression)
         converted = tuple(
@@ -307,44 +277,39 @@ class Typer:
         """The variant that a call without lambdas means. Raises StatementError if there is none."""
         if node.name in times.TAKES_UNIT:
             node = with_unit(node)
-        is_aggregate = registry.is_aggregate(node.name)
-        if is_aggregate:
-            self._admit_aggregate(node)
-        outer, self._aggregate = self._aggregate, node.name if is_aggregate else self._aggregate
+        outer = self._aggregate, self._table
+        self._admit(node)
         arguments = tuple(self.type(argument) for argument in node.arguments)
-        self._aggregate = outer
+        self._aggregate, self._table = outer
         if node.name in OF_ONE_TYPE:
             arguments = of_one_type(node, arguments)
-        if self.takes_aggregates and registry.is_table_function(node.name):
-            raise refusal("Table functions cannot be used with aggregations.", node.at)
         try:
             found = registry.resolve(node.name, [argument.type for argument in arguments])
         except registry.NoSuchFunction as error:
+            constructors.check_has_lambda(node, arguments)
             raise unknown_name(str(error), node.at, error.hint) from None
         except registry.NotAccepted as error:
             raise refusal(str(error), node.at) from None
         return Called(node, found, arguments)
 
-    def _admit_aggregate(self, node: ast.FunctionCall) -> None:
-        text = expression_text(node)
-        if self._aggregate:
-            raise refusal(
-                f"Aggregate functions can not be nested: {self._aggregate}({text})", node.at
-            )
-        if self.clause in ("GROUP BY", "PARTITION BY", "WHERE"):
-            raise refusal(
-                f"{self.clause} does not support aggregate functions:"
-                f" {node.name} is an aggregate function.",
-                node.at,
-            )
-        if not self.takes_aggregates:
-            raise refusal(
-                "CREATE TABLE AS SELECT statement does not support aggregate function"
-                f" [{text.replace('COUNT()', 'COUNT(ROWTIME)')}] without a GROUP BY clause.",
-                node.at,
-            )
-
     # ------------------------------------------------------------------------------------- parts
+
+    def _admit(self, node: ast.FunctionCall) -> None:
+        """Whether an aggregate or a table function may stand here; its arguments come next."""
+        of_groups = self.takes_aggregates
+        if registry.is_aggregate(node.name):
+            outer = self._aggregate
+            admission.check_aggregate(node, self.clause, outer, takes_aggregates=of_groups)
+            self._aggregate = node.name
+        elif registry.is_table_function(node.name):
+            admission.check_table_function(
+                node,
+                self.clause,
+                self._table,
+                takes_tables=self.takes_tables,
+                takes_aggregates=of_groups,
+            )
+            self._table = node.name
 
     def _text(self, node: ast.Expression) -> str:
         """The node as messages show it: over joined rows, columns have their joined names."""
@@ -357,13 +322,6 @@ class Typer:
             return convert(typed, target)
         except ValueError as error:
             raise refusal(f"Error in {self.clause} expression: {error}", node.at) from None
-
-
-def _case(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:
-    count = len(conditions)
-    whens = "".join(f" WHEN {{{index}}} THEN {{{count + index}}}" for index in range(count))
-    otherwise = f" ELSE {{{2 * count}}}" if len(results) > count else ""
-    return Operation(of, f"(CASE{whens}{otherwise} END)", (*conditions, *results))
 
 
 _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
@@ -381,7 +339,7 @@ _HANDLERS: Final[dict[type, Callable[[Typer, Any], Typed]]] = {
     ast.InList: comparisons.in_list,
     ast.Like: comparisons.like,
     ast.IsNull: Typer.is_null,
-    ast.Case: Typer.case,
+    ast.Case: cases.case,
     ast.Cast: Typer.cast,
     ast.MakeArray: constructors.make_array,
     ast.MakeMap: constructors.make_map,

@@ -28,6 +28,8 @@ class Resolved:
 
 #: ksqlDB's messages have function names in lower case, except these
 _UPPER: Final = frozenset({"COALESCE"})
+#: aggregates that compare their first argument, for which ksqlDB has plain types only
+_COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
 _ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT", "GREATEST", "LEAST"})
 
 
@@ -54,6 +56,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
     fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
     if name in _ORDERS and any(each.contains("MAP") for each in arguments):
         fits = []  # maps have no order
+    if name in _COMPARING and (arguments[0].is_nested or arguments[0].base == "BOOLEAN"):
+        fits = []
     if not fits:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)
         valid = "".join(f"\n{signature(variant)}" for variant in variants)

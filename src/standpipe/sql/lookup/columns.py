@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, Protocol
 
 from standpipe.model import Source
+from standpipe.sql.expressions.admission import check_alias, check_item
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
@@ -174,6 +175,8 @@ def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[
                 yield _Picked(name, of, index, itemgetter(index))
             continue
         expression = item.expression
+        if item.alias is not None and not _is_named(expression, item.alias):
+            check_alias(item.alias, item.at)
         if isinstance(expression, ast.ColumnName):
             names.resolve(expression, "SELECT")
             index = names.index_of(expression.name)
@@ -186,7 +189,13 @@ def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[
             name = expression.field
         if name is None:
             name, count = f"KSQL_COL_{count}", count + 1
-        yield _Picked(name, compiler.type(expression), None, compiler.compile(expression))
+        of = compiler.type(expression)
+        check_item(of, expression)
+        yield _Picked(name, of, None, compiler.compile(expression))
+
+
+def _is_named(node: ast.Expression, name: str) -> bool:
+    return isinstance(node, ast.ColumnName) and node.name == name
 
 
 def _check_unique(picked: list[_Picked], names: PullNames, query: ast.Query) -> None:

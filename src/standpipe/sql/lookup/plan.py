@@ -19,7 +19,7 @@ from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
 from standpipe.sql.lookup.predicate import Predicate
-from standpipe.sql.lookup.scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, filtered_plan
+from standpipe.sql.lookup.scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, check_scan, filtered_plan
 from standpipe.sql.lookup.template import PullTemplate, Slot
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
@@ -28,7 +28,6 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.types import SqlType
 
 ENABLE: Final = "ksql.pull.queries.enable"
-NO_SCAN: Final = "This query reads many keys, and scans are disabled."
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
 #: Session properties that this module reads: a request that sets one bypasses the plan cache.
 PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
@@ -60,18 +59,17 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     predicate = Predicate(names, query.where, query.at)
     takes_more = is_beyond(query)
     try:
-        if takes_more:
-            raise NeedsScan(refusal(NO_SCAN, query.at))
-        if source.kind == "STREAM":
-            raise NeedsScan(refusal("A stream has no keys to look up.", query.at))
+        if takes_more or source.kind == "STREAM":
+            raise NeedsScan
         predicate.read()
-    except NeedsScan as needed:
-        scanned = filtered_plan(plan, names, query, context, needed)
+    except NeedsScan:
+        scanned = filtered_plan(plan, names, query, context, takes_more=takes_more)
         if takes_more:
             scanned = beyond(scanned, query, names)
         count = sum(_cost(node) for node, _ in ast.walk((query.items, query.where)))
         scanned = msgspec.structs.replace(scanned, limit=_count(query), expression_count=count)
         return PullTemplate(scanned, (), (), ())
+    check_scan(query, names, context)
     return predicate.template(plan, limit)
 
 

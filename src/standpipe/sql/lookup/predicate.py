@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Column
@@ -22,14 +22,10 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import values
-from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
+from standpipe.sql.types.types import BIGINT, SqlType, parse_type
 
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 _WINDOW: Final = ("WINDOWSTART", "WINDOWEND")
-_SCAN: Final = (
-    "Query requires table scan to be enabled. Table scans can be enabled by setting"
-    " ksql.query.pull.table.scan.enabled=true"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +57,13 @@ class Predicate:
         """Read the clause. Raises StatementError, or NeedsScan if it is not a key lookup."""
         where = self.where
         if where is None:
-            raise NeedsScan(refusal(f"Missing WHERE clause. {_SCAN}{HELP}", self.at))
+            raise NeedsScan
         conditions: tuple[ast.Expression, ...] = (where,)
         if isinstance(where, ast.Logical) and where.operator == "AND":
             conditions = where.operands
         others = [each for each in conditions if not self._take(each)]
-        missing = [name for name, terms in self.keys.items() if not terms]
-        if missing:
-            self._refuse_missing(where, missing)
-        if others:
-            raise NeedsScan(refusal(f"{_SCAN}{HELP}", others[0].at))
+        if others or not all(self.keys.values()):
+            raise NeedsScan
 
     # ------------------------------------------------------------------------------- conditions
 
@@ -86,9 +79,6 @@ class Predicate:
             low = ast.Comparison(node.at, ">=", node.value, node.low)
             high = ast.Comparison(node.at, "<=", node.value, node.high)
             return self._take(low) and self._take(high)
-        if isinstance(node, ast.Like) and isinstance(node.value, ast.LiteralValue):
-            self.typer.condition(node)
-            raise NeedsScan(refusal(f"Like condition must be between strings{HELP}", node.at))
         if not isinstance(node, ast.Comparison):
             self.typer.condition(node)
             return False
@@ -101,16 +91,10 @@ class Predicate:
             return True
         self.typer.condition(node)
         column = self._key(left)
-        if column is None:
-            if self._mentions_key(node):
-                raise NeedsScan(
-                    refusal(f"A comparison must directly reference a key column.{HELP}", node.at)
-                )
+        if column is None or operator != "=":
             return False
-        if operator == "=":
-            self.keys[column.name].append((self._key_operand(right, column),))
-            return True
-        raise NeedsScan(self._range_refusal(column, operator, node))
+        self.keys[column.name].append((self._key_operand(right, column),))
+        return True
 
     def _take_bound(
         self, name: str, operator: str, operand: ast.Expression, node: ast.Comparison
@@ -175,13 +159,7 @@ class Predicate:
             source, value = constant(node)
         except StatementError:
             self.typer.type(node)
-            raise NeedsScan(
-                refusal(
-                    "A comparison must be between a key column and a resolvable expression."
-                    f" Got: {expression_text(node)}{HELP}",
-                    node.at,
-                )
-            ) from None
+            raise NeedsScan from None
         return Fixed(coercion(source, target)(value))
 
     def _key(self, node: ast.Expression) -> Column | None:
@@ -199,51 +177,6 @@ class Predicate:
         if isinstance(node, ast.ColumnName) and node.name in _WINDOW and self.names.source.window:
             return node.name
         return None
-
-    def _mentions_key(self, node: ast.Expression) -> bool:
-        return any(
-            isinstance(each, ast.ColumnName) and self._key(each) is not None
-            for each, _ in ast.walk(node)
-        )
-
-    # ---------------------------------------------------------------------------------- refusals
-
-    def _refuse_missing(self, where: ast.Expression, missing: list[str]) -> NoReturn:
-        given = [name for name in self.keys if name not in missing]
-        if given:
-            raise NeedsScan(self._partial_refusal(given, where))
-        raise NeedsScan(
-            refusal(
-                f"WHERE clause missing key column for disjunct: {expression_text(where)}."
-                f" {_SCAN}{HELP}",
-                where.at,
-            )
-        )
-
-    def _partial_refusal(self, given: list[str], where: ast.Expression) -> StatementError:
-        specified = ", ".join(map(quoted, given))
-        expected = ", ".join(map(quoted, self.keys))
-        return refusal(
-            "Multi-column sources must specify every key in the WHERE clause."
-            f" Specified: [{specified}] Expected: [{expected}]{HELP}",
-            where.at,
-        )
-
-    def _range_refusal(self, column: Column, operator: str, node: ast.Comparison) -> StatementError:
-        assert self.where is not None
-        if len(self.keys) > 1:
-            return self._partial_refusal([column.name], self.where)
-        key = f"[{quoted(column.name)} {column.type} KEY]"
-        if operator not in ("<", "<=", ">", ">="):
-            return refusal(f"Bound on key columns '{key}' must currently be '='. {HELP}", node.at)
-        conditions = self.where.operands if isinstance(self.where, ast.Logical) else ()
-        if sum(map(self._mentions_key, conditions)) > 1:
-            return refusal(
-                "A comparison condition on the key column cannot be combined with other"
-                f" comparisons such as an IN predicate. {_SCAN}{HELP}",
-                node.at,
-            )
-        return refusal(f"{_SCAN}{HELP}", node.at)
 
 
 # ----------------------------------------------------------------------------------------- values

@@ -2,7 +2,7 @@
 
 Source: ksqlDB's PullPhysicalPlanBuilder. If every disjunct of WHERE binds every key column, only
 those keys are read, whatever else the clause contains; otherwise the table is scanned, if the
-session allows it.
+session allows it. Not here: what a session without scans allows (`without_scan.py`).
 """
 
 from __future__ import annotations
@@ -14,57 +14,60 @@ from typing import Final
 
 import msgspec
 
-from standpipe.errors import StatementError
 from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
-from standpipe.sql.lookup.columns import ROWKEY, PullNames
+from standpipe.sql.lookup import without_scan
+from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
 from standpipe.sql.lookup.template import KEYS_MAX
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import values
 from standpipe.sql.types.types import SqlType, parse_type
 
 TABLE_SCAN: Final = "ksql.query.pull.table.scan.enabled"
 RANGE_SCAN: Final = "ksql.query.pull.range.scan.enabled"
+NO_SCAN: Final = "This query reads many keys, and scans are disabled."
 
 #: per disjunct: key column -> the values that it may have
 Disjunct = dict[str, list[object]]
 
 
 class NeedsScan(Exception):
-    """The clause is not a key lookup. `refusal`: the error to raise if scans are not allowed."""
-
-    def __init__(self, refusal: StatementError) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
+    """The clause is not a plain key lookup."""
 
 
 def filtered_plan(
-    plan: PullPlan, names: PullNames, query: ast.Query, context: Context, needed: NeedsScan
+    plan: PullPlan, names: PullNames, query: ast.Query, context: Context, *, takes_more: bool
 ) -> PullPlan:
-    """The plan of a query whose WHERE is evaluated row by row. Raises the refusal of `needed`."""
+    """The plan of a query whose WHERE is evaluated row by row. Raises StatementError if the session
+    does not allow the scan that it needs. `takes_more`: ORDER BY or COUNT(*)."""
     evaluator = Evaluator(names, "WHERE")
     where = None if query.where is None else evaluator.condition(query.where)
     if names.source.kind == "STREAM":
         return msgspec.structs.replace(plan, where=where, is_scan=True)
     keys = None if query.where is None else _keys(query.where, names, evaluator)
+    if takes_more and keys is None and not _may_scan(context):
+        raise refusal(NO_SCAN, query.at)
+    is_range = not takes_more and check_scan(query, names, context)
     if keys is not None:
         return msgspec.structs.replace(plan, keys=keys, where=where)
-    is_range = _is_one_range(query.where, names) and context.flag(RANGE_SCAN, default=True)
-    if not (context.flag(TABLE_SCAN, default=True) or is_range):
-        raise needed.refusal
+    if not (takes_more or is_range or _may_scan(context)):
+        raise refusal(f"{without_scan.SCAN}{HELP}", query.at)  # its keys are too many to look up
     return msgspec.structs.replace(plan, keys=(), where=where, is_scan=True)
 
 
-def _is_one_range(where: ast.Expression | None, names: PullNames) -> bool:
-    """The range that ksqlDB serves without a scan: one comparison of the only key, a STRING."""
-    keys = names.source.key_columns
-    if names.source.window is not None or len(keys) != 1 or keys[0].type != "STRING":
+def check_scan(query: ast.Query, names: PullNames, context: Context) -> bool:
+    """Whether the query reads a range of keys that the session allows while it allows no scan of
+    the table. Raises StatementError for what is not allowed then."""
+    if _may_scan(context):
         return False
-    if not isinstance(where, ast.Comparison) or where.operator not in ("<", "<=", ">", ">="):
-        return False
-    sides = (where.left, where.right)
-    return sum(_key_name(side, names) is not None for side in sides) == 1
+    ranges = context.flag(RANGE_SCAN, default=True)
+    return without_scan.check(query.where, names, query.at, ranges=ranges)
+
+
+def _may_scan(context: Context) -> bool:
+    return context.flag(TABLE_SCAN, default=True)
 
 
 def _keys(

@@ -323,6 +323,7 @@ class _Sink:
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
+        properties.check_delimiters(key_format, value_format)
         check_intermediate(self.statement.query, value_format, creation.at)
         try:
             formats.check_columns(keys, key_format, "Key", creation.at)

@@ -6,7 +6,7 @@ Not here: the names of joined rows (`join_scope.py`), the Spark SQL of a join (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from standpipe.model import Source
 from standpipe.sql.expressions.scope import PSEUDO, Scope, find_source
@@ -26,22 +26,41 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     scopes = [
         Scope.of(source, relation.alias) for source, relation in zip(found, relations, strict=True)
     ]
-    twice = [scope.alias for scope in scopes]
-    if len(set(twice)) < len(twice):
-        raise refusal(
-            "Each side of the join must have an alias of its own; N-way joins of a source with"
-            " itself need aliases.",
-            query.at,
-        )
+    _check_sources(relations, found)
     _check_kafka(found, query)
     sides: list[Side] = []
     for join, scope in zip(query.joins, scopes[1:], strict=True):
-        left, right = _sides_of(join, scopes[: len(sides) or 1], scope)
+        left, right = _sides_of(join, scopes, scope)
         _check_pair(join, left, right, sides)
         sides = sides or [left]
         sides.append(right)
-    _check_chain(query, JoinScope(tuple(sides)))
-    return JoinScope(tuple(sides))
+    is_whole = any(isinstance(item, ast.Star) for item in query.items)
+    shows_pseudo = bool(query.partition_by) and is_whole
+    named = {each.name for each, _ in ast.walk(query) if isinstance(each, ast.ColumnName)}
+    has_positions = shows_pseudo or not named.isdisjoint(PSEUDO.keys() - {"ROWTIME"})
+    scope = JoinScope(tuple(sides), has_positions=has_positions, shows_pseudo=shows_pseudo)
+    _check_chain(query, scope)
+    return scope
+
+
+def _check_sources(relations: Sequence[ast.Relation], found: list[Source]) -> None:
+    """Each source once, under an alias of its own (ksqlDB)."""
+    aliases: set[str] = set()
+    for index, (relation, source) in enumerate(zip(relations, found, strict=True)):
+        if source in found[:index]:
+            name = source.name
+            message = f"Can not join '{name}' to '{name}': self joins are not yet supported."
+            if len(found) > 2:
+                message = (
+                    "N-way joins do not support multiple occurrences of the same source. Source:"
+                    f" '{name}'."
+                )
+            hint = f"Declare another {source.kind.lower()} over its topic, and join that."
+            raise refusal(message, relation.at, hint)
+        alias = relation.alias or source.name
+        if alias in aliases:
+            raise refusal(f"Two sources of the join have the alias '{alias}'.", relation.at)
+        aliases.add(alias)
 
 
 def _check_chain(query: ast.Query, scope: JoinScope) -> None:
@@ -62,8 +81,8 @@ def _check_kafka(sources: list[Source], query: ast.Query) -> None:
         )
 
 
-def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Side]:
-    """Both halves of ON, first the one over the earlier sources."""
+def _sides_of(join: ast.Join, scopes: list[Scope], new: Scope) -> tuple[Side, Side]:
+    """Both halves of ON, first the one over the sources before `new`."""
     condition = join.condition
     text = expression_text(condition)
     if isinstance(condition, ast.Logical):
@@ -77,16 +96,10 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
             f"Invalid join condition: only equality comparisons are supported. Got {text}.",
             condition.at,
         )
-    scopes = [*before, new]
     _check_aliases(condition, scopes)
     left_of = _owner(condition.left, condition, scopes)
     right_of = _owner(condition.right, condition, scopes)
-    if (left_of is new) == (right_of is new):
-        raise refusal(
-            f"Each side of the join must reference exactly one source and not the same source."
-            f" Left side references `{left_of.alias}` and right references `{right_of.alias}`",
-            condition.at,
-        )
+    _check_owners(left_of, right_of, scopes, new, condition.at)
     one, two = (condition.left, left_of), (condition.right, right_of)
     (old_node, old), (new_node, _) = (two, one) if left_of is new else (one, two)
     left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
@@ -112,6 +125,26 @@ def _sides_of(join: ast.Join, before: list[Scope], new: Scope) -> tuple[Side, Si
     return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
 
 
+def _check_owners(
+    left: Scope, right: Scope, scopes: list[Scope], new: Scope, at: ast.Position
+) -> None:
+    """One half of ON is over the source that is joined, the other over one before it."""
+    if left is right:
+        raise refusal(
+            f"Each side of the join must reference exactly one source and not the same source."
+            f" Left side references `{left.alias}` and right references `{right.alias}`",
+            at,
+        )
+    other = right if left is new else left
+    if new not in (left, right) or scopes.index(other) > scopes.index(new):
+        raise refusal(
+            f"A join criteria is expected to reference the source (`{new.alias}`) in the FROM"
+            f" clause, instead the right source references `{right.alias}` and the left source"
+            f" references `{left.alias}`.",
+            at,
+        )
+
+
 def _check_aliases(condition: ast.Expression, scopes: list[Scope]) -> None:
     known = {name for scope in scopes for name in (scope.alias, scope.source.name)}
     for each, _ in ast.walk(condition):
@@ -135,7 +168,8 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
         if isinstance(each, ast.ColumnName):
             fitting = [scope for scope in scopes if _has(scope, each)]
             if not fitting:
-                scopes[-1].resolve(each, "JOIN ON")
+                named = [one for one in scopes if each.source in (one.alias, one.source.name)]
+                (named or scopes)[-1].resolve(each, "JOIN ON")
             if len(fitting) > 1:
                 could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
                 message = f"Column '{each.name}' is ambiguous. Could be {could}."
@@ -174,12 +208,16 @@ def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
     one, two = windows
     assert one is not None
     assert two is not None
-    is_whole = all(is_on_key(side) for side in (left, right))
-    if (
-        not is_whole
-        or (one.kind == "SESSION") != (two.kind == "SESSION")
-        or (one.size_ms != two.size_ms)
-    ):
+    if (one.kind == "SESSION") != (two.kind == "SESSION"):
+        raise refusal(
+            f"Incompatible windowed sources.\nLeft source: {one.kind}\nRight source: {two.kind}\n"
+            "Session windowed sources can only be joined to other session windowed sources, and may"
+            " still not result in expected behaviour as session bounds must be an exact match for"
+            " the join to work\nHopping and tumbling windowed sources can only be joined to other"
+            " hopping and tumbling windowed sources",
+            join.at,
+        )
+    if not all(is_on_key(side) for side in (left, right)) or one.size_ms != two.size_ms:
         raise refusal(
             "Implicit repartitioning of windowed sources is not supported. See"
             " https://github.com/confluentinc/ksql/issues/4385.",

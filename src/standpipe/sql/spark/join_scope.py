@@ -63,19 +63,33 @@ class JoinScope:
     """Names over joined rows (`select_items.ScopeNames`)."""
 
     sides: tuple[Side, ...]
+    #: whether rows keep ROWPARTITION and ROWOFFSET of each side: only if the query names them, as
+    #: they are part of the state
+    has_positions: bool = False
+    #: whether `*` has the pseudo columns of each side: in ksqlDB it has after PARTITION BY
+    shows_pseudo: bool = False
 
     @property
     def key_type(self) -> SqlType:
         """Type of the key that the last join compares."""
-        return self._keyed()[0].key.type
+        return self.sides[-1].key.type
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether no column is the key of the result, so ROWKEY is."""
-        if self.keeps_left_key:
-            return False
-        is_full = any(side.kind == "FULL" for side in self.sides)
-        return is_full or not self.alternatives()
+        """Whether no column is the key of the result, so that it gets one of its own."""
+        return not self.keeps_left_key and not self.alternatives()
+
+    @property
+    def synthetic_name(self) -> str:
+        """Name of the key that is no source's column: the first of ROWKEY, ROWKEY_1, … that is none
+        (ksqlDB). In Spark SQL its column is always ROWKEY: joined columns have their alias before.
+        """
+        taken = {column.name for side in self.sides for column in side.source.columns}
+        name, number = ROWKEY, 0
+        while name in taken:
+            number += 1
+            name = f"{ROWKEY}_{number}"
+        return name
 
     @property
     def is_on_one_key(self) -> bool:
@@ -96,10 +110,14 @@ class JoinScope:
         return self.sides[-1].is_foreign
 
     def _keyed(self) -> list[Side]:
-        """The sides whose key is the result's: those of the last join, and all on the same key."""
+        """The sides whose key is the result's: those of the last join, and all on the same key;
+        none after a FULL join, where each may be NULL."""
         found: list[Side] = []
         for side in self.sides[1:]:
             assert side.left is not None
+            if side.kind == "FULL":
+                found = []
+                continue
             if not any(_same(side.left, other) for other in found):
                 found = [side.left]
             found.append(side)
@@ -114,7 +132,8 @@ class JoinScope:
         ]
 
     def key_columns(self) -> list[tuple[str, Typed]]:
-        """Keys of the joined rows: the left table's, ROWKEY, or the columns that are equal."""
+        """Keys of the joined rows: the left table's, the synthetic one, or the columns that are
+        equal."""
         if self.keeps_left_key:
             first = self.sides[0]
             return [
@@ -125,7 +144,7 @@ class JoinScope:
                 for column in first.source.key_columns
             ]
         if self.is_synthetic:
-            return [(ROWKEY, TypedColumn(self.key_type, ROWKEY))]
+            return [(self.synthetic_name, TypedColumn(self.key_type, ROWKEY))]
         return self.alternatives()
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
@@ -141,6 +160,7 @@ class JoinScope:
             if node.name in WINDOW_BOUNDS and sides[0].source.window is not None:
                 return TypedColumn(BIGINT, joined_name(sides[0].alias, node.name))
             if node.name in PSEUDO:
+                self._check_pseudo(node)
                 name = joined_name(sides[0].alias, node.name)
                 return TypedColumn(PSEUDO[node.name], name)
         found = [(side, column) for side in sides for column in side.source.columns]
@@ -157,11 +177,19 @@ class JoinScope:
             return TypedColumn(parse_type(column.type), joined_name(side.alias, column.name))
         if node.source is None and node.name == "ROWTIME":
             return TypedColumn(BIGINT, "ROWTIME")
-        if node.source is None and node.name == ROWKEY and self.is_synthetic:
+        if node.source is None and self.is_synthetic and node.name == self.synthetic_name:
             return TypedColumn(self.key_type, ROWKEY)
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
         message = f"{clause} column '{expression_text(node)}' cannot be resolved."
         raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+    def _check_pseudo(self, node: ast.ColumnName) -> None:
+        if node.name != "ROWTIME" and self.sides[0].source.kind == "TABLE":
+            raise refusal(
+                f"{expression_text(node)}: a row of joined tables is made of several records, and"
+                " has no position.",
+                node.at,
+            )
 
     def shown(self, node: ast.ColumnName) -> ast.ColumnName:
         """A column under its joined name."""
@@ -171,19 +199,19 @@ class JoinScope:
         return node
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
-        """The columns of all sides, or of one for `source.*`; ROWKEY first if synthetic."""
+        """The columns of all sides, or of one for `source.*`; before them a synthetic key."""
         aliases = [side.alias for side in self.sides]
         known = [name for side in self.sides for name in (side.alias, side.source.name)]
         if item.source is not None and item.source not in known:
             message = f"'{item.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, item.at, nearest(item.source, aliases))
         if item.source is None and self.is_synthetic:
-            yield ast.ColumnName(item.at, ROWKEY), ROWKEY
+            yield ast.ColumnName(item.at, self.synthetic_name), self.synthetic_name
         for side in self.sides:
             if item.source in (None, side.alias, side.source.name):
-                for column in side.source.columns:
-                    node = ast.ColumnName(item.at, column.name, side.alias)
-                    yield node, joined_name(side.alias, column.name)
+                names = [column.name for column in side.source.columns]
+                for name in [*names, *(PSEUDO if self.shows_pseudo else ())]:
+                    yield ast.ColumnName(item.at, name, side.alias), joined_name(side.alias, name)
 
     def column_names(self) -> frozenset[str]:
         """All joined names, without pseudo columns."""

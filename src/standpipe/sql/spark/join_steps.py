@@ -25,6 +25,9 @@ from standpipe.sql.types.values import DAY_MS
 
 Fields = list[tuple[str, str]]
 
+#: where a record is in its topic
+_POSITION: Final = (("ROWPARTITION", "INT"), ("ROWOFFSET", "BIGINT"))
+
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
@@ -36,6 +39,7 @@ class _Joined:
     is_table: bool
     inputs: tuple[SparkInput, ...]
     steps: tuple[SparkStep, ...]
+    positions: bool  # whether rows have the position of each side's record
 
     def step(self, name: str, operator: str, sql: str, **options: int) -> SparkStep:
         view = f"{name}__J{len(self.steps)}"
@@ -78,21 +82,25 @@ def _delay(side: Side) -> int | None:
     return DAY_MS if within.grace_ms is None else within.grace_ms
 
 
-def _fields(side: Side) -> Fields:
+def _fields(side: Side, *, positions: bool) -> Fields:
     named = [
         (joined_name(side.alias, column.name), spark_name(parse_type(column.type)))
         for column in side.source.columns
     ]
     if side.source.window is not None:
         named += [(joined_name(side.alias, n), "BIGINT") for n in ("WINDOWSTART", "WINDOWEND")]
+    if positions:
+        named += [(joined_name(side.alias, name), of) for name, of in _POSITION]
     return [*named, (joined_name(side.alias, "ROWTIME"), "BIGINT")]
 
 
-def _renamed(side: Side, view: str) -> str:
+def _renamed(side: Side, view: str, *, positions: bool) -> str:
     """One source with its columns under their joined names."""
     names = [column.name for column in side.source.columns]
     if side.source.window is not None:
         names += ["WINDOWSTART", "WINDOWEND"]
+    if positions:
+        names += [name for name, _ in _POSITION]
     listed = [f"{quoted(n)} AS {quoted(joined_name(side.alias, n))}" for n in [*names, "ROWTIME"]]
     present = "`__PRESENT`" if side.source.kind == "TABLE" else "true"
     return (
@@ -111,7 +119,9 @@ def _first(scope: JoinScope, table_id: str) -> _Joined:
         (joined_name(side.alias, column.name), spark_name(parse_type(column.type)))
         for column in side.source.key_columns
     ]
-    return _Joined(_renamed(side, view), _fields(side), ids, is_table, (made,), ())
+    positions = scope.has_positions
+    text, fields = _renamed(side, view, positions=positions), _fields(side, positions=positions)
+    return _Joined(text, fields, ids, is_table, (made,), (), positions)
 
 
 def _key(expression: str) -> str:
@@ -122,9 +132,9 @@ _TIME: Final = ("ROWTIME", "BIGINT")
 
 
 def _lookup(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
-    left_fields, right_fields = [*joined.fields, _TIME], _fields(side)
+    left_fields, right_fields = [*joined.fields, _TIME], _fields(side, positions=joined.positions)
     left_key = expression_sql(over_joined(side.left_key, side.left_alias))
-    right = _renamed(side, view)
+    right = _renamed(side, view, positions=joined.positions)
     right_key = expression_sql(over_joined(side.key, side.alias))
     step = joined.step(
         table_id,
@@ -146,10 +156,10 @@ def _lookup(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
 def _streams(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
     within = side.within
     assert within is not None
-    left_fields, right_fields = [*joined.fields, _TIME], _fields(side)
+    left_fields, right_fields = [*joined.fields, _TIME], _fields(side, positions=joined.positions)
     left_key = expression_sql(over_joined(side.left_key, side.left_alias))
     right_key = expression_sql(over_joined(side.key, side.alias))
-    right = _renamed(side, view)
+    right = _renamed(side, view, positions=joined.positions)
     step = joined.step(
         table_id,
         "STREAMS",
@@ -183,10 +193,10 @@ def _or_kept(side: Side, which: str) -> str:
 
 
 def _foreign(joined: _Joined, side: Side, view: str, table_id: str) -> _Joined:
-    left_fields, right_fields = [*joined.fields, _TIME], _fields(side)
+    left_fields, right_fields = [*joined.fields, _TIME], _fields(side, positions=joined.positions)
     left_key = expression_sql(over_joined(side.left_key, side.left_alias))
     right_key = expression_sql(over_joined(side.key, side.alias))
-    right = _renamed(side, view)
+    right = _renamed(side, view, positions=joined.positions)
     changes = joined.step(
         table_id,
         "CHANGES",

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.sql.expressions.typer import Typer
-from standpipe.sql.spark.select_items import NamedColumns, ScopeNames, missing_key, named_items
+from standpipe.sql.spark.select_items import (
+    NamedColumns,
+    ScopeNames,
+    missing_key,
+    named_items,
+    typed_items,
+)
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
@@ -65,7 +71,7 @@ def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
     grouping = _grouping(query, scope)
     typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
     items = list(named_items(query, scope))
-    typed = [(name, typer.type(item.expression)) for name, item in items]
+    typed = typed_items(items, typer)
     having = None
     if query.having is not None:
         having = Typer(scope, "HAVING", takes_aggregates=True).condition(query.having)

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import JoinScope
-from standpipe.sql.spark.select_items import NamedColumns, ScopeNames, missing_key, named_items
+from standpipe.sql.spark.select_items import (
+    NamedColumns,
+    ScopeNames,
+    missing_key,
+    named_items,
+    typed_items,
+)
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
@@ -20,7 +26,6 @@ from standpipe.sql.types.typed_expression import (
     Operation,
     Typed,
     TypedColumn,
-    exploded_in,
     rewrite,
 )
 from standpipe.sql.types.types import quoted
@@ -40,13 +45,13 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
     """Raises StatementError if the list does not contain the key, or contains it twice."""
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
-    typed = [(name, typer.type(item.expression)) for name, item in items]
+    typed = typed_items(items, typer)
     wanted = _keys(query, scope)
     if isinstance(scope, JoinScope) and not query.partition_by:
         if scope.keeps_left_key:
             _check_left_key(wanted, typed, scope, query)
         else:
-            wanted = [_joined_key(wanted, typed, query, sink)]
+            wanted = [_joined_key(scope, typed, query, sink)]
     elif not query.partition_by and not _has_key(wanted, typed, scope):
         wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
@@ -55,11 +60,8 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
     keys = tuple(_key(each, typed, query, missing) for each in wanted)
     if not query.partition_by:  # their order is that of the list
         keys = tuple(sorted(keys, key=typed.index))
-    taken = {name for name, _ in keys}
-    values = tuple((name, each) for name, each in typed if name not in taken)
+    values = tuple(each for each in typed if each not in keys)
     exploded: list[Typed] = []
-    if any(exploded_in(each) for _, each in keys):
-        raise refusal("PARTITION BY does not support table functions.", query.at)
     shown = tuple((name, _exploded(each, exploded)) for name, each in values)
     return RowProjection(keys, shown, tuple(exploded))
 
@@ -117,28 +119,24 @@ def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
 
 
 def _joined_key(
-    alternatives: list[_Key], typed: list[tuple[str, Typed]], query: ast.Query, sink: str
+    scope: JoinScope, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
 ) -> _Key:
     """The first join expression that the list contains."""
+    alternatives = _keys(query, scope)
     shown = [each for _, each in typed]
     found = next((key for key in alternatives if key.typed in shown), None)
     if found is not None:
         return found
     texts = [key.text for key in alternatives]
-    synthetic = ""
-    if texts == ["ROWKEY"]:
-        synthetic = (
-            "\nROWKEY was added as a synthetic key column because the join criteria did not match"
-            " any source column. This expression must be included in the projection and may be"
-            " aliased."
+    note = ""
+    if scope.is_synthetic:
+        note = (
+            f"\n{texts[0]} was added as a synthetic key column because the join criteria did not"
+            " match any source column. This expression must be included in the projection and may"
+            " be aliased."
         )
-    raise refusal(
-        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
-        f"\nThe query used to build {quoted(sink)} must include the join"
-        f" expression{'s' if len(texts) > 1 else ''} {' or '.join(texts)} in its projection"
-        f" (eg, SELECT {texts[0]}...).{synthetic}",
-        query.at,
-    )
+    message = missing_key(sink, "join expression", texts, any_of_them=True, note=note)
+    raise refusal(message, query.at)
 
 
 def _is_null(node: ast.Expression) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from standpipe.sql.declarations.checks import check_own_name
+from standpipe.sql.expressions.admission import check_alias, check_item
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
@@ -56,14 +57,10 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
     for item in _expanded(query, scope):
         expression = item.expression
         if item.alias is not None:
-            if item.alias in RESERVED:
-                if isinstance(expression, ast.ColumnName) and expression.name == item.alias:
-                    raise refusal(_RESERVED.format(item.alias), item.at)
-                raise refusal(
-                    f"`{item.alias}` is a reserved column name. You cannot use it as an alias for"
-                    " a column.",
-                    item.at,
-                )
+            is_plain = isinstance(expression, ast.ColumnName) and expression.name == item.alias
+            if item.alias in RESERVED and is_plain:
+                raise refusal(_RESERVED.format(item.alias), item.at)
+            check_alias(item.alias, item.at)
             check_own_name(item.alias, item.at)
             yield item.alias, item
         elif isinstance(expression, ast.ColumnName):
@@ -78,6 +75,16 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
                 count += 1
             yield f"KSQL_COL_{count}", item
             count += 1
+
+
+def typed_items(
+    items: Sequence[tuple[str, ast.SelectItem]], typer: Typer
+) -> list[tuple[str, Typed]]:
+    """The items with their types. Raises StatementError also for one that has none."""
+    typed = [(name, typer.type(item.expression)) for name, item in items]
+    for (_, item), (_, each) in zip(items, typed, strict=True):
+        check_item(each.type, item.expression)
+    return typed
 
 
 def _free(name: str, used: set[str], columns: set[str | None]) -> str:
@@ -106,12 +113,16 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
             yield item
 
 
-def missing_key(sink: str, what: str, texts: Sequence[str]) -> str:
-    """ksqlDB's message for a SELECT list without the key. `what`: e.g. "key column"."""
+def missing_key(
+    sink: str, what: str, texts: Sequence[str], *, any_of_them: bool = False, note: str = ""
+) -> str:
+    """ksqlDB's message for a SELECT list without the key. `what`: e.g. "key column"; it must
+    include all of `texts`, or one of them. `note`: what else there is to say."""
     *most, last = texts
-    listed = ", ".join(most) + (f" and {last}" if most else last)
+    listed = ", ".join(most) + (f" {'or' if any_of_them else 'and'} {last}" if most else last)
+    example = texts[0] if any_of_them else ", ".join(texts)
     return (
         "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
         f"\nThe query used to build {quoted(sink)} must include the {what}{'s' if most else ''}"
-        f" {listed} in its projection (eg, SELECT {', '.join(texts)}...)."
+        f" {listed} in its projection (eg, SELECT {example}...).{note}"
     )

@@ -213,6 +213,13 @@ class PrintTopic(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere(Statement):
+    """A statement about what Standpipe does not have: connectors, a schema registry."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class AssertTopic(Statement):
     """ASSERT [NOT EXISTS] TOPIC name [WITH (…)] [TIMEOUT 10 SECONDS]."""
 

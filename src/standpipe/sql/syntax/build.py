@@ -239,6 +239,25 @@ class StatementBuilder(QueryBuilder):
         name = topic.written if isinstance(topic, Name) else str(topic.value)
         return ast_statements.PrintTopic(START, name, bool(from_beginning), interval, count)
 
+    def create_connector(self, *_parts: object) -> Statement:
+        """CREATE [SOURCE | SINK] CONNECTOR …."""
+        return ast_statements.Elsewhere(START, "CREATE CONNECTOR")
+
+    def drop_connector(self, *_parts: object) -> Statement:
+        """DROP CONNECTOR [IF EXISTS] name."""
+        return ast_statements.Elsewhere(START, "DROP CONNECTOR")
+
+    def describe_connector(self, _name: Name) -> Statement:
+        """DESCRIBE CONNECTOR name."""
+        return ast_statements.Elsewhere(START, "DESCRIBE CONNECTOR")
+
+    def schema_part(self, *_parts: object) -> None:
+        """SUBJECT or ID of ASSERT SCHEMA."""
+
+    def assert_schema(self, *_parts: object) -> Statement:
+        """ASSERT [NOT EXISTS] SCHEMA …."""
+        return ast_statements.Elsewhere(START, "ASSERT SCHEMA")
+
     def timeout(self, duration_ms: int) -> int:
         """TIMEOUT of ASSERT, in ms."""
         return duration_ms

@@ -1,0 +1,94 @@
+"""What may stand where: aggregates, table functions, NULL as a column, reserved names as aliases.
+
+Each rule is here once, with ksqlDB's text; the Typer and the SELECT lists of all kinds of queries
+ask it. Not here: types of arguments (`functions/registry.py`), grouping (`spark/projection.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.functions import registry
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.types import NULL, SqlType
+
+#: clauses that are computed before rows are grouped or unnested
+_BEFORE: Final = ("GROUP BY", "PARTITION BY", "WHERE")
+
+
+def check_aggregate(
+    node: ast.FunctionCall, clause: str, outer: str | None, *, takes_aggregates: bool
+) -> None:
+    """Refuses an aggregate inside another one (`outer`), in a clause that has none, and in a query
+    that groups nothing."""
+    text = expression_text(node)
+    if outer:
+        raise refusal(f"Aggregate functions can not be nested: {outer}({text})", node.at)
+    if clause in _BEFORE:
+        raise refusal(
+            f"{clause} does not support aggregate functions: {node.name} is an aggregate function.",
+            node.at,
+        )
+    if not takes_aggregates:
+        raise refusal(
+            "CREATE TABLE AS SELECT statement does not support aggregate function"
+            f" [{text.replace('COUNT()', 'COUNT(ROWTIME)')}] without a GROUP BY clause.",
+            node.at,
+        )
+
+
+def check_table_function(
+    node: ast.FunctionCall,
+    clause: str,
+    outer: str | None,
+    *,
+    takes_tables: bool,
+    takes_aggregates: bool,
+) -> None:
+    """Refuses a table function inside another one (`outer`), beside aggregates, and anywhere but in
+    the SELECT list of a query of rows."""
+    text = expression_text(node)
+    if outer:
+        raise refusal(f"Table functions cannot be nested: {outer}({text})", node.at)
+    if takes_aggregates:
+        raise refusal("Table functions cannot be used with aggregations.", node.at)
+    if clause in _BEFORE:
+        raise refusal(
+            f"{clause} does not support table functions: {node.name} is a table function.", node.at
+        )
+    if not takes_tables:
+        raise refusal(
+            "Table functions can only be used in the SELECT list of a query without aggregation:"
+            f" {text}",
+            node.at,
+        )
+
+
+def check_branches(node: ast.Case) -> None:
+    """Refuses a table function in a CASE, some of whose rows would have no rows."""
+    for each, _ in ast.walk(node):
+        if isinstance(each, ast.FunctionCall) and registry.is_table_function(each.name):
+            raise refusal(
+                f"Table functions cannot be used in CASE: {expression_text(node)}", each.at
+            )
+
+
+def check_item(of: SqlType, node: ast.Expression) -> None:
+    """Refuses an item of a SELECT list that has no type."""
+    if of == NULL:
+        raise refusal(
+            "Can't infer a type of null. Please explicitly cast it to a required type, e.g."
+            " CAST(null AS VARCHAR).",
+            node.at,
+        )
+
+
+def check_alias(alias: str, at: ast.Position) -> None:
+    """Refuses the name of a pseudo column as an alias."""
+    if alias in RESERVED:
+        raise refusal(
+            f"`{alias}` is a reserved column name. You cannot use it as an alias for a column.", at
+        )
