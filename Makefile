@@ -157,8 +157,9 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench assignor-clusters sim sim-planted quorum-kills sim-data sim-data-planted \
-        store-kills driver-kills serve-kills broker-kills functions conformance-sample chaos \
+.PHONY: demo bench bench-guard assignor-clusters sim sim-planted quorum-kills sim-data \
+        sim-data-planted store-kills driver-kills serve-kills broker-kills functions \
+        conformance-sample chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -168,6 +169,10 @@ bench: setup ## every benchmark, one after the other; results in bench/results
 
 #: make bench-failover RUNS=20
 bench-failover: BENCH += $(if $(RUNS),--runs $(RUNS))
+
+#: counts, so it needs neither a quiet machine nor Kafka
+bench-guard: $(DONE)/standpipe
+	$(PYTHON_IN) bench/guard.py $(BENCH)
 
 bench-%: setup
 	$(PYTHON_IN) bench/$(subst -,_,$*).py $(BENCH)

@@ -203,6 +203,14 @@ class NotFound(StandpipeError):
     code = 40400
 
 
+class NoArrow(StandpipeError):
+    """The client accepts only Arrow, and pyarrow is not installed with the node. Accept
+    `application/json`, or install `standpipe[pandas]` there."""
+
+    status = 406
+    code = 40600
+
+
 class BodyTooLarge(StandpipeError):
     """The request body exceeds `standpipe.request.body.bytes.max`."""
 

@@ -17,8 +17,8 @@ from sqlalchemy.sql import compiler, quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer, SQLCompiler
 
 from standpipe.client import dbapi
-from standpipe.client.core.literals import RESERVED, is_plain_name, name_literal
 from standpipe.client.core.tables import SourceShape
+from standpipe.sql.types.names import RESERVED, is_plain_name, name_literal
 from standpipe.sql.types.types import SqlType
 
 

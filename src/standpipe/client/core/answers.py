@@ -14,7 +14,7 @@ import msgspec
 
 from standpipe.client.core.exchange import Head, HttpAnswer
 from standpipe.client.core.rows import Columns, LazyFreshness, RowSet
-from standpipe.client.core.values import CellReader, reader_of
+from standpipe.data.encoding.answer_values import CellReader, reader_of
 from standpipe.errors import StandpipeError, StatementError
 
 _HEAD_KEPT_MAX: Final = 1024

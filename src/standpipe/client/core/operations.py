@@ -30,8 +30,6 @@ from standpipe.client.core.exchange import LINES, Clock, HttpAnswer, Operation, 
 from standpipe.client.core.literals import (
     UnfitParameter,
     bound,
-    folded,
-    name_literal,
     without_texts,
 )
 from standpipe.client.core.nodes import Nodes
@@ -50,6 +48,7 @@ from standpipe.client.core.tables import (
     members_of_status,
 )
 from standpipe.errors import BadRequest, StandpipeError, StatementError
+from standpipe.sql.types.names import folded, name_literal
 
 #: a map that proved old is read again, but not more often than this
 MAP_AGE_S_MIN: Final = 1.0

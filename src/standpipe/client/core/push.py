@@ -47,7 +47,7 @@ from standpipe.client.core.exchange import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Columns, Row
-from standpipe.client.core.values import CellReader, reader_of
+from standpipe.data.encoding.answer_values import CellReader, reader_of
 
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 TOKEN: Final = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, cast
 
-from standpipe.client.core.literals import UnfitParameter, folded, literal, name_literal
+from standpipe.client.core.literals import UnfitParameter, literal
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.tables import Key, SourceShape, TableMap
+from standpipe.sql.types.names import folded, name_literal
 from standpipe.sql.types.types import quoted
 
 #: keys of one statement: a node answers so many without a turn of its loop

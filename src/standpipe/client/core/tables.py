@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Final, cast
 
-from standpipe.client.core.literals import UnfitParameter, folded, literal, name_literal
+from standpipe.client.core.literals import UnfitParameter, literal
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import ServerError, StandpipeError
 from standpipe.model import Column
 from standpipe.sql.plans import Value
 from standpipe.sql.types import values
+from standpipe.sql.types.names import folded, name_literal
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 
 BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")

@@ -1,10 +1,11 @@
-/* The inner loops of a restore and of a lookup of many keys, used if a compiler was available
+/* The inner loops of a restore and of a lookup, used if a compiler was available
  * (data/encoding/native.py).
  *
- * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py and
- * partition_keys.py, row_values.py and stored_rows.py here): each function returns what that returns,
- * or None, "take the slow path". Unusual input is refused here, never judged; test_native.py and
- * test_native_keys.py in tests/unit/data/encoding compare the two.
+ * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py,
+ * partition_keys.py and text_lookup.py, row_values.py and stored_rows.py here): each function returns
+ * what that returns, or None, "take the slow path". Unusual input is refused here, never judged;
+ * test_native.py, test_native_keys.py and test_native_lookup.py in tests/unit/data/encoding compare
+ * the two.
  *
  * Nothing in here releases the interpreter lock or calls back into Python.
  */
@@ -23,7 +24,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 3 };
+enum { FORM = 4 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -662,12 +663,109 @@ static PyObject *spliced(PyObject *module, PyObject *args)
     return rows;
 }
 
+/* -------------------------------------------------------------- a lookup by one text, whole */
+
+/* A character that JSON and SQL both leave as it is between their quotes. */
+static int is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x80 && c != '\'' && c != '"' && c != '\\';
+}
+
+PyDoc_STRVAR(cut_doc,
+    "cut(mark, body)\n--\n\n"
+    "(mark and body without what stands between its single quotes, hash of that as a key in Kafka,\n"
+    "its key in the store); None where that is not one short text of plain characters.");
+
+static PyObject *cut(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "cut takes two bytes objects");
+        return NULL;
+    }
+    Py_ssize_t marked = PyBytes_GET_SIZE(args[0]), size = PyBytes_GET_SIZE(args[1]);
+    const char *body = PyBytes_AS_STRING(args[1]), *end = body + size;
+    const char *begin = memchr(body, '\'', size);
+    if (!begin++)
+        Py_RETURN_NONE;
+    const char *at = begin;
+    while (at < end && is_plain((unsigned char)*at))
+        at++;
+    Py_ssize_t length = at - begin, rest = end - at, head = begin - body;
+    if (at == end || *at != '\'' || memchr(at + 1, '\'', rest - 1) || length + 2 > KEY_BYTES_MAX)
+        Py_RETURN_NONE;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, marked + head + rest);
+    PyObject *hash = PyLong_FromLong(murmur2((Text)begin, length) & 0x7FFFFFFF);
+    PyObject *key = PyBytes_FromStringAndSize(NULL, length + 2);
+    PyObject *found = frame && hash && key ? PyTuple_Pack(3, frame, hash, key) : NULL;
+    if (found) {
+        char *to = PyBytes_AS_STRING(frame);
+        memcpy(to, PyBytes_AS_STRING(args[0]), marked);
+        memcpy(to + marked, body, head);
+        memcpy(to + marked + head, at, rest);
+        memcpy(PyBytes_AS_STRING(key), begin, length);
+        memcpy(PyBytes_AS_STRING(key) + length, "\0\1", 2);
+    }
+    Py_XDECREF(frame), Py_XDECREF(hash), Py_XDECREF(key);
+    return found;
+}
+
+PyDoc_STRVAR(response_doc,
+    "response(around, key, stored)\n--\n\n"
+    "before, the length, middle, the row of a text key, after; None where `spliced` would say None.\n\n"
+    "around: (before, middle, after, fixed); the length is that of the row plus `fixed`.");
+
+static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    int is_typed = count == 3 && PyTuple_Check(args[0]) && PyTuple_GET_SIZE(args[0]) == 4
+        && PyBytes_CheckExact(args[1]) && PyBytes_CheckExact(args[2])
+        && PyLong_CheckExact(PyTuple_GET_ITEM(args[0], 3));
+    PyObject *around[3];
+    for (int n = 0; is_typed && n < 3; n++)
+        is_typed = PyBytes_CheckExact(around[n] = PyTuple_GET_ITEM(args[0], n));
+    if (!is_typed) {
+        PyErr_SetString(PyExc_TypeError, "response takes (3 bytes objects, int), and 2 of them");
+        return NULL;
+    }
+    long long fixed = PyLong_AsLongLong(PyTuple_GET_ITEM(args[0], 3));
+    if (fixed < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "a length is not negative");
+        return NULL;
+    }
+    PyObject *row = spliced_row(args[1], args[2], 1);
+    if (!row) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    char digits[24];
+    Py_ssize_t size = PyBytes_GET_SIZE(row);
+    const struct { const char *text; Py_ssize_t size; } parts[] = {
+        {PyBytes_AS_STRING(around[0]), PyBytes_GET_SIZE(around[0])},
+        {digits, snprintf(digits, sizeof digits, "%lld", fixed + (long long)size)},
+        {PyBytes_AS_STRING(around[1]), PyBytes_GET_SIZE(around[1])},
+        {PyBytes_AS_STRING(row), size},
+        {PyBytes_AS_STRING(around[2]), PyBytes_GET_SIZE(around[2])},
+    };
+    size = 0;
+    for (int n = 0; n < 5; n++)
+        size += parts[n].size;
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, size);
+    char *to = whole ? PyBytes_AS_STRING(whole) : NULL;
+    for (int n = 0; to && n < 5; to += parts[n++].size)
+        memcpy(to, parts[n].text, parts[n].size);
+    Py_DECREF(row);
+    return whole;
+}
+
 static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
     {"in_order", in_order, METH_O, in_order_doc},
     {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
     {"spliced", spliced, METH_VARARGS, spliced_doc},
+    {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
+    {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, response_doc},
     {NULL, NULL, 0, NULL},
 };
 

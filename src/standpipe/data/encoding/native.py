@@ -1,11 +1,11 @@
-"""The inner loops of a restore and of a lookup of many keys in C (`_native.c`), if a compiler was
-available when Standpipe was installed.
+"""The inner loops of a restore and of a lookup in C (`_native.c`), if a compiler was available when
+Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
 call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
-`data/query/pull.py`), and always does so if nothing was compiled. Any other result is what Python
-would return; tests/unit/data/encoding/test_native.py and
-tests/unit/data/encoding/test_native_keys.py compare the two.
+`data/query/pull.py`, `data/query/text_lookup.py`), and always does so if nothing was compiled. Any
+other result is what Python would return; tests/unit/data/encoding/test_native.py, and the tests
+beside it whose names begin alike, compare the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 3
+FORM: Final = 4
 
 try:
     from standpipe.data.encoding import _native
@@ -110,3 +110,13 @@ def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) ->
     `stored`: of each key its stored row; None: it has none.
     """
     return None if _native is None else _native.spliced([*keys], [*stored], kind == 0)
+
+
+def cut(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
+    """`data.query.text_lookup.cut`."""
+    return None if _native is None else _native.cut(mark, body)
+
+
+def response(around: tuple[bytes, bytes, bytes, int], key: bytes, stored: bytes) -> bytes | None:
+    """`data.query.text_lookup.response`; None also for a row that is unusual or damaged."""
+    return None if _native is None else _native.response(around, key, stored)

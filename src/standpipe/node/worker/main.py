@@ -70,6 +70,7 @@ from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
 from standpipe.node.room import NodeRoom
 from standpipe.node.worker.addresses import bind_address, dialled, watched
+from standpipe.node.worker.batch_endpoint import BatchEndpoint
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
@@ -186,18 +187,18 @@ class Worker:
 
     def listeners(self) -> list[Listener]:
         """The peer listener and the public ones, bound. Raises PortInUse and ConfigError."""
-        body_max, limits = self.settings[BODY_MAX], PortLimits.of(self.settings)
-        public = QueryEndpoint(
-            self.slow_path, body_max, is_peer=False, answers=self.answers, pushes=self.pushes
-        )
-        peer = QueryEndpoint(self.slow_path, body_max, is_peer=True, answers=self.peer_answers)
+        reads, body_max = self.slow_path, self.settings[BODY_MAX]
+        limits = PortLimits.of(self.settings)
+        public = QueryEndpoint(reads, body_max, False, self.answers, self.pushes)
+        peer = QueryEndpoint(reads, body_max, True, self.peer_answers)
         for_clients = Listener(
             socket=watched(bind_address(self.node.public)),
             application=PublicApplication(
-                public,
-                self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
-                self._rest().application(),
-                self.pages,
+                queries=public,
+                batches=BatchEndpoint(reads, body_max, self.answers),
+                inserts=self._inserts(lambda: for_clients.is_leaving or self.stop.is_set()),
+                rest=self._rest().application(),
+                pages=self.pages,
             ),
             fast_path=self._fast_path(is_peer=False),
             limits=limits,

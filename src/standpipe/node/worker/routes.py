@@ -4,7 +4,7 @@ The *public* listener serves clients. The *peer* listener takes reads from other
 proved that they know the cluster's secret: a client's load cannot starve it, and it takes no
 statements.
 
-Queries and inserts are answered before Starlette; most pull queries never come here at all
+Queries, batches and inserts are answered before Starlette; most pull queries never come here at all
 (`node.worker.pull.fast_path`).
 
 Source: ksqlDB's REST API. Not here: what the answers say.
@@ -33,7 +33,13 @@ from standpipe.node.worker.pull.forward import PROBE_PATH
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.body import LAG_PROPERTIES, is_known_property, offset_lag_max
-from standpipe.node.worker.request.head import INSERTS_PATH, PULL_PATHS, Form, accepted
+from standpipe.node.worker.request.head import (
+    BATCH_PATH,
+    INSERTS_PATH,
+    PULL_PATHS,
+    Form,
+    accepted,
+)
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.responses import (
     JSON,
@@ -57,6 +63,7 @@ class PublicApplication:
 
     queries: QueryEndpoint
     inserts: Application  # `node.worker.inserts_stream`
+    batches: Application  # `node.worker.batch_endpoint`
     rest: Starlette
     pages: PageGuard
 
@@ -71,6 +78,8 @@ class PublicApplication:
             await self.queries(scope, receive, send)
         elif scope["method"] == "POST" and scope["path"] == INSERTS_PATH:
             await self.inserts(scope, receive, send)
+        elif scope["method"] == "POST" and scope["path"] == BATCH_PATH:
+            await self.batches(scope, receive, send)
         else:
             await self.rest(scope, receive, send)
 
@@ -99,7 +108,7 @@ class PeerApplication:
 
 @dataclass(frozen=True)
 class Rest:
-    """The routes of the public listener that are not queries or inserts."""
+    """The routes of the public listener that are not queries, batches or inserts."""
 
     status: StatusRoutes
     cluster: ClusterStatus
@@ -128,7 +137,7 @@ class Rest:
         posted = {"/ksql": self.ksql, "/close-query": self.close_query}
         routes += [Route(path, guarded(each), methods=["POST"]) for path, each in posted.items()]
         # known paths with another method are 405, not 404
-        streaming = (*(path.decode() for path in PULL_PATHS), INSERTS_PATH)
+        streaming = (*(path.decode() for path in PULL_PATHS), INSERTS_PATH, BATCH_PATH)
         routes += [Route(path, _not_called, methods=["POST"]) for path in streaming]
         handlers: dict[Any, Any] = {HTTPException: plain}
         return Starlette(routes=routes, exception_handlers=handlers)
@@ -208,4 +217,4 @@ class Rest:
 
 
 async def _not_called(request: Request) -> Response:
-    raise AssertionError("pull queries and inserts are answered before Starlette")
+    raise AssertionError("queries, batches and inserts are answered before Starlette")

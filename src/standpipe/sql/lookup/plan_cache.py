@@ -25,7 +25,7 @@ from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.lookup import plan as pull_plan
 from standpipe.sql.lookup.list_shapes import ListShape, ListTemplate, ListText, class_of_number
-from standpipe.sql.lookup.template import Coercion, PullTemplate
+from standpipe.sql.lookup.template import Coercion, PullTemplate, unchanged
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import LiteralValue, Query, walk
@@ -113,6 +113,17 @@ class PlanCache:
             key = coerce(_value_of(literals[0]))
             return msgspec.structs.replace(template.plan, keys=((key,),))
         return template.bind(list(map(_value_of, literals)))
+
+    def takes_any_text(self, text: str, properties: Mapping[str, str]) -> bool:
+        """Whether the plan of a text is known to be that of its only literal, a text that is the
+        only key as it is: with another one in its place, the plan has that one for its key."""
+        if not pull_plan.PROPERTIES.isdisjoint(properties):
+            return False
+        pieces = _split(text, 2)
+        entry = self._entries.get((*pieces[::2], "s")) if len(pieces) == 3 else None
+        if entry is None or isinstance(entry, ListTemplate) or pieces[1][0] != "'":
+            return False
+        return entry[1] is unchanged
 
     def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
         """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.

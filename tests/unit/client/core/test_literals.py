@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from standpipe.client.core.literals import (
-    RESERVED,
     UnfitParameter,
     bound,
-    folded,
     literal,
     moment_text,
-    name_literal,
 )
 from standpipe.errors import SqlSyntaxError, StatementError
 from standpipe.sql.syntax import ast, parser
 from standpipe.sql.syntax.ast_statements import InsertValues
+from standpipe.sql.types.names import RESERVED, folded, name_literal
 from standpipe.sql.types.types import parse_type
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -13,8 +13,9 @@ import msgspec
 from tests.unit.data.rows import table
 
 from standpipe.data.encoding import native
-from standpipe.data.encoding.store_keys import UnfitKey, store_key
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.store_keys import UnfitKey, partition_of, store_key
+from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
+from standpipe.data.query import text_lookup
 from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
 from standpipe.data.query.pull import lookup_keys
 from standpipe.model import Column, Source
@@ -22,6 +23,18 @@ from standpipe.sql.plans import PullPlan
 
 #: type of a key -> its number in C
 KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
+BODY_PIECES: Final = (
+    b"'",
+    b"'",
+    b"a",
+    b"N0012345",
+    b'"',
+    b"\\",
+    b"\0",
+    b"\x7f",
+    b"\x80",
+    b"x" * 250,
+)
 PIECES: Final = ("a", "é", "💧", '"', "\\", "\n", "\0", "\x7f", "\ud800", "long" * 130, "N0012345")
 
 
@@ -86,6 +99,34 @@ def spliced_alike(type_: str, values: list[object], columns: list[bytes | None])
     return True
 
 
+def cut_alike(body: bytes) -> bool:
+    """Whether its text was cut out. Asserts that Python cuts out the same one, or none."""
+    found = text_lookup.cut(b"mark", body)
+    assert native.cut(b"mark", body) == found
+    with mock.patch.object(native, "_native", None):
+        assert text_lookup.cut(b"mark", body) == found
+    if found is None:
+        return False
+    frame, text_hash, key = found
+    text = key.removesuffix(text_lookup.END).decode()
+    assert b"mark" + body == frame.replace(b"''", b"'" + text.encode() + b"'", 1)
+    assert (key, text_hash % 7) == (store_key((text,), ("STRING",)), partition_of(key[:-2], 7))
+    return True
+
+
+def response_alike(key: bytes, stored: bytes) -> bool:
+    """Whether it was made. Asserts that Python makes the same one of a sound row."""
+    around = text_lookup.Around(b"HTTP/1.1 200 OK\r\nlength: ", b"\r\n\r\n[", b"]\n", 3)
+    found = native.response(around, key, stored)
+    with mock.patch.object(native, "_native", None):
+        try:
+            slow = text_lookup.response(around, key, stored)
+        except DamagedRow:
+            slow = None
+    assert found in (slow, None)
+    return found is not None
+
+
 def value_by(chance: random.Random, type_: str) -> object:
     if type_ == "STRING":
         weights = [10, 5, 5, 1, 1, 1, 0.3, 1, 0.3, 0.3, 10]
@@ -116,7 +157,11 @@ def run(seed: int, count: int) -> tuple[int, int]:
             for _ in values
         ]
         spliced_alike(type_, values, columns)
+        pieces = chance.choices(BODY_PIECES, k=chance.randint(0, 6))
+        if cut_alike(b"".join(pieces)) and columns and columns[0]:
+            assert response_alike(b"a\0\1", pack_row(columns[0], 5))
         refused = damaged(chance, pack_row(b"[1,2]", chance.randrange(2**40)))
         key = store_key((7,), ("BIGINT",)) if type_ != "STRING" else b"a\0\1"
         assert native.spliced([key], [refused], KINDS[type_]) is None
+        assert not response_alike(b"a\0\1", refused)
     return sum(alike), count - sum(alike)

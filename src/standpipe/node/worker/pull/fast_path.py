@@ -44,6 +44,7 @@ from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.known_frames import KnownFrames
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
@@ -86,6 +87,7 @@ class LookupFastPath:
 
     def __post_init__(self) -> None:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
+        self._frames = KnownFrames(self.node_id, self.replicas, self.routes, self.clock)
 
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
@@ -105,15 +107,21 @@ class LookupFastPath:
         """The whole HTTP response; None: the slow path answers."""
         started = time.perf_counter()
         try:
+            view = self.map.view
+            may_be_known = token.forward is None and not self.in_hand.is_refusing
+            if may_be_known and (known := self._frames.answer(token, body, view)) is not None:
+                self.metrics.answered("local", time.perf_counter() - started)
+                return known
             query = parse_lookup(body)
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
                 return None
-            view = self.map.view
             plan = view.plans.cached(query.text, query.properties)
             if plan is None or plan.is_merged:
                 return None
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
+            if may_be_known and self._frames.is_new and found is not None:
+                self._frames.learn(token, body, query, view, plan)
         except EXPECTED:
             return None
         except Exception as fault:

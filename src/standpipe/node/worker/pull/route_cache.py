@@ -102,22 +102,29 @@ class RouteCache:
             found = self._bounds[request, table] = replace(self.own, lag_records_max=lag)
         return found
 
+    def is_current(self, route: CachedRoute, view: ClusterView) -> bool:
+        """Whether nothing has changed that the route was decided from, besides the status, which
+        its holder compares."""
+        return (
+            route.view is view
+            and route.state is self.peers.state
+            and route.suspects == self.forwarder.suspects(view.nodes)
+            and (route.due_boot_ms is None or self.clock.boot_ms() < route.due_boot_ms)
+        )
+
     def of(
         self, view: ClusterView, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
     ) -> CachedRoute:
         """The routes to one partition."""
         known = self._known.get(replica_id)
-        suspects = self.forwarder.suspects(view.nodes)
         if (
             known is not None
             and known.status is status
-            and known.view is view
             and known.bounds is bounds
-            and known.state is self.peers.state
-            and known.suspects == suspects
-            and (known.due_boot_ms is None or self.clock.boot_ms() < known.due_boot_ms)
+            and self.is_current(known, view)
         ):
             return known
+        suspects = self.forwarder.suspects(view.nodes)
         if len(self._known) >= OPEN_STORES_MAX:
             self._known.clear()
         state = self.peers.state

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -28,14 +28,13 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.data.query.order import merged
-from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys, keys_by_partition
+from standpipe.data.query.partition_keys import NO_KEYS, keys_by_partition
 from standpipe.data.query.pull import is_plain, lookup, lookup_keys
 from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
-from standpipe.model import NodeId, Offset, ReplicaId, Snapshot
+from standpipe.model import NodeId, Offset, Snapshot
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import excess_lag, furthest, table_name
@@ -53,6 +52,7 @@ from standpipe.node.worker.pull.hedging import (
 )
 from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.local_read import Judged, LocalRead, judged
+from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
@@ -81,34 +81,9 @@ from standpipe.sql.plans import PullPlan
 #: Nodes apply the same command within this time of each other.
 MOVE_S: Final = 0.1
 
+#: of a whole query
+Answer = TypeVar("Answer")
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class _Query:
-    """One query in progress, and the view that it began with."""
-
-    text: str
-    body: bytes
-    view: ClusterView
-    plan: PullPlan
-    bounds: Bounds
-    requester: ScanRequester
-    #: for all tries at a partition
-    time_limit_ms: int
-    #: names the text (`node.worker.request.in_hand`)
-    digest: bytes
-    #: the keys of each partition that holds some; a scan has none
-    keys: Mapping[int, PartitionKeys]
-
-    @property
-    def partitions(self) -> Sequence[int]:
-        """Those that are read."""
-        return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.keys)
-
-    def replica_id(self, partition: int) -> ReplicaId:
-        """The replica of this query's table."""
-        return self.plan.source.replica_id(partition)
 
 
 @dataclass
@@ -139,16 +114,24 @@ class SlowPath:
         requester: ScanRequester | None = None,
     ) -> PullResponse:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
-        requester = requester or ScanRequester()
+        known = requester or ScanRequester()
         asked, body = settled(body, is_forwarded=request_format.forward is not None)
+
+        async def once() -> PullResponse:
+            return await self._answer(request_format, asked, body, self.map.view, known)
+
+        return await (once() if request_format.forward is not None else self.twice(once))
+
+    async def twice(self, once: Callable[[], Awaitable[Answer]]) -> Answer:
+        """A client's answer, tried again if no replica answers while reads move to another
+        generation: nodes learn that one after the other. Raises NoReplica."""
         try:
-            return await self._answer(request_format, asked, body, self.map.view, requester)
+            return await once()
         except NoReplica:
-            if request_format.forward is not None or not self.map.is_moving:
+            if not self.map.is_moving:
                 raise
-        # nodes learn one after the other that reads move to another generation
         await asyncio.sleep(MOVE_S)
-        return await self._answer(request_format, asked, body, self.map.view, requester)
+        return await once()
 
     async def _answer(
         self,
@@ -164,7 +147,7 @@ class SlowPath:
         plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
         if plan.source.kind == "STREAM":
             return await self._stream(request_format.form, plan, view.snapshot, digest)
-        query = _Query(
+        query = PullQuery(
             text=asked.text,
             body=body,
             view=view,
@@ -182,7 +165,7 @@ class SlowPath:
             elif len(wanted) == 1:
                 part = await self._part(query, wanted[0])
             else:
-                part = await self._gather(query, wanted)
+                part = self._whole(await self.parts([(query, each) for each in wanted]))
         except Unanswered as error:
             raise unanswered(
                 asked.text, plan.source, error.failures, now_boot_ms=self.clock.boot_ms()
@@ -203,14 +186,15 @@ class SlowPath:
         layout = AnswerPieces(form, plan, int(time.time() * 1000))
         return await of_stream(layout, fresh, self.stream_pulls.batches(plan, snapshot, digest))
 
-    async def _gather(self, query: _Query, wanted: Sequence[int]) -> PartitionAnswer:
-        """Rows of several partitions, or of none if all keys are null.
+    async def parts(self, wanted: Sequence[tuple[PullQuery, int]]) -> list[PartitionAnswer]:
+        """Rows of partitions, in the order asked.
 
         It waits for all, so that an error says what is wrong with each of them, no later than
-        `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end.
+        `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end. Raises
+        Unanswered.
         """
         ends = await asyncio.gather(
-            *(self._part(query, partition) for partition in wanted), return_exceptions=True
+            *(self._part(query, partition) for query, partition in wanted), return_exceptions=True
         )
         parts = [end for end in ends if isinstance(end, PartitionAnswer)]
         faults = [end for end in ends if isinstance(end, BaseException)]
@@ -222,14 +206,17 @@ class SlowPath:
         ]
         if failures:
             raise Unanswered(failures)
-        rows = [row for part in parts for row in part.rows]
+        return parts
+
+    def _whole(self, parts: Sequence[PartitionAnswer]) -> PartitionAnswer:
+        """Several partitions as one answer, or none if all keys are null."""
         none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
         fresh = oldest(part.fresh for part in parts) if parts else none_read
-        return PartitionAnswer(rows=rows, fresh=fresh)
+        return PartitionAnswer(rows=[row for part in parts for row in part.rows], fresh=fresh)
 
     # ------------------------------------------------- a partition of a client's query
 
-    async def _part(self, query: _Query, partition: int) -> PartitionAnswer:
+    async def _part(self, query: PullQuery, partition: int) -> PartitionAnswer:
         """Rows of one partition from the first replica that gives them. Raises Unanswered."""
         verdicts = self._route(query, partition).verdicts
         named: list[Verdict] = []  # by refusals
@@ -259,7 +246,7 @@ class SlowPath:
             raise Unanswered([Failure(partition, tried)]) from None
 
     async def _try(
-        self, query: _Query, partition: int, verdict: Verdict, left_ms: int
+        self, query: PullQuery, partition: int, verdict: Verdict, left_ms: int
     ) -> PartitionAnswer:
         if verdict.is_local:
             return await self._here(query, partition, left_ms)
@@ -289,7 +276,7 @@ class SlowPath:
     # --------------------------------------------------- a partition that a peer asks for
 
     async def _forwarded(
-        self, query: _Query, forward: ForwardHeaders, held: Sequence[int]
+        self, query: PullQuery, forward: ForwardHeaders, held: Sequence[int]
     ) -> PartitionAnswer:
         """The part that another node asks for; `held`: partitions that hold keys of the query.
 
@@ -311,7 +298,7 @@ class SlowPath:
         return PartitionAnswer(rows=rows, fresh=oldest(part.fresh for part in parts))
 
     async def _here_only(
-        self, query: _Query, partition: int, forward: ForwardHeaders
+        self, query: PullQuery, partition: int, forward: ForwardHeaders
     ) -> PartitionAnswer:
         if forward.committed_end is not None:
             status, _ = self._local(query, partition).page()
@@ -324,7 +311,7 @@ class SlowPath:
     # ------------------------------------------------------------- this node's replica
 
     async def _here(
-        self, query: _Query, partition: int, left_ms: int, forward: ForwardHeaders | None = None
+        self, query: PullQuery, partition: int, left_ms: int, forward: ForwardHeaders | None = None
     ) -> PartitionAnswer:
         local = self._local(query, partition)
         try:
@@ -358,7 +345,7 @@ class SlowPath:
         return PartitionAnswer(rows=rows, fresh=fresh)
 
     async def _looked_up(
-        self, query: _Query, local: LocalRead, partition: int
+        self, query: PullQuery, local: LocalRead, partition: int
     ) -> tuple[list[bytes], Judged]:
         """Rows of keys. The loop turns before the next lookup of many keys."""
         async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
@@ -371,7 +358,7 @@ class SlowPath:
                 await asyncio.sleep(0)
         return rows, found
 
-    def _rows(self, query: _Query, view: View, partition: int) -> list[bytes]:
+    def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:
         hold = query.requester.hold
         if is_plain(query.plan):
             return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
@@ -379,16 +366,16 @@ class SlowPath:
         hold(sum(map(len, rows)))
         return rows
 
-    def _local(self, query: _Query, partition: int) -> LocalRead:
+    def _local(self, query: PullQuery, partition: int) -> LocalRead:
         return LocalRead(self._replica(query, partition), lambda: self._route(query, partition))
 
-    def _route(self, query: _Query, partition: int) -> CachedRoute:
+    def _route(self, query: PullQuery, partition: int) -> CachedRoute:
         replica_id, status = query.replica_id(partition), self._replica(query, partition).status()
         return self.routes.of(query.view, replica_id, status, query.bounds)
 
-    def _known_end(self, query: _Query, partition: int) -> Offset | None:
+    def _known_end(self, query: PullQuery, partition: int) -> Offset | None:
         status = self._replica(query, partition).status()
         return self.routes.known_end(query.replica_id(partition), status)
 
-    def _replica(self, query: _Query, partition: int) -> LocalReplica:
+    def _replica(self, query: PullQuery, partition: int) -> LocalReplica:
         return self.replicas.get(query.replica_id(partition))

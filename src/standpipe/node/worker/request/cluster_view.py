@@ -124,6 +124,8 @@ class Replicas:
     _open: OrderedDict[ReplicaId, LocalReplica] = field(
         default_factory=OrderedDict[ReplicaId, LocalReplica]
     )
+    #: how often some were closed: who holds one between two calls of `get` compares it
+    closings: int = 0
 
     def get(self, replica_id: ReplicaId) -> LocalReplica:
         """The replica of an id, whether or not there is one on this node's disk."""
@@ -132,6 +134,7 @@ class Replicas:
             found = self._open[replica_id] = self._at(replica_id)
             if len(self._open) > self.open_max:
                 self._open.popitem(last=False)[1].close()
+                self.closings += 1
         else:
             self._open.move_to_end(replica_id)
         return found
@@ -140,6 +143,7 @@ class Replicas:
         """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
         for replica_id in [r for r in self._open if r[:2] not in wanted]:
             self._open.pop(replica_id).close()
+            self.closings += 1
 
     def close(self) -> None:
         """Close all that are open."""

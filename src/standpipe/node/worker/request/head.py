@@ -13,6 +13,7 @@ from standpipe.adapters.http.server import Headers
 
 PULL_PATHS = (b"/query", b"/query-stream")
 INSERTS_PATH = "/inserts-stream"
+BATCH_PATH = "/query-batch"
 
 
 class Form(Enum):

@@ -53,12 +53,14 @@ class StoppedClock(Clock):
 
 
 def run(folder: Path, story: Story, placed: Mapping[int, list[str]] = HERE) -> None:
+    names = sorted({"a", "b", *(name for each in placed.values() for name in each)})
+
     async def whole() -> None:
         nodes: Nodes = {}
-        for name in ("a", "b"):
+        for name in names:
             nodes[name] = Worker(folder, name, nodes)
             nodes[name].clock = StoppedClock()  # ages are headers, too
-            nodes[name].publish(["a", "b"], dict(placed))
+            nodes[name].publish(names, dict(placed))
             for number in range(PARTITIONS):
                 nodes[name].hold(number, page())
                 nodes[name].apply(number, more=rows_of(number))

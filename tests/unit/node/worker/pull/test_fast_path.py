@@ -25,8 +25,8 @@ FAULTS = "standpipe_pull_fast_path_faults"
 #: which is only made where its causes changed, lies behind the cache of routes
 WALK = [
     "node/worker/pull/fast_path",
-    "node/worker/request/body",
     "node/worker/request/cluster_view",
+    "node/worker/request/body",
     "sql/lookup/plan_cache",
     "data/query/pull",
     "data/encoding/kafka_keys",
@@ -37,6 +37,19 @@ WALK = [
     "data/encoding/stored_rows",
     "node/worker/request/answer",
 ]
+#: the same for a text in a frame that is known
+SHORT_WALK = [
+    "node/worker/pull/fast_path",
+    "node/worker/request/cluster_view",
+    "node/worker/pull/known_frames",
+    "data/query/text_lookup",
+    "data/encoding/native",
+    "adapters/store/status_page",
+    "node/worker/pull/route_cache",
+    "adapters/store/reader",
+]
+#: where the millisecond is another one
+LABELLED = ["node/worker/request/answer"]
 #: called for one property, one sum or one count
 ON_THE_WAY = [
     "sql/plans",
@@ -160,8 +173,8 @@ def test_which_heads_it_knows(
     with_worker(tmp_path, story)
 
 
-def test_the_walk_of_a_key(tmp_path: Path) -> None:
-    """A repeated query passes these files, in the order of their first call, and no others."""
+def walk_of(folder: Path, *, is_known: bool) -> list[str]:
+    """The files that a repeated query passes, in the order of their first call."""
     passed: list[str] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -172,6 +185,9 @@ def test_the_walk_of_a_key(tmp_path: Path) -> None:
     def story(worker: Worker) -> None:
         fast_path, body = worker.fast_path(), body_of(ONE)
         assert fast_path.answer(LINES, body)
+        if not is_known:
+            fast_path._frames.forget()
+            fast_path._frames.learn = lambda *_: None  # type: ignore[method-assign]
         before = sys.getprofile()
         sys.setprofile(note)
         try:
@@ -180,7 +196,18 @@ def test_the_walk_of_a_key(tmp_path: Path) -> None:
             sys.setprofile(before)
         assert answer
 
-    with_worker(tmp_path, story)
-    files = list(dict.fromkeys(passed))
-    assert set(files) <= {*WALK, *ON_THE_WAY}
+    with_worker(folder, story)
+    return list(dict.fromkeys(passed))
+
+
+def test_the_walk_of_a_key(tmp_path: Path) -> None:
+    """It passes these files and no others."""
+    files = walk_of(tmp_path, is_known=False)
+    assert set(files) <= {*WALK, *SHORT_WALK, *ON_THE_WAY}
     assert [name for name in files if name in WALK] == WALK
+
+
+def test_the_walk_of_a_text_in_a_known_frame(tmp_path: Path) -> None:
+    files = walk_of(tmp_path, is_known=True)
+    assert set(files) <= {*SHORT_WALK, *LABELLED, *ON_THE_WAY}
+    assert [name for name in files if name in SHORT_WALK] == SHORT_WALK

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from standpipe.client.core.values import CellReader, reader_of
+from standpipe.data.encoding.answer_values import CellReader, reader_of
 from standpipe.data.encoding.cells import cell_json
 from standpipe.errors import ServerError
 from standpipe.sql.types.types import SqlType, parse_type

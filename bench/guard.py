@@ -1,0 +1,178 @@
+"""How many steps does a lookup take on the fast path? Limit: a tenth more than bench/guard.json.
+
+    python bench/guard.py [--record]
+
+A step is a bytecode of CPython, or a call of a C function. Their number is the same in every run
+and on every machine, so a change that makes lookups dearer is found without a quiet machine; what a
+C function does inside is not counted. `--record` writes the file anew: say in the commit why.
+
+Counted is what lies between the body of a request and its response (`LookupFastPath.answer`), on
+real files, with the clocks stopped. Not here: sockets, and time (`bench/pull.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench import pull  # noqa: E402
+
+from standpipe.adapters.http.peer_client import PeerClient  # noqa: E402
+from standpipe.adapters.metrics import Metrics  # noqa: E402
+from standpipe.config import registry  # noqa: E402
+from standpipe.data.encoding import native  # noqa: E402
+from standpipe.node.liveness.peer_state import PeerStateReader  # noqa: E402
+from standpipe.node.worker.pull.fast_path import LookupFastPath  # noqa: E402
+from standpipe.node.worker.pull.forward import Forwarder  # noqa: E402
+from standpipe.node.worker.pull.forward_headers import RequestFormat  # noqa: E402
+from standpipe.node.worker.pull.route_cache import RouteCache  # noqa: E402
+from standpipe.node.worker.request.cluster_view import Map, Replicas  # noqa: E402
+from standpipe.node.worker.request.head import Form  # noqa: E402
+
+RECORD = ROOT / "bench" / "guard.json"
+TOLERATED = 1.1
+KEYS = 400
+#: lookups of one count: each meets the partitions in another order
+LOOKUPS = 20
+
+Steps = dict[str, int]
+#: case -> texts of its statements
+CASES: Mapping[str, Callable[[int], str]] = {
+    "one text": pull.select,
+    "one text, columns": lambda number: pull.select(number).replace("*", "DEST, FLIGHTS"),
+    "IN of 10": lambda number: (
+        "SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM IN ("
+        + ", ".join(f"'{pull.key_of(each)}'" for each in range(number, number + 10))
+        + ");"
+    ),
+}
+
+
+def fast_path(folder: Path) -> LookupFastPath:
+    """The fast path of a worker over a filled table."""
+    config = pull.make_node(folder, KEYS)
+    settings = registry.load({})
+    replicas = Replicas(config.paths.state, config.paths.status)
+    peers = PeerStateReader(config.paths.liveness, config.paths.lags, settings)
+    forwarder = Forwarder(PeerClient(), 1000, 1000)
+    return LookupFastPath(
+        node_id=config.node_id,
+        map=Map(config.paths.snapshot, replicas),
+        replicas=replicas,
+        routes=RouteCache(config.node_id, settings, forwarder, peers),
+        metrics=Metrics(0, config.paths.run),
+        body_bytes_max=1_000_000,
+    )
+
+
+class Counter:
+    """Counts what a call executes: bytecodes, and calls of C functions."""
+
+    def __init__(self) -> None:
+        self.steps: Steps = {"bytecodes": 0, "calls of C": 0}
+
+    def run(self, call: Callable[[], object]) -> None:
+        tracer, profiler = sys.gettrace(), sys.getprofile()
+        sys.settrace(self._trace)
+        sys.setprofile(self._profile)
+        try:
+            call()
+        finally:
+            sys.setprofile(profiler)
+            sys.settrace(tracer)
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self.steps["bytecodes"] += event == "opcode"
+        return self._trace
+
+    def _profile(self, frame: FrameType, event: str, argument: object) -> None:
+        self.steps["calls of C"] += event == "c_call"
+
+
+def steps_of(path: LookupFastPath, text: Callable[[int], str], ms_each: int) -> Steps:
+    """Steps of LOOKUPS lookups; `ms_each`: how far the clock goes on between two of them."""
+    form = RequestFormat(Form.ARRAY)
+    bodies = [json.dumps({"ksql": text(number)}).encode() for number in range(LOOKUPS)]
+    path.map.view.plans.plan(text(0), {})
+    counter, now_s = Counter(), time.time()
+
+    def now() -> float:
+        return now_s
+
+    with mock.patch.object(time, "time", now), mock.patch.object(time, "monotonic", now):
+        for body in bodies:  # whatever is kept is there
+            assert path.answer(form, body) is not None
+        for body in bodies:
+            now_s += ms_each / 1000
+            counter.run(lambda body=body: path.answer(form, body))
+    return {name: round(count / LOOKUPS) for name, count in counter.steps.items()}
+
+
+def measure(folder: Path) -> dict[str, Steps]:
+    """Steps of one lookup, by case."""
+    path = fast_path(folder)
+    try:
+        found = {name: steps_of(path, text, 0) for name, text in CASES.items()}
+        return {**found, "one text, new ms": steps_of(path, CASES["one text"], 1)}
+    finally:
+        path.replicas.close()
+
+
+def beyond(recorded: Mapping[str, Steps], found: Mapping[str, Steps]) -> list[str]:
+    """What takes more than is tolerated, or was never recorded."""
+    return [
+        f"{name}: {count} {what}, recorded {recorded.get(name, {}).get(what, 0)}"
+        for name, steps in found.items()
+        for what, count in steps.items()
+        if count > TOLERATED * recorded.get(name, {}).get(what, 0)
+    ]
+
+
+def build() -> str:
+    """What has records of its own: bytecodes differ between versions of Python."""
+    version = ".".join(platform.python_version_tuple()[:2])
+    return f"{platform.python_implementation()} {version}, " + (
+        "compiled" if native.IS_COMPILED else "Python only"
+    )
+
+
+def records() -> dict[str, dict[str, Steps]]:
+    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--record", action="store_true")
+    given = options.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="standpipe-guard-") as name:
+        found = measure(Path(name))
+    known = records()
+    for name, steps in found.items():
+        print(f"{name}: " + ", ".join(f"{count} {what}" for what, count in steps.items()))
+    if given.record:
+        text = json.dumps({**known, build(): found}, indent=1, sort_keys=True)
+        RECORD.write_text(text + "\n")
+        return 0
+    if build() not in known:
+        print(f"{build()} has no record: --record makes one")
+        return 0
+    more = beyond(known[build()], found)
+    print("\n".join(more) or f"within {TOLERATED} x the record of {build()}")
+    return 1 if more else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""Lookups by one text whose requests differ only in that text: the shortest way through a worker.
+
+A *frame* is the body of a request without the text between its quotes. When the fast path has
+answered a body, `learn` keeps what is the same for all bodies of its frame: plan, bounds, layout.
+`answer` then needs the text only, and reads no JSON and no SQL.
+
+    cut                    frame, hash and store key of the text, in one step
+    _KnownPart             of frame and partition: verdict, freshness headers, begin of the body;
+                           made again when a cause has changed, or the millisecond
+    one LMDB read          the row, and the number of its transaction
+    response               checks and splices the row between the bytes that are there
+
+Whether a frame may be known is checked once, with other texts in it (`_means_its_text`): each must
+arrive in the statement as it is, as the only literal and the only key. Whatever is unusual is left
+to the other steps of the fast path, which find the same (a test compares the bytes).
+
+Not here: the rest of the fast path (`node.worker.pull.fast_path`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.store.reader import StoreReader
+from standpipe.control.routing.bounds import Bounds
+from standpipe.data.encoding.store_keys import store_key
+from standpipe.data.query.pull import is_plain, partition_of_key
+from standpipe.data.query.text_lookup import Around, cut, response
+from standpipe.data.replica.positions import StoreMeta, may_judge
+from standpipe.errors import StandpipeError
+from standpipe.model import NodeId, ReplicaStatus
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
+from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
+from standpipe.node.worker.request.body import Lookup, parse_lookup
+from standpipe.node.worker.request.cluster_view import ClusterView, LocalReplica, Replicas
+from standpipe.sql.plans import PullPlan
+
+#: Frames of a listener, and partitions of all of them, of 1 KiB each; when there are more, all are
+#: dropped (a client could vary them).
+FRAMES_MAX: Final = 256
+PARTS_MAX: Final = 4096
+#: texts that are put into a frame to see whether it passes them on
+_PROBES: Final = ("", "a", "Zz 9", "7")
+#: stands for the row while a layout is cut around it: no JSON has it
+_ROW: Final = b"\0"
+
+
+NO_RESPONSE: Final = Around(b"", b"", b"", 0)
+
+
+@dataclass(slots=True)
+class _KnownPart:
+    """One partition as the last answer from it left it."""
+
+    replica: LocalReplica
+    store: StoreReader
+    route: CachedRoute
+    #: of `Replicas`: another one means that the replica may be closed
+    closings: int
+    #: causes of `around`, which has the freshness headers
+    at_ms: int
+    status: ReplicaStatus
+    meta: StoreMeta | None = None
+    around: Around = NO_RESPONSE
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What all bodies of a frame have in common."""
+
+    view: ClusterView
+    plan: PullPlan
+    bounds: Bounds
+    token: RequestFormat
+    #: head of the response, up to its length
+    before: bytes
+    #: end of the body, after the row
+    after: bytes
+    #: by partition, of those that were read
+    parts: dict[int, _KnownPart] = field(default_factory=dict[int, _KnownPart])
+
+
+@dataclass
+class KnownFrames:
+    """The frames of one listener."""
+
+    node_id: NodeId
+    replicas: Replicas
+    routes: RouteCache
+    clock: Clock = field(default_factory=Clock)
+    #: None: bodies of this frame always take the other steps
+    _frames: dict[bytes, _Frame | None] = field(default_factory=dict[bytes, _Frame | None])
+    _parts_count: int = 0
+    #: the last body that was asked for has a frame that is not known
+    is_new: bool = False
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def answer(self, token: RequestFormat, body: bytes, view: ClusterView) -> bytes | None:
+        """The response to a body of a known frame; None: find it by the other steps.
+
+        Raises NotReady, DamagedRow.
+        """
+        self.is_new = False
+        found = cut(token.head, body)
+        if found is None:
+            return None
+        mark, text_hash, key = found
+        frame = self._frames.get(mark)
+        if frame is None:
+            self.is_new = mark not in self._frames
+            return None
+        if frame.view is not view and not self._adopt(mark, frame, view):
+            return None
+        number = text_hash % frame.plan.source.partitions
+        part = frame.parts.get(number)
+        now_ms = int(time.time() * 1000)
+        if part is None or not self._is_current(part, now_ms, view):
+            part = self._opened(frame, number, now_ms)
+            if part is None:
+                return None
+        with part.store.begin() as instant:
+            stored, meta = instant.get(key), part.store.meta_of(instant)
+        if part.meta is not meta:
+            if not may_judge(part.status, meta):
+                return None
+            self._describe(frame, part, meta)
+        if stored is None:
+            return self._without_row(frame, part)
+        return response(part.around, key, stored)
+
+    def learn(
+        self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
+    ) -> None:
+        """A body, whose frame `is_new`, was answered by its plan: keep its frame, if other texts in
+        it would be answered by it, too; else keep that they would not."""
+        found = cut(token.head, body)
+        if found is None:
+            return
+        if len(self._frames) >= FRAMES_MAX:
+            self.forget()
+        mark, text_hash, key = found
+        self._frames[mark] = None
+        if not (
+            _is_of_one_text(plan)
+            and view.plans.takes_any_text(query.text, query.properties)
+            and _means_its_text(body, query)
+        ):
+            return
+        source = plan.source
+        assert key == store_key(plan.keys[0], ("STRING",))
+        assert text_hash % source.partitions == partition_of_key(source, plan.keys[0])
+        self._frames[mark] = _Frame(
+            view=view,
+            plan=plan,
+            bounds=self.routes.bounds(query.offset_lag_max, source),
+            token=token,
+            before=b"%bcontent-length: " % token.head,
+            after=render_rows(token.form, plan, (_ROW,), 0).partition(_ROW)[2],
+        )
+
+    def forget(self) -> None:
+        """Drop all frames; they are learnt again."""
+        self._frames.clear()
+        self._parts_count = 0
+
+    def _adopt(self, mark: bytes, frame: _Frame, view: ClusterView) -> bool:
+        """Whether the frame means the same in a newer map: it does while the catalog is the same.
+        Control publishes a map once a second."""
+        if frame.view.plans is not view.plans:
+            del self._frames[mark]
+            return False
+        frame.view = view
+        return True
+
+    def _is_current(self, part: _KnownPart, now_ms: int, view: ClusterView) -> bool:
+        return (
+            part.at_ms == now_ms
+            and part.closings == self.replicas.closings
+            and part.status is part.replica.status()
+            and self.routes.is_current(part.route, view)
+        )
+
+    def _opened(self, frame: _Frame, number: int, now_ms: int) -> _KnownPart | None:
+        """The partition as it is now; None: this node is not to answer for it."""
+        replica_id = frame.plan.source.replica_id(number)
+        replica = self.replicas.get(replica_id)
+        status = replica.status()
+        route = self.routes.of(frame.view, replica_id, status, frame.bounds)
+        if status is None or route.first_here(is_forward=False) is None:
+            return None
+        if number not in frame.parts:
+            self._parts_count += 1
+            if self._parts_count > PARTS_MAX:
+                self.forget()
+        part = _KnownPart(replica, replica.store, route, self.replicas.closings, now_ms, status)
+        frame.parts[number] = part
+        return part
+
+    def _describe(self, frame: _Frame, part: _KnownPart, meta: StoreMeta) -> None:
+        here = part.route.first_here(is_forward=False)
+        assert here is not None
+        fresh = freshness_of(
+            part.status,
+            meta,
+            reported_end=part.route.reported_end,
+            served_by=self.node_id,
+            role=here.role.lower(),
+            boot_ms=self.clock.boot_ms(),
+            unix_ms=part.at_ms,
+        )
+        layout = render_rows(frame.token.form, frame.plan, (_ROW,), part.at_ms)
+        begin = layout.partition(_ROW)[0]
+        middle = b"\r\n%b\r\n%b" % (header_lines(fresh), begin)
+        part.around = Around(frame.before, middle, frame.after, len(begin) + len(frame.after))
+        part.meta = meta
+
+    def _without_row(self, frame: _Frame, part: _KnownPart) -> bytes:
+        body = render_rows(frame.token.form, frame.plan, (), part.at_ms)
+        middle = part.around.middle
+        label = middle[: middle.index(b"\r\n\r\n") + 4]
+        return b"%b%d%b%b" % (frame.before, len(body), label, body)
+
+
+def _is_of_one_text(plan: PullPlan) -> bool:
+    """Whether one get finds the whole row, by a key that is a text."""
+    source = plan.source
+    columns = source.key_columns
+    return (
+        is_plain(plan)
+        and plan.projection is None
+        and plan.limit is None
+        and source.key_format == "KAFKA"
+        and len(columns) == 1
+        and columns[0].type == "STRING"
+    )
+
+
+def _means_its_text(body: bytes, query: Lookup) -> bool:
+    """Whether the statement of a body has its text, as it is; so do all bodies of its frame."""
+    begin, end = body.index(b"'") + 1, body.rindex(b"'")
+    head, tail = body[:begin], body[end:]
+    if b"\\" in head or b"\\" in tail or b"sessionVariables" in head + tail:
+        return False  # a quote may be written in another way, and ${a} in the text mean something
+    begin, end = query.text.find("'") + 1, query.text.rfind("'")
+    try:
+        for text in _PROBES:
+            other = parse_lookup(head + text.encode() + tail)
+            expected = query.text[:begin] + text + query.text[end:]
+            if other != Lookup(expected, query.properties, query.offset_lag_max):
+                return False
+    except StandpipeError:
+        return False
+    return True

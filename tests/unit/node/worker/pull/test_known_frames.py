@@ -1,0 +1,326 @@
+"""Lookups by one text: the shortest way sends what the others send, or nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as changed
+from tests.unit.node.worker.pull.test_fast_many import OTHERS, by_slow_path, rows_of, run
+from tests.unit.node.workers import KEYS, PARTITIONS, USERS, Worker, body_of, page, peer_format
+
+from standpipe.adapters.store.folders import store_path
+from standpipe.data.encoding import native
+from standpipe.model import NO_BATCH, Column, ReplicaId, Source
+from standpipe.node.worker.pull import known_frames
+from standpipe.node.worker.pull.fast_path import EXPECTED, LookupFastPath
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.request.body import parse_lookup
+from standpipe.node.worker.request.head import Form
+
+Nodes = dict[str, Worker]
+LINES = RequestFormat(Form.LINES)
+
+
+def one(key: str, columns: str = "*", more: str = ";") -> str:
+    return f"SELECT {columns} FROM USERS WHERE ID = '" + key.replace("'", "''") + f"'{more}"
+
+
+def by_frame(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | None:
+    try:
+        return path._frames.answer(form, body, path.map.view)
+    except EXPECTED:  # as the fast path does
+        return None
+
+
+def same_id(answer: bytes | None) -> str:
+    """Without the digits of its query's id, which are the time; their number is in the length."""
+    return re.sub(r"query_\d+", "query_", (answer or b"").decode())
+
+
+async def three_ways(path: LookupFastPath, node: Worker, form: Form, body: bytes) -> list[str]:
+    """The slow path, the fast path without what it learnt, and with it; "": left to another."""
+    known = format_of(form)
+    slow = await by_slow_path(node, known, {"accept": form.value.decode()}, body)
+    frames, path._frames = path._frames, changed_frames(path)
+    fast = path.answer(known, body)
+    path._frames = frames
+    shortest = by_frame(path, known, body)
+    assert dict(node.metrics.counts["standpipe_pull_fast_path_faults"]) == {}
+    return [same_id(each) for each in (slow, fast, shortest)]
+
+
+def format_of(form: Form) -> RequestFormat:
+    """What a head says that accepts this layout only, on /query."""
+    return peer_format({"accept": form.value.decode()})
+
+
+def changed_frames(path: LookupFastPath) -> known_frames.KnownFrames:
+    frames = path._frames
+    return known_frames.KnownFrames(frames.node_id, frames.replicas, frames.routes, frames.clock)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("form", list(Form))
+def test_all_ways_send_the_same(
+    tmp_path: Path, form: Form, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, known = node.fast_path(), format_of(form)
+        assert path.answer(known, body_of(one("x1")))
+        assert len(path._frames) == 1
+        for key in (*KEYS.values(), *OTHERS, "nobody", "a--b", "/*", "7", "${x}", "x" * 501):
+            slow, fast, shortest = await three_ways(path, node, form, body_of(one(key)))
+            assert slow.startswith("HTTP/1.1 200")
+            assert fast == slow
+            is_plain = key.isascii() and not set(key) & set("'\"\\") and len(key) < 502
+            assert shortest == (slow if is_plain else ""), key
+        assert len(path._frames) == 1, "one frame, whatever the text"
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (one("x1", "N, ID"), "columns"),
+        (one("x1", "N + 1"), "computed"),
+        (one("x1", more=" AND N > 0;"), "filtered"),
+        (one("x1", more=" LIMIT 1;"), "a limit, which is another literal"),
+        (one("x1", more=" AND ID = 'x1';"), "two texts"),
+        ("SELECT * FROM USERS WHERE ID IN ('x1');", None),
+        ("SELECT * FROM USERS WHERE 'x1' = ID;", None),
+        ("select * from USERS where ID='x1'", None),
+    ],
+)
+def test_which_statements_have_a_frame(tmp_path: Path, text: str, why: str | None) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path = node.fast_path()
+        slow, _, shortest = await three_ways(path, node, Form.LINES, body_of(text))
+        assert shortest == ""
+        path.answer(LINES, body_of(text))
+        slow, _, shortest = await three_ways(path, node, Form.LINES, body_of(text))
+        assert shortest == (slow if why is None else ""), why
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (rb'{"ksql": "SELECT * FROM USERS WHERE ID = \u0027x1\u0027;"}', "no quote of the body"),
+        (
+            rb'{"ksql": "SELECT * FROM USERS WHERE ID = \u0027x1\u0027;", "a": "' + b"'b'\"}",
+            "another",
+        ),
+        (b'{"ksql": "SELECT * FROM USERS WHERE ID = ' + b"'x1\\u0027;\"}", "one of each"),
+        (
+            b'{"ksql": "SELECT * FROM USERS WHERE ID = \'x1\';", "sessionVariables": {"a": "b"}}',
+            "variables",
+        ),
+        (b'{"sql": "SELECT * FROM USERS WHERE ID = \'x1\';", "ksql": null}', None),
+        (b' {"properties": {}, "sql": "SELECT * FROM USERS WHERE ID = \'x1\';"} ', None),
+        (
+            b'{"ksql": "SELECT 1;", "ksql": "SELECT * FROM USERS WHERE ID = \'x1\';"}',
+            None,
+        ),
+        (
+            body_of(one("x1"), 5),
+            None,
+        ),
+        (b'{"ksql": "SELECT * FROM USERS WHERE ID = \\"ID\\" AND ID = \'x1\';"}', "a backslash"),
+    ],
+)
+def test_which_bodies_have_a_frame(tmp_path: Path, body: bytes, why: str | None) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path = node.fast_path()
+        for _ in range(2):
+            slow, _, shortest = await three_ways(path, node, Form.LINES, body)
+            path.answer(LINES, body)
+        assert shortest == (slow if why is None else ""), why
+
+    run(tmp_path, story)
+
+
+TEXTS = st.text(alphabet="ax1'\"\\ -/*${}é\0\x7f\n", max_size=8)
+
+
+@given(
+    head=st.sampled_from(["SELECT * FROM USERS WHERE ID = '", "'a' '", "", "\\", '"', "--'"]),
+    tail=st.sampled_from(["';", "' OR ID = 'b'", "", '"', "'"]),
+    key=TEXTS,
+    other=TEXTS,
+)
+def test_a_frame_never_changes_what_a_text_means(
+    head: str, tail: str, key: str, other: str
+) -> None:
+    """Whatever stands around a text: if its frame is taken, another text means itself in it."""
+    body = json.dumps({"ksql": head + key + tail}, ensure_ascii=False).encode()
+    found = known_frames.cut(b"", body)
+    if found is None or not known_frames._means_its_text(body, parse_lookup(body)):
+        return
+    frame, _, stored = found
+    second = frame.replace(b"''", b"'" + other.encode() + b"'", 1)
+    again = known_frames.cut(b"", second)
+    if again is None or again[0] != frame:
+        return
+    assert stored[:-2].decode() == key
+    assert parse_lookup(second).text == head + other + tail
+
+
+def after_a_change(
+    folder: Path, change: Callable[[Worker], object], headers: str, *, is_short: bool = True
+) -> None:
+    """A known frame sees a change at once, as the others do."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, body = node.fast_path(), body_of(one(KEYS[1]))
+        assert path.answer(LINES, body)
+        before = await three_ways(path, node, Form.LINES, body)
+        assert before[2]
+        change(node)
+        slow, _, shortest = await three_ways(path, node, Form.LINES, body)
+        assert shortest == (slow if is_short else "")
+        assert headers in slow
+        assert slow != before[0]
+
+    run(folder, story)
+
+
+def test_a_newer_page_is_seen(tmp_path: Path) -> None:
+    after_a_change(tmp_path, lambda node: node.hold(1, page(100, 107)), "offset-lag: 7\r\n")
+
+
+def test_newer_rows_are_seen_before_their_page(tmp_path: Path) -> None:
+    after_a_change(
+        tmp_path, lambda node: node.apply(1, position=120, batch=8, value=b"[9]"), "batch: 8\r\n"
+    )
+
+
+def test_the_end_that_a_peer_reports_is_seen(tmp_path: Path) -> None:
+    after_a_change(tmp_path, lambda node: node.hear(("b", 1, 109, 109)), "offset-lag: 9\r\n")
+
+
+def test_a_page_that_does_not_fit_the_rows(tmp_path: Path) -> None:
+    after_a_change(
+        tmp_path,
+        lambda node: node.apply(1, position=120, batch=NO_BATCH),
+        "served-by: b\r\n",
+        is_short=False,
+    )
+
+
+def test_a_partition_that_moves_away(tmp_path: Path) -> None:
+    def move(node: Worker) -> None:
+        node.publish(["a", "b"], {number: ["b"] for number in range(PARTITIONS)}, epoch=2)
+
+    after_a_change(tmp_path, move, "served-by: b\r\n", is_short=False)
+
+
+def test_a_store_that_is_gone(tmp_path: Path) -> None:
+    def lose(node: Worker) -> None:
+        node.replicas.close()
+        shutil.rmtree(store_path(node.paths.state, ReplicaId("T1", 1, 1)))
+
+    after_a_change(tmp_path, lose, "served-by: b\r\n", is_short=False)
+
+
+def test_a_damaged_row_is_left_to_another_replica(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path = node.fast_path()
+        key, data = next(iter(rows_of(1).items()))
+        assert path.answer(LINES, body_of(one(key)))
+        node.apply(1, more={key: data[:-2] + b"9]"})
+        assert path.answer(LINES, body_of(one(key))) is None
+        assert b"served-by: b" in (
+            await by_slow_path(
+                node, LINES, {"accept": Form.LINES.value.decode()}, body_of(one(key))
+            )
+        )
+
+    run(tmp_path, story)
+
+
+def test_another_table_of_the_same_name(tmp_path: Path) -> None:
+    """Its frames are planned again: the columns may be others."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, body = node.fast_path(), body_of(one("x1"))
+        assert path.answer(LINES, body)
+        assert by_frame(path, LINES, body)
+        columns = (*USERS.columns[:1], Column(name="M", type="BIGINT"))
+        source: Source = changed(USERS, columns=columns)
+        placed = {number: ["a"] for number in range(PARTITIONS)}
+        node.publish(["a", "b"], placed, epoch=2, source=source)
+        assert by_frame(path, LINES, body) is None
+        assert path.answer(LINES, body) is None, "its shape is not known yet"
+        await node.answer(one("x1"))
+        assert b'"M"' in (path.answer(LINES, body) or b"")
+
+    run(tmp_path, story)
+
+
+def test_the_same_catalog_in_a_newer_map(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, body = node.fast_path(), body_of(one("x1"))
+        assert path.answer(LINES, body)
+        node.publish(["a", "b"], {number: ["a"] for number in range(PARTITIONS)}, epoch=2)
+        assert by_frame(path, LINES, body)
+
+    run(tmp_path, story)
+
+
+def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_frames, "FRAMES_MAX", 3)
+    monkeypatch.setattr(known_frames, "PARTS_MAX", 2)
+
+    async def story(nodes: Nodes) -> None:
+        path = nodes["a"].fast_path()
+        for blanks in range(10):
+            body = body_of(one("x1")) + b" " * blanks
+            assert path.answer(LINES, body)
+            assert path.answer(LINES, body)
+            assert len(path._frames) <= 3
+        for key in KEYS.values():
+            assert path.answer(LINES, body_of(one(key)))
+            assert path.answer(LINES, body_of(one(key)))
+        assert sum(len(each.parts) for each in path._frames._frames.values() if each) <= 2
+
+    run(tmp_path, story)
+
+
+def test_a_refused_text_is_refused_in_a_known_frame(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        path, body = nodes["a"].fast_path(), body_of(one("x1"))
+        assert path.answer(LINES, body)
+        path.in_hand.is_refusing = True
+        path.in_hand.refused_for_s = lambda text: 1.0 if text == one("x1") else 0.0  # type: ignore[method-assign]
+        assert path.answer(LINES, body) is None
+
+    run(tmp_path, story)
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        path = nodes["a"].fast_path()
+        for _ in range(3):
+            assert path.answer(LINES, body_of(one("x1")))
+        assert nodes["a"].metrics.counts["standpipe_pull_requests"] == {"local": 3}
+
+    run(tmp_path, story)

@@ -1,0 +1,50 @@
+"""The steps of a lookup, counted: `bench/guard.py` finds a dearer one, and none is dearer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench import guard
+
+from standpipe.data.query import text_lookup
+from standpipe.node.worker.pull import known_frames
+
+
+def folder_in(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+def test_no_lookup_takes_a_tenth_more_steps_than_recorded(tmp_path: Path) -> None:
+    recorded = guard.records().get(guard.build())
+    if recorded is None:
+        pytest.skip(f"{guard.build()} has no record")
+    found = guard.measure(tmp_path)
+    assert guard.beyond(recorded, found) == [], "or `python bench/guard.py --record`, and say why"
+
+
+def test_they_are_the_same_in_every_run(tmp_path: Path) -> None:
+    first = guard.measure(folder_in(tmp_path, "a"))
+    assert first == guard.measure(folder_in(tmp_path, "b"))
+
+
+def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dearer(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
+        sum(number for number in range(20))
+        return text_lookup.cut(mark, body)
+
+    before = guard.measure(folder_in(tmp_path, "a"))
+    monkeypatch.setattr(known_frames, "cut", dearer)
+    more = guard.beyond(before, guard.measure(folder_in(tmp_path, "b")))
+    found = [each.partition(":")[0] for each in more if "bytecodes" in each]
+    assert found == ["one text", "one text, new ms"], "the others take more steps anyway"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found", "is_beyond"),
+    [(100, 110, False), (100, 111, True), (100, 50, False), (0, 1, True), (None, 1, True)],
+)
+def test_what_is_beyond(recorded: int | None, found: int, is_beyond: bool) -> None:
+    known = {} if recorded is None else {"case": {"steps": recorded}}
+    assert bool(guard.beyond(known, {"case": {"steps": found}})) is is_beyond

@@ -1,0 +1,126 @@
+"""Bodies of /query-batch: which tables and keys they may name, and the statements for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.unit.node.workers import USERS
+
+from standpipe.errors import BadRequest
+from standpipe.model import Column, Source, Window
+from standpipe.node.worker.request import batch
+from standpipe.sql.lookup.plan_cache import PlanCache
+from standpipe.sql.lookup.template import KEYS_MAX
+from standpipe.sql.syntax import parser
+from standpipe.sql.syntax.limits import TEXT_CHARS_MAX
+
+HOUR_MS = 3_600_000
+HOURLY = Window(
+    kind="TUMBLING", size_ms=HOUR_MS, advance_ms=HOUR_MS, grace_ms=0, retention_ms=HOUR_MS
+)
+parser.parse("SHOW TABLES;")  # its tables are made once, which takes longer than an example may
+
+
+def with_key(*types: str) -> Source:
+    keys = [Column(name=f"K{n}", type=of, is_key=True) for n, of in enumerate(types)]
+    return replace(USERS, columns=(*keys, *USERS.columns[1:]))
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (replace(USERS, window=HOURLY), "is windowed"),
+        (replace(USERS, kind="STREAM"), "is a stream"),
+        (with_key("STRING", "STRING"), "(K0 STRING, K1 STRING)"),
+        (with_key("DOUBLE"), "(K0 DOUBLE)"),
+        (with_key(), "()"),
+    ],
+)
+def test_which_tables_a_batch_cannot_read(source: Source, why: str) -> None:
+    with pytest.raises(BadRequest, match="Use /query") as refused:
+        batch.sample(source)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "key", "is_key"),
+    [
+        ("STRING", "", True),
+        ("STRING", "x" * batch.KEY_CHARACTERS_MAX, True),
+        ("STRING", "x" * (batch.KEY_CHARACTERS_MAX + 1), False),
+        ("STRING", 1, False),
+        ("BIGINT", "1", False),
+        ("BIGINT", 2**63 - 1, True),
+        ("BIGINT", 2**63, False),
+        ("BIGINT", -(2**63), True),
+        ("BIGINT", -(2**63) - 1, False),
+        ("INTEGER", 2**31 - 1, True),
+        ("INTEGER", -(2**31), True),
+        ("INTEGER", 2**31, False),
+    ],
+)
+def test_which_keys_fit_the_column(type_: str, key: str | int, is_key: bool) -> None:
+    source = with_key(type_)
+    good: list[str | int] = ["a"] if type_ == "STRING" else [1]
+    batch.check_keys(source, good)
+    if is_key:
+        batch.check_keys(source, [*good, key])
+    else:
+        with pytest.raises(BadRequest, match=r"keys\[1\]"):
+            batch.check_keys(source, [*good, key])
+
+
+KEYS = {
+    "STRING": st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+    "INTEGER": st.integers(-(2**31), 2**31 - 1),
+    "BIGINT": st.integers(-(2**63), 2**63 - 1),
+}
+
+
+@given(
+    st.sampled_from(sorted(KEYS)).flatmap(
+        lambda of: st.tuples(st.just(of), st.lists(KEYS[of], min_size=1, max_size=9, unique=True))
+    ),
+    st.sampled_from(["USERS", "users", "SELECT", "a`b", "A B"]),
+)
+def test_a_statement_asks_for_its_keys(asked: tuple[str, list[object]], name: str) -> None:
+    """As parser and analyser read it, whatever stands in names and keys."""
+    type_, keys = asked
+    source = replace(with_key(type_), name=name)
+    plan = PlanCache({name: source}).plan(batch.statement(source, keys), {})  # type: ignore[arg-type]
+    assert plan.source == source
+    assert plan.keys == tuple((key,) for key in keys)
+    assert plan.projection is None
+
+
+@given(st.lists(st.text("a'", max_size=30), max_size=60), st.integers(1, 20), st.integers(1, 99))
+def test_slices_are_all_keys_in_order(texts: list[str], keys_max: int, size_max: int) -> None:
+    keys = [(text,) for text in texts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "STATEMENT_KEYS_MAX", keys_max)
+        patch.setattr(batch, "STATEMENT_CHARACTERS_MAX", size_max)
+        parts = [keys[each] for each in batch.slices(keys)]
+    assert [key for part in parts for key in part] == keys
+    assert all(0 < len(part) <= keys_max for part in parts)
+    for part in parts:
+        size = sum(len(text.replace("'", "''")) + 4 for (text,) in part)
+        assert len(part) == 1 or size <= size_max
+
+
+def test_a_statement_is_one_that_nodes_take() -> None:
+    """Its longest has room for the longest key and the longest names."""
+    assert batch.STATEMENT_KEYS_MAX <= KEYS_MAX
+    longest = 2 * batch.KEY_CHARACTERS_MAX + batch.STATEMENT_CHARACTERS_MAX
+    assert longest + 3000 < TEXT_CHARS_MAX
+
+
+def test_what_a_body_says() -> None:
+    body = {"table": "t", "keys": ["a", 1], "streamsProperties": {"acceptable.offset.lag": "5"}}
+    found = batch.parse_batch(json.dumps(body).encode())
+    assert found == ("t", ["a", 1], {"acceptable.offset.lag": "5"}, 5)
+    forwarded = json.loads(batch.body_of("SELECT", found.properties))
+    assert forwarded == {"ksql": "SELECT", "streamsProperties": {"acceptable.offset.lag": "5"}}
