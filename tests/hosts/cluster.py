@@ -30,6 +30,7 @@ from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.data.commit.progress import serialise
+from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -58,6 +59,8 @@ from standpipe.node.configuration import NodeConfig, load
 WAIT_S_MAX = 600.0  # generous: a busy machine is no failure
 PUBLIC, BROKER = 8088, 9092
 PARTITIONS = 6
+PROGRESS = "default__progress"
+SECRET = "a secret of test hosts"
 STREAM = (
     "CREATE STREAM IF NOT EXISTS EVENTS (ID STRING KEY, V BIGINT) "
     f"WITH (KAFKA_TOPIC='events', PARTITIONS={PARTITIONS}, VALUE_FORMAT='JSON');"
@@ -192,7 +195,7 @@ class HostCluster:
     # --------------------------------------------------------------------------- start
 
     def _start(self) -> None:
-        write_secret(self.folder / "secret", "a secret of test hosts")
+        write_secret(self.folder / "secret", SECRET)
         if self.plan.clocks:
             self.clock_library = build(self.folder)
         self.broker.start()
@@ -321,14 +324,14 @@ class HostCluster:
             place = {"partition": self.partition(key), "headers": headers}
             producer.produce("LEVELS", value, key.encode(), on_delivery=acknowledged, **place)
         assert producer.flush(60) == 0
-        query_id = self.table.query_id or ""
+        query_id, seal = self.table.query_id or "", ProgressSeal(SECRET, PROGRESS)
         fence = Commit(lease_epoch=LeaseEpoch(1), batch=NO_BATCH, attempt=1)
         for progress in (
             Progress(query_id=query_id, commit=fence),
             Progress(query_id=query_id, commit=commit, sinks=ends, clean_through=ends),
         ):
             key, value = serialise(progress)
-            producer.produce("default__progress", value, key)
+            producer.produce(PROGRESS, value, key, headers=seal.headers(key, value))
             assert producer.flush(60) == 0
 
     def _topics(self) -> set[str]:
