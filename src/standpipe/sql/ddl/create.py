@@ -77,13 +77,7 @@ def create_source(
     if properties.text("WRITER") is not None:
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
-        if create_topic:
-            raise refusal(
-                f"Topic '{topic}' does not exist. A source table only reads what another program"
-                " writes: create the topic first, or leave out SOURCE.",
-                properties.at("KAFKA_TOPIC"),
-            )
-        return source_table.materialised(source, creation, context)
+        return source_table.materialised(source, creation, context, is_there=not create_topic)
     return CreateSourcePlan(
         source=source,
         or_replace=creation.or_replace,
