@@ -207,7 +207,7 @@ CREATE STREAM s (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='DELIMITED',
 # A source table reads a topic that is there; PARTITIONS may say how many it has.
 CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
 ----
-! 40001 1:56 Topic 'nowhere' does not exist. A source table only reads what another program writes: create the topic first, or leave out SOURCE.
+! 40001 1:21 Topic 'nowhere' does not exist. A source table only reads what another program writes: create the topic first, or leave out SOURCE.
 
 CREATE SOURCE STREAM t (a INT KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
 ----

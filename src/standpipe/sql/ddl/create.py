@@ -46,12 +46,6 @@ def create_source(
     check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC"))
     properties.check_replicas(context.replicas_max)
     partitions, create_topic = _partitions(topic, properties, context, creation.at)
-    if create_topic and creation.is_source and creation.kind == "TABLE":
-        raise refusal(
-            f"Topic '{topic}' does not exist. A source table only reads what another program"
-            " writes: create the topic first, or leave out SOURCE.",
-            properties.at("KAFKA_TOPIC"),
-        )
     key_format, value_format = _formats(properties, context, columns, creation)
     properties.check_delimiters(key_format, value_format)
     keys = [column for column in columns if column.is_key]
@@ -83,7 +77,7 @@ def create_source(
     if properties.text("WRITER") is not None:
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
-        return source_table.materialised(source, creation, context)
+        return source_table.materialised(source, creation, context, is_there=not create_topic)
     return CreateSourcePlan(
         source=source,
         or_replace=creation.or_replace,

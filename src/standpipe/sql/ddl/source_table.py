@@ -13,15 +13,24 @@ from standpipe.sql.context import Context
 from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
-from standpipe.sql.syntax.errors import unsupported
+from standpipe.sql.syntax.errors import refusal, unsupported
 from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import parse_type
 
 
-def materialised(source: Source, creation: Creation, context: Context) -> CreateTableAsPlan:
-    """The table, and the query that maintains its changelog."""
+def materialised(
+    source: Source, creation: Creation, context: Context, *, is_there: bool
+) -> CreateTableAsPlan:
+    """The table, and the query that maintains its changelog. Raises StatementError if the topic is
+    not there: nobody would make it."""
     if source.window is not None:
         raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
+    if not is_there:
+        raise refusal(
+            f"Topic '{source.topic}' does not exist. A source table only reads what another program"
+            " writes: create the topic first, or leave out SOURCE.",
+            creation.at,
+        )
     table_id = context.table_id(creation.name)
     query_id = f"CST_{table_id}"
     relation = to_spark.SparkRelation.of(source, f"{table_id}__IN0", keeps_nulls=True)

@@ -26,7 +26,14 @@ SCAN: Final = (
 )
 _IN_TWICE: Final = "The IN predicate cannot be combined with other comparisons"
 _RANGES: Final = ("<", "<=", ">", ">=")
-_OPPOSITE: Final = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_OPPOSITE: Final[dict[str, ast.Comparator]] = {
+    "=": "<>",
+    "<>": "=",
+    "<": ">=",
+    ">=": "<",
+    ">": "<=",
+    "<=": ">",
+}
 _WINDOW: Final = ("WINDOWSTART", "WINDOWEND")
 #: a clause with more of them is judged as a whole
 _DISJUNCTS_MAX: Final = 1_000
