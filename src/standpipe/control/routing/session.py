@@ -23,6 +23,7 @@ Not here: tokens as text (`session_token.py`), waiting (`node/worker/pull/sessio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -151,7 +152,7 @@ def _parts(table_id: str) -> tuple[str, int | None]:
 
 
 def token_after(
-    token: SessionToken, source: Source, cluster: str, seen: list[Stamp]
+    token: SessionToken, source: Source, cluster: str, seen: Sequence[Stamp]
 ) -> SessionToken:
     """The token of an answer: all that the session has seen, and the batches of the answer's
     parts, of which the newest counts. No parts (no key has a partition): what was seen before."""

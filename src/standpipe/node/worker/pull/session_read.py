@@ -1,10 +1,10 @@
 """One read at level `session`: the token that came with it, and the checks of the rows.
 
-    SessionRead.begun      what the token wants of the table, when the read arrives here
+    SessionTokens.of       what a token wants of a table: parsed once for each text
     check                  this node's rows, by the meta of their transaction
     check_answer           rows that a peer gave, which has checked them itself
     is_due                 whether a page says that the rows should be looked at again
-    token                  of the answer: all that was seen before, and these rows
+    KnownToken.token       of the answer: all that was seen before, and these rows
 
 The node that was asked routes, the node that has the rows enforces: each reads the token in the
 client's own body, which a forward carries. A target of an older release ignores it, and does not
@@ -16,8 +16,8 @@ Not here: what covers a token (`control.routing.session`), waiting
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.control.routing.session import SessionVerdict, Stamp, Wanted, token_after, wanted_of
@@ -27,29 +27,71 @@ from standpipe.model import NO_BATCH, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.session_token import SessionToken
 
+#: tokens that a worker remembers, and how long their texts may be
+KNOWN_MAX: Final = 256
+KNOWN_CHARS_MAX: Final = 4_096
 NO_SESSIONS: Final = "Level session: the peer's release does not know session tokens."
+
+
+@dataclass
+class KnownToken:
+    """A token as a read of one table needs it."""
+
+    before: SessionToken
+    wanted: Wanted
+    source: Source
+    cluster: str
+    #: the newest stamp of an answer, and the token after it
+    _after: tuple[Stamp, str] | None = None
+
+    def covers(self, rows: StoreMeta) -> bool:
+        """Whether the rows cover it, as far as their stamp tells."""
+        stamp = Stamp(rows.batch, rows.lease_epoch)
+        return self.wanted.verdict(stamp, is_current=False) is SessionVerdict.COVERED
+
+    def token(self, stamps: Sequence[Stamp]) -> str:
+        """Of an answer whose parts have these stamps. Between two batches, it is made once."""
+        if len(stamps) != 1:
+            return token_after(self.before, self.source, self.cluster, stamps).text()
+        if self._after is None or self._after[0] != stamps[0]:
+            text = token_after(self.before, self.source, self.cluster, stamps).text()
+            self._after = (stamps[0], text)
+        return self._after[1]
+
+
+@dataclass
+class SessionTokens:
+    """The tokens that a worker has read last: many clients carry equal ones."""
+
+    _known: dict[tuple[str, str, int, str], KnownToken] = field(
+        default_factory=dict[tuple[str, str, int, str], KnownToken]
+    )
+
+    def of(self, text: str, source: Source, cluster: str) -> KnownToken:
+        """What a token wants of a table. Raises TokenRefused; NoReplica for an older map."""
+        place = (text, source.table_id or "", source.generation, cluster)
+        known = self._known.get(place)
+        if known is None:
+            token = SessionToken.parse(text)
+            known = KnownToken(token, wanted_of(token, source, cluster), source, cluster)
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            if len(text) <= KNOWN_CHARS_MAX:
+                self._known[place] = known
+        return known
 
 
 @dataclass(frozen=True)
 class SessionRead:
     """`arrived_boot_ms`: when this node got the read, on its boot clock."""
 
-    before: SessionToken
-    wanted: Wanted
-    source: Source
-    cluster: str
+    known: KnownToken
     arrived_boot_ms: int
 
-    @classmethod
-    def begun(
-        cls, text: str | None, source: Source, cluster: str, arrived_boot_ms: int
-    ) -> SessionRead | None:
-        """None: no token came, the level is `eventual`. Raises TokenRefused, NoReplica."""
-        if text is None:
-            return None
-        token = SessionToken.parse(text)
-        wanted = wanted_of(token, source, cluster)
-        return cls(token, wanted, source, cluster, arrived_boot_ms)
+    @property
+    def wanted(self) -> Wanted:
+        """Of the table that is read."""
+        return self.known.wanted
 
     def check(self, page: ReplicaStatus, rows: StoreMeta, now_boot_ms: int) -> None:
         """Raises ForwardRefused if the rows do not cover the token.
@@ -76,10 +118,6 @@ class SessionRead:
         stamp = Stamp(fresh.batch, fresh.lease_epoch)
         if not self.wanted.after_switch:  # that one only the target can judge
             self._refuse(stamp, self.wanted.verdict(stamp, is_current=False))
-
-    def token(self, stamps: Iterable[Stamp]) -> str:
-        """Of an answer whose parts have these stamps."""
-        return token_after(self.before, self.source, self.cluster, list(stamps)).text()
 
     def _is_confirmed(self, page: ReplicaStatus, now_boot_ms: int) -> bool:
         """Whether it was at the committed end at an instant after the read arrived. A page of an

@@ -32,7 +32,7 @@ from standpipe.data.query.order import merged
 from standpipe.data.query.partition_keys import keys_by_partition
 from standpipe.errors import NoReplica
 from standpipe.freshness import Freshness
-from standpipe.model import NodeId, Snapshot
+from standpipe.model import NodeId, Snapshot, Source
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import excess_lag, table_name
@@ -54,7 +54,7 @@ from standpipe.node.worker.pull.refusals import (
 from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
 from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
 from standpipe.node.worker.pull.scans import ScanRequester, Scans
-from standpipe.node.worker.pull.session_read import SessionRead, stamp_of
+from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens, stamp_of
 from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.answer import against, oldest, render_rows
@@ -88,6 +88,7 @@ class SlowPath:
     scans: Scans = field(default_factory=Scans)
     large_texts: LargeTexts = field(default_factory=LargeTexts)
     stream_pulls: StreamPulls = field(default_factory=lambda: StreamPulls(""))
+    tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
@@ -138,9 +139,7 @@ class SlowPath:
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,
             keys={} if plan.is_scan else keys_by_partition(plan),
-            session=SessionRead.begun(
-                asked.session, plan.source, view.snapshot.cluster_id, arrived_boot_ms
-            ),
+            session=self._session(asked, plan.source, view, arrived_boot_ms),
         )
         forward, wanted = request_format.forward, query.partitions
         try:
@@ -157,6 +156,15 @@ class SlowPath:
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
         return _response(request_format, query, part)
+
+    def _session(
+        self, asked: Lookup, source: Source, view: ClusterView, arrived_boot_ms: int
+    ) -> SessionRead | None:
+        """None: level `eventual`. Raises TokenRefused, NoReplica."""
+        if asked.session is None:
+            return None
+        known = self.tokens.of(asked.session, source, view.snapshot.cluster_id)
+        return SessionRead(known, arrived_boot_ms)
 
     async def _stream(
         self, form: Form, plan: PullPlan, snapshot: Snapshot, digest: bytes
@@ -336,7 +344,7 @@ def _response(
     rows = merged(query.plan, part.rows, is_final=is_final)
     token = None
     if query.session is not None and is_final:
-        token = query.session.token(part.stamps)
+        token = query.session.known.token(part.stamps)
     layout = AnswerPieces(request_format.form, query.plan, int(time.time() * 1000), token)
     if is_large(rows):
         return PullResponse(b"", part.fresh, pieces(layout, rows))

@@ -430,3 +430,104 @@ def test_what_is_not_understood_is_refused(
         assert refused.value.status == 400, why
 
     run(tmp_path, story)
+
+
+def body_with(text: str, given: str | None) -> bytes:
+    properties = {} if given is None else {TOKEN_PROPERTY: given}
+    return json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+
+
+MANY = select(0, 1)
+FORWARD = {
+    "standpipe-forwarded": "1",
+    "standpipe-partition": "0",
+    "standpipe-table": "T1-1",
+    "accept": "application/vnd.ksqlapi.delimited.v1",
+}
+
+
+@pytest.mark.parametrize("text", [ONE, MANY])
+@pytest.mark.parametrize(
+    ("given", "is_answered", "why"),
+    [
+        ("", True, "a first read"),
+        (token(7), True, "covered"),
+        (token(8), False, "not yet: the slow path waits"),
+        (token(7, 2), False, "of a later lease epoch"),
+        (token(1, generation=2), False, "an older map: the slow path says so"),
+        ("%", False, "no token: the slow path says so"),
+        (token(7, table="ELSE_4"), True, "of another table"),
+    ],
+)
+def test_the_fast_path(tmp_path: Path, text: str, given: str, is_answered: bool, why: str) -> None:
+    """It answers as the slow path does, or leaves the read to it."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        for number in (0, 1):
+            node.hold(number, at(7))
+        node.slow_path.map.view.plans.plan(text, {})
+        for form in Form:
+            found = node.fast_path().answer(RequestFormat(form), body_with(text, given))
+            assert (found is not None) is is_answered, why
+            if found is None:
+                continue
+            answer = await node.slow_path.answer(RequestFormat(form), body_with(text, given))
+            _, _, content = found.partition(b"\r\n\r\n")
+            assert without_id(content) == without_id(answer.body)
+            assert b"consistencyToken" in content
+        plain = node.fast_path().answer(LINES, body_with(text, None))
+        assert plain is not None
+        assert b"consistencyToken" not in plain
+        assert LEASE_EPOCH_HEADER.encode() not in plain
+        assert not node.metrics.counts["standpipe_pull_fast_path_faults"]
+
+    run(tmp_path, story, {0: ["a"], 1: ["a"]})
+
+
+def without_id(body: bytes) -> bytes:
+    head, mark, rest = body.partition(b'"query_')
+    return head + mark + rest.lstrip(b"0123456789")
+
+
+@pytest.mark.parametrize("text", [ONE, MANY])
+def test_a_peers_read_by_the_fast_path(tmp_path: Path, text: str) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        for number in (0, 1):
+            node.hold(number, at(7, 3))
+        node.slow_path.map.view.plans.plan(text, {})
+        fast = node.fast_peer_lane(body_with(text, token(7, 3)), FORWARD)
+        assert f"\r\n{LEASE_EPOCH_HEADER}: 3\r\n" in fast
+        assert "consistencyToken" not in fast, "the node that was asked makes it"
+        slow = await node.peer_lane(body_with(text, token(7, 3)), FORWARD)
+        assert slow.headers[LEASE_EPOCH_HEADER] == "3"
+        assert b"consistencyToken" not in slow.body
+        assert not node.fast_peer_lane(body_with(text, token(8, 3)), FORWARD)
+        assert LEASE_EPOCH_HEADER not in node.fast_peer_lane(body_with(text, None), FORWARD)
+
+    run(tmp_path, story, {0: ["a"], 1: ["a"]})
+
+
+def test_rows_of_no_batch_by_the_fast_path(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        gap = changed(at(7, state=ReplicaState.CATCHING_UP), batch=NO_BATCH)
+        nodes["a"].hold(0, gap)
+        assert nodes["a"].fast(ONE) is not None, "level eventual"
+        assert nodes["a"].fast_path().answer(LINES, body_with(ONE, "")) is None
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_fast_answer_is_of_the_rows_transaction(tmp_path: Path) -> None:
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.hold(0, at(7))
+        node.apply(0, batch=9, position=120, value=b"[2]")
+        found = node.fast_path().answer(LINES, body_with(ONE, token(8)))
+        assert found is not None
+        assert b",2]" in found
+        last = json.loads(found.splitlines()[-1])
+        assert seen_in(last["consistencyToken"]) == (1, 9, 1)
+
+    run(tmp_path, story, {0: ["a"]})
