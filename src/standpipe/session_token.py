@@ -53,25 +53,27 @@ class TableKey(NamedTuple):
     table_id: str
 
 
-class Mark(NamedTuple):
+class SeenBatch(NamedTuple):
     """A batch of one generation of a table, and the lease epoch that it was committed under."""
 
     generation: int
     batch: int
     epoch: int
 
-    def merged(self, other: Mark) -> Mark:
+    def merged(self, other: SeenBatch) -> SeenBatch:
         """The least mark that covers both: a newer generation covers all of an older one."""
         if self.generation != other.generation:
             return max(self, other)
-        return Mark(self.generation, max(self.batch, other.batch), max(self.epoch, other.epoch))
+        return SeenBatch(
+            self.generation, max(self.batch, other.batch), max(self.epoch, other.epoch)
+        )
 
 
 @dataclass(frozen=True)
 class SessionToken:
     """What a session has seen. Empty: nothing yet."""
 
-    marks: Mapping[TableKey, Mark] = field(default_factory=dict[TableKey, Mark])
+    marks: Mapping[TableKey, SeenBatch] = field(default_factory=dict[TableKey, SeenBatch])
 
     def merged(self, *others: SessionToken) -> SessionToken:
         """The least token that covers this one and all others."""
@@ -147,7 +149,7 @@ def _entry(name: str, seen: Mapping[str, int]) -> SessionToken:
     is_right = seen.keys() == {_BATCH, _EPOCH}
     if not is_right or not all(0 <= number <= _NUMBER_MAX for number in seen.values()):
         raise TokenRefused(f"the session token's numbers of {name} are not valid. {RETURN}")
-    mark = Mark(int(found[3]), seen[_BATCH], seen[_EPOCH])
+    mark = SeenBatch(int(found[3]), seen[_BATCH], seen[_EPOCH])
     return SessionToken({TableKey(found[1], found[2]): mark})
 
 

@@ -46,7 +46,7 @@ from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,
     TOKEN_PROPERTY,
-    Mark,
+    SeenBatch,
     SessionToken,
     TableKey,
 )
@@ -309,7 +309,7 @@ def test_every_node_speaks_tokens(settled: Tailers) -> None:
     """Each read twice, so that both paths answer."""
     newest = len(settled.batches) - 1
     until(lambda: all(replica.batch == newest for replica in settled._replicas), "caught up")
-    mark = Mark(1, newest, 1)
+    mark = SeenBatch(1, newest, 1)
     for node in settled.cluster.nodes:
         for properties in ({ENABLE_PROPERTY: True}, {LEVEL_PROPERTY: "session"}):
             for _ in range(2):
@@ -342,7 +342,7 @@ def test_every_node_speaks_tokens(settled: Tailers) -> None:
 
 
 def token_of(batch: int, *, cluster: str = "cluster-of-tests") -> str:
-    return SessionToken({TableKey(cluster, "T1"): Mark(1, batch, 1)}).text()
+    return SessionToken({TableKey(cluster, "T1"): SeenBatch(1, batch, 1)}).text()
 
 
 def test_a_session_goes_on_in_another_client(settled: Tailers) -> None:

@@ -12,7 +12,7 @@ from standpipe.control.routing.session import SessionVerdict, Stamp, Wanted
 from standpipe.model import NO_BATCH
 from standpipe.node.worker.pull import session_read
 from standpipe.node.worker.pull.session_read import SessionRead
-from standpipe.session_token import Mark, SessionToken, TableKey
+from standpipe.session_token import SeenBatch, SessionToken, TableKey
 
 from . import session_world
 from .runner import Plant, replacing
@@ -205,7 +205,7 @@ def one_batch_too_few() -> list[Plant]:
         def lax(self: Wanted, stamp: Stamp, *, is_current: bool) -> SessionVerdict:
             mark = self.mark
             if mark is not None and stamp.batch != NO_BATCH:
-                mark = Mark(mark.generation, max(mark.batch - 1, 0), mark.epoch)
+                mark = SeenBatch(mark.generation, max(mark.batch - 1, 0), mark.epoch)
             return verdict(Wanted(mark, self.after_switch), stamp, is_current=is_current)
 
         return lax

@@ -13,7 +13,7 @@ from standpipe.errors import TokenRefused
 from standpipe.session_token import (
     TABLES_MAX,
     TOKEN_CHARS_MAX,
-    Mark,
+    SeenBatch,
     SessionToken,
     TableKey,
     merged,
@@ -21,9 +21,9 @@ from standpipe.session_token import (
 
 NUMBERS = st.integers(0, 5) | st.integers(0, 2**63 - 1)
 TABLES = st.builds(TableKey, st.sampled_from(["c1", "c2"]), st.sampled_from(["T_1", "T_2", "U_9"]))
-MARKS = st.builds(Mark, st.integers(1, 3), NUMBERS, NUMBERS)
+MARKS = st.builds(SeenBatch, st.integers(1, 3), NUMBERS, NUMBERS)
 TOKENS = st.builds(SessionToken, st.dictionaries(TABLES, MARKS, max_size=4))
-GOLDEN = SessionToken({TableKey("c1", "SCORES_12"): Mark(2, 41, 3)})
+GOLDEN = SessionToken({TableKey("c1", "SCORES_12"): SeenBatch(2, 41, 3)})
 
 
 def wire(value: object) -> str:
@@ -66,12 +66,12 @@ def test_the_form_on_the_wire() -> None:
 def test_maxima_as_ksqldbs_clients_take_them_are_a_merge() -> None:
     """They keep both generations of a table, of which the newer one counts."""
     both = vector(sp__c1__T_1__1={"-1": 90, "-2": 4}, sp__c1__T_1__2={"-1": 3, "-2": 5})
-    assert SessionToken.parse(both).marks == {TableKey("c1", "T_1"): Mark(2, 3, 5)}
+    assert SessionToken.parse(both).marks == {TableKey("c1", "T_1"): SeenBatch(2, 3, 5)}
 
 
 def test_it_is_compact() -> None:
     """One table of 1,000 partitions is as long as one of a single partition."""
-    token = SessionToken({TableKey("a" * 32, "SCORES_12"): Mark(1, 10**6, 10**3)})
+    token = SessionToken({TableKey("a" * 32, "SCORES_12"): SeenBatch(1, 10**6, 10**3)})
     assert len(token.text()) <= 150
 
 

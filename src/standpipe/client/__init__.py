@@ -68,7 +68,7 @@ def connect(
     addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
     owner of a key; False: use only the addresses given, as behind a load balancer. A client with
     `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
-    answer is older than one that this client got before (docs/read-levels.md); a text is another
+    answer is older than one that this client got before (docs/consistency.md); a text is another
     client's `session_token`, to go on from.
 
     Raises ValueError for an invalid address, SetupError for a `ca` that cannot be read, and

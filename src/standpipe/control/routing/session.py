@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.model import NO_BATCH, Source
-from standpipe.session_token import ANEW, Mark, SessionToken, TableKey
+from standpipe.session_token import ANEW, SeenBatch, SessionToken, TableKey
 
 
 class Stamp(NamedTuple):
@@ -59,7 +59,7 @@ class Wanted:
     `after_switch`: the session has seen an older generation of the table.
     """
 
-    mark: Mark | None = None
+    mark: SeenBatch | None = None
     after_switch: bool = False
 
     def verdict(self, stamp: Stamp, *, is_current: bool) -> SessionVerdict:
@@ -160,5 +160,5 @@ def token_after(
     if seen:
         batch, epoch = max(one.batch for one in seen), max(one.epoch for one in seen)
         table = TableKey(cluster, source.table_id or "")
-        marks = {table: Mark(source.generation, batch, epoch)}
+        marks = {table: SeenBatch(source.generation, batch, epoch)}
     return token.merged(SessionToken(marks))

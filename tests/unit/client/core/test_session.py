@@ -19,7 +19,7 @@ from standpipe.errors import TokenRefused
 from standpipe.session_token import (
     LEVEL_PROPERTY,
     TOKEN_PROPERTY,
-    Mark,
+    SeenBatch,
     SessionToken,
     TableKey,
 )
@@ -28,7 +28,7 @@ HEAD = b'{"queryId":"q","columnNames":["ID"],"columnTypes":["STRING"]}\n'
 
 
 def token(batch: int, table: str = "T_1") -> str:
-    return SessionToken({TableKey("c", table): Mark(1, batch, 1)}).text()
+    return SessionToken({TableKey("c", table): SeenBatch(1, batch, 1)}).text()
 
 
 @given(st.lists(st.tuples(st.sampled_from("TUV"), st.integers(0, 9)), max_size=12))

@@ -19,11 +19,11 @@ from standpipe.control.routing.session import (
 )
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.model import NO_BATCH
-from standpipe.session_token import Mark, SessionToken, TableKey
+from standpipe.session_token import SeenBatch, SessionToken, TableKey
 
 COVERED, BEHIND = SessionVerdict.COVERED, SessionVerdict.BEHIND
 LOST, BEYOND = SessionVerdict.LOST, SessionVerdict.BEYOND
-MARK = Wanted(Mark(1, 10, 3))
+MARK = Wanted(SeenBatch(1, 10, 3))
 ANY, AFTER = Wanted(), Wanted(after_switch=True)
 SOURCE = msgspec.structs.replace(USERS, table_id="USERS_40", generation=2)
 
@@ -61,11 +61,13 @@ def test_verdicts(
 
 
 STAMPS = st.builds(Stamp, st.integers(NO_BATCH, 6), st.integers(0, 4))
-MARKS = st.builds(Mark, st.just(1), st.integers(0, 6), st.integers(0, 4))
+MARKS = st.builds(SeenBatch, st.just(1), st.integers(0, 6), st.integers(0, 4))
 
 
 @given(STAMPS, STAMPS, MARKS, st.booleans())
-def test_newer_rows_cover_no_less(one: Stamp, two: Stamp, mark: Mark, is_current: bool) -> None:
+def test_newer_rows_cover_no_less(
+    one: Stamp, two: Stamp, mark: SeenBatch, is_current: bool
+) -> None:
     if two.batch >= one.batch and two.epoch >= one.epoch:
         wanted = Wanted(mark)
         if wanted.verdict(one, is_current=is_current) is COVERED:
@@ -73,15 +75,17 @@ def test_newer_rows_cover_no_less(one: Stamp, two: Stamp, mark: Mark, is_current
 
 
 @given(STAMPS, MARKS, MARKS)
-def test_who_covers_a_merged_token_covers_both(stamp: Stamp, one: Mark, two: Mark) -> None:
-    def covers(mark: Mark) -> bool:
+def test_who_covers_a_merged_token_covers_both(
+    stamp: Stamp, one: SeenBatch, two: SeenBatch
+) -> None:
+    def covers(mark: SeenBatch) -> bool:
         return Wanted(mark).verdict(stamp, is_current=False) is COVERED
 
     assert covers(one.merged(two)) is (covers(one) and covers(two))
 
 
 @given(st.lists(STAMPS.filter(lambda one: one.batch >= 0), min_size=1), MARKS)
-def test_an_answers_token_covers_its_parts(parts: list[Stamp], mark: Mark) -> None:
+def test_an_answers_token_covers_its_parts(parts: list[Stamp], mark: SeenBatch) -> None:
     """And what was seen before: rows older than any of them do not pass."""
     source = msgspec.structs.replace(SOURCE, generation=1)
     before = SessionToken({TableKey("c", "USERS_40"): mark})
@@ -94,7 +98,7 @@ def test_an_answers_token_covers_its_parts(parts: list[Stamp], mark: Mark) -> No
 
 
 def test_an_answer_without_parts_adds_nothing() -> None:
-    token = SessionToken({TableKey("c", "OTHER_1"): Mark(1, 2, 3)})
+    token = SessionToken({TableKey("c", "OTHER_1"): SeenBatch(1, 2, 3)})
     assert token_after(token, SOURCE, "c", []) == token
 
 
@@ -108,7 +112,7 @@ class Case:
 @pytest.mark.parametrize(
     ("case", "wanted"),
     [
-        (Case(("USERS_40", 2), "the same generation"), Wanted(Mark(2, 7, 1))),
+        (Case(("USERS_40", 2), "the same generation"), Wanted(SeenBatch(2, 7, 1))),
         (Case(("USERS_40", 1), "one that was replaced"), Wanted(after_switch=True)),
         (Case(("OTHER_3", 5), "another table"), Wanted()),
         (Case(("ODD", 1), "an id of no known form"), Wanted()),
@@ -122,7 +126,7 @@ def test_what_a_token_wants_of_a_table(case: Case, wanted: Wanted) -> None:
 
 def token_of(case: Case) -> SessionToken:
     table, generation = case.seen
-    return SessionToken({TableKey(case.cluster, table): Mark(generation, 7, 1)})
+    return SessionToken({TableKey(case.cluster, table): SeenBatch(generation, 7, 1)})
 
 
 @pytest.mark.parametrize(
@@ -144,4 +148,4 @@ def test_definite_refusals(case: Case, error: type[Exception], said: str) -> Non
 def test_a_session_that_has_read_the_new_table_goes_on() -> None:
     """It may still carry the one of that name that was dropped."""
     token = token_of(Case(("USERS_39", 9), "")).merged(token_of(Case(("USERS_40", 2), "")))
-    assert wanted_of(token, SOURCE, "c") == replace(MARK, mark=Mark(2, 7, 1))
+    assert wanted_of(token, SOURCE, "c") == replace(MARK, mark=SeenBatch(2, 7, 1))

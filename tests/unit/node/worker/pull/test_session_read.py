@@ -28,7 +28,7 @@ from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,
     TOKEN_PROPERTY,
-    Mark,
+    SeenBatch,
     SessionToken,
     TableKey,
 )
@@ -57,7 +57,7 @@ def at(batch: int, epoch: int = 1, **changes: Any) -> ReplicaStatus:
 
 
 def token(batch: int, epoch: int = 1, *, generation: int = 1, table: str = "T1") -> str:
-    return SessionToken({TableKey("c", table): Mark(generation, batch, epoch)}).text()
+    return SessionToken({TableKey("c", table): SeenBatch(generation, batch, epoch)}).text()
 
 
 async def read(
@@ -88,7 +88,7 @@ async def read_with(
     return items[:-1], found["consistencyToken"] if form is Form.ARRAY else found
 
 
-def seen_in(text: str | None) -> Mark:
+def seen_in(text: str | None) -> SeenBatch:
     assert text is not None
     (mark,) = SessionToken.parse(text).marks.values()
     return mark
