@@ -146,7 +146,7 @@ def _entry(name: str, seen: Mapping[str, int]) -> SessionToken:
             f"the session token names {name[:80]!r}, which is no table of Standpipe: offsets of "
             f"topics are not supported. {RETURN}"
         )
-    is_right = seen.keys() == {_BATCH, _EPOCH}
+    is_right = set(seen) == {_BATCH, _EPOCH}
     if not is_right or not all(0 <= number <= _NUMBER_MAX for number in seen.values()):
         raise TokenRefused(f"the session token's numbers of {name} are not valid. {RETURN}")
     mark = SeenBatch(int(found[3]), seen[_BATCH], seen[_EPOCH])
