@@ -158,10 +158,11 @@ class LookupFastPath:
             rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
         if meta is not route.labelled[2] and not may_judge(status, meta):
             return None
-        session = None
+        text = None
         if query.session is not None:
             session = self.tokens.of(query.session, source, view.snapshot.cluster_id)
-            if not session.covers(meta):
+            text = session.token_if_covered(meta)
+            if text is None:
                 return None
         now_ms = int(time.time() * 1000)
         end = route.reported_end if forward is None else furthest(forward, route.reported_end)
@@ -179,12 +180,8 @@ class LookupFastPath:
         label = route.label
         if forward is not None:
             label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
-        if session is None:
-            return render_rows(token.form, plan, rows, now_ms), label
-        if forward is not None:
-            label = b"%b%b: %d\r\n" % (label, _EPOCH_HEADER, meta.lease_epoch)
-            return render_rows(token.form, plan, rows, now_ms), label
-        text = session.token((Stamp(meta.batch, meta.lease_epoch),))
+            if text is not None:  # the node that was asked makes the token
+                label, text = b"%b%b: %d\r\n" % (label, _EPOCH_HEADER, meta.lease_epoch), None
         return render_rows(token.form, plan, rows, now_ms, token=text), label
 
     def _many(

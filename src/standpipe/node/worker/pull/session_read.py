@@ -41,8 +41,8 @@ class KnownToken:
     wanted: Wanted
     source: Source
     cluster: str
-    #: the newest stamp of an answer, and the token after it
-    _after: tuple[Stamp, str] | None = None
+    #: the rows that were read last and cover it, and the token after them
+    _after: tuple[StoreMeta, str] | None = None
 
     def covers(self, rows: StoreMeta) -> bool:
         """Whether the rows cover it, as far as their stamp tells."""
@@ -50,13 +50,19 @@ class KnownToken:
         return self.wanted.verdict(stamp, is_current=False) is SessionVerdict.COVERED
 
     def token(self, stamps: Sequence[Stamp]) -> str:
-        """Of an answer whose parts have these stamps. Between two batches, it is made once."""
-        if len(stamps) != 1:
-            return token_after(self.before, self.source, self.cluster, stamps).text()
-        if self._after is None or self._after[0] != stamps[0]:
-            text = token_after(self.before, self.source, self.cluster, stamps).text()
-            self._after = (stamps[0], text)
-        return self._after[1]
+        """Of an answer whose parts have these stamps."""
+        return token_after(self.before, self.source, self.cluster, stamps).text()
+
+    def token_if_covered(self, rows: StoreMeta) -> str | None:
+        """Of an answer with these rows; None: they do not cover it. Judged once for each batch: a
+        store's reader gives the same object until its rows change."""
+        if self._after is not None and self._after[0] is rows:
+            return self._after[1]
+        if not self.covers(rows):
+            return None
+        text = self.token((Stamp(rows.batch, rows.lease_epoch),))
+        self._after = (rows, text)
+        return text
 
 
 @dataclass

@@ -122,9 +122,35 @@ def parse_lookup(body: bytes) -> Lookup:
         text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:
         return Lookup(text)
+    return Lookup(text, *_asked(properties))
+
+
+#: what the properties of a request ask for: their texts, the lag bound, the session's token
+_Asked = tuple[Mapping[str, str], int | None, str | None]
+#: those of recent requests, with the types of their values, since 1 equals True; clients send the
+#: same ones again and again
+_recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
+_RECENT_MAX = 256
+_RECENT_CHARS_MAX = 4_096
+
+
+def _asked(properties: Mapping[str, object]) -> _Asked:
+    """Raises BadRequest."""
+    place = tuple([(name, value.__class__, value) for name, value in properties.items()])
+    try:
+        known = _recent.get(place)
+    except TypeError:  # a list or an object
+        known = place = None
+    if known is not None:
+        return known
     bound = offset_lag_max(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
-    return Lookup(text, texts, bound, session_of(texts))
+    found = (texts, bound, session_of(texts))
+    if place is not None and sum(map(len, texts.values())) <= _RECENT_CHARS_MAX:
+        if len(_recent) >= _RECENT_MAX:
+            _recent.clear()
+        _recent[place] = found
+    return found
 
 
 def session_of(properties: Mapping[str, str]) -> str | None:
