@@ -157,8 +157,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 # ------------------------------------------------------------------------ demo, benches
 
-.PHONY: demo bench bench-guard assignor-clusters sim sim-planted quorum-kills sim-data \
-        sim-data-planted store-kills driver-kills serve-kills broker-kills functions \
+.PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
+        sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills functions \
         conformance-sample chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
@@ -191,6 +191,10 @@ sim-data: $(DONE)/standpipe ## the data path in simulation: make sim-data FIRST=
 
 sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, each within 300 seeds
 	$(PYTHON_IN) -m tests.sim.data --planted --seeds 300 $(SIM)
+
+sim-sessions: $(DONE)/standpipe ## sessions in simulation, and the bugs that were planted there
+	$(PYTHON_IN) -m tests.sim.sessions --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.sessions --planted --seeds 60
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)

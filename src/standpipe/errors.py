@@ -15,6 +15,7 @@ StandpipeError                         50000   base; 500
 │   └── NotComputable                  40005   data.query.scan: an expression, for a row it read
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
+├── TokenRefused                       40006   a session token that no answer can cover
 ├── Unauthorized                       40100   port of nodes, without a proof of the secret
 ├── ForeignPage                        40300   a web page of another origin sent it
 ├── NotFound                           40400
@@ -180,6 +181,14 @@ class Http2Only(StandpipeError):
 
     status = 400
     code = 40004
+
+
+class TokenRefused(StandpipeError):
+    """A session token cannot be read, or is of another cluster, of a dropped table, or ahead of all
+    that was committed. Begin a new session, with an empty token."""
+
+    status = 400
+    code = 40006
 
 
 class Unauthorized(StandpipeError):

@@ -14,6 +14,9 @@ from standpipe.model import Record
 #: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its
 #: answer: the one that `standpipe-offset-lag` counts against.
 END_HEADER: Final = "standpipe-committed-end"
+#: With the answer to a forward that carries a session token: the lease epoch that the batch of the
+#: rows was committed under. A target that does not say it does not know sessions.
+LEASE_EPOCH_HEADER: Final = "standpipe-lease-epoch"
 
 
 class Freshness(Record, frozen=True, kw_only=True):
@@ -28,6 +31,8 @@ class Freshness(Record, frozen=True, kw_only=True):
     batch: int | None = None
     #: what the lag in records counts against; between nodes only
     committed_end: int | None = None
+    #: that the batch was committed under; between nodes only
+    lease_epoch: int | None = None
 
 
 def parse_headers(found: Mapping[str, str]) -> Freshness:
@@ -42,6 +47,7 @@ def parse_headers(found: Mapping[str, str]) -> Freshness:
         source_lag_ms=_number(get("standpipe-source-lag-ms")),
         batch=_number(get("standpipe-batch")),
         committed_end=_number(get(END_HEADER)),
+        lease_epoch=_number(get(LEASE_EPOCH_HEADER)),
     )
 
 

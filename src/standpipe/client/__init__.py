@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from standpipe.client.aio import AsyncClient
@@ -27,7 +28,7 @@ from standpipe.client.core.literals import UnfitParameter
 from standpipe.client.core.nodes import normalised
 from standpipe.client.core.operations import Settings
 from standpipe.client.core.rows import Columns, Row, RowSet
-from standpipe.errors import SetupError, StandpipeError, StatementError
+from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "ServerRefused",
     "StandpipeError",
     "StatementError",
+    "TokenRefused",
     "UnfitParameter",
     "connect",
     "connect_async",
@@ -56,6 +58,7 @@ def connect(
     lag_records_max: int | None = None,
     ca: str | Path | None = None,
     finds_members: bool = True,
+    session: bool | str = False,
 ) -> Client:
     """A client for `nodes`: public `host:port`s, comma-separated or listed. Nothing is sent yet.
 
@@ -64,12 +67,23 @@ def connect(
     behind; None: as the nodes are set. `ca`: PEM file of the authority to trust, for `https://`
     addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
     owner of a key; False: use only the addresses given, as behind a load balancer. A client with
-    `https://` addresses uses only these: a node does not know those of other nodes.
+    `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
+    answer is older than one that this client got before (docs/consistency.md); a text is another
+    client's `session_token`, to go on from.
 
-    Raises ValueError for an invalid address, and SetupError for a `ca` that cannot be read.
+    Raises ValueError for an invalid address, SetupError for a `ca` that cannot be read, and
+    TokenRefused for a `session` that is no token.
     """
     addresses, settings, tls = _prepared(
-        nodes, timeout_s, patience_s, lag_records_max, ca=ca, finds_members=finds_members
+        nodes,
+        Settings(
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            lag_records_max=lag_records_max,
+            finds_members=finds_members,
+            session=_session(session),
+        ),
+        ca,
     )
     return Client(addresses, settings, tls)
 
@@ -82,32 +96,36 @@ def connect_async(
     lag_records_max: int | None = None,
     ca: str | Path | None = None,
     finds_members: bool = True,
+    session: bool | str = False,
 ) -> AsyncClient:
     """An asynchronous client; the arguments, and what it raises, as of `connect`."""
     addresses, settings, tls = _prepared(
-        nodes, timeout_s, patience_s, lag_records_max, ca=ca, finds_members=finds_members
+        nodes,
+        Settings(
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            lag_records_max=lag_records_max,
+            finds_members=finds_members,
+            session=_session(session),
+        ),
+        ca,
     )
     return AsyncClient(addresses, settings, tls)
 
 
 def _prepared(
-    nodes: str | Iterable[str],
-    timeout_s: float,
-    patience_s: float,
-    lag_records_max: int | None,
-    *,
-    ca: str | Path | None,
-    finds_members: bool,
+    nodes: str | Iterable[str], settings: Settings, ca: str | Path | None
 ) -> tuple[tuple[str, ...], Settings, ssl.SSLContext | None]:
     addresses = tuple(each.removeprefix("http://") for each in normalised(nodes))
-    is_tls = any(each.startswith("https://") for each in addresses)
-    settings = Settings(
-        timeout_s=timeout_s,
-        patience_s=patience_s,
-        lag_records_max=lag_records_max,
-        finds_members=finds_members and not is_tls,
-    )
+    if any(each.startswith("https://") for each in addresses):
+        settings = replace(settings, finds_members=False)
     return addresses, settings, None if ca is None else _trusting(Path(ca))
+
+
+def _session(given: bool | str) -> str | None:
+    if isinstance(given, str):
+        return given
+    return "" if given else None
 
 
 def _trusting(ca: Path) -> ssl.SSLContext:

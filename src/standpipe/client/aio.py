@@ -302,6 +302,13 @@ class AsyncClient:
         self._driver.close()
         await asyncio.sleep(0)  # transports tell their end on the next turn
 
+    @property
+    def session_token(self) -> str | None:
+        """Covers all that this client has read, for another client to go on from; None: it keeps no
+        session."""
+        session = self._operations.session
+        return None if session is None else session.token
+
     async def get(
         self, table: str, /, *, timeout_s: float | None = None, **key: object
     ) -> Row | None:

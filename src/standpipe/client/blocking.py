@@ -267,6 +267,13 @@ class Client:
         """Close the connections. No call may be in flight."""
         self._driver.close()
 
+    @property
+    def session_token(self) -> str | None:
+        """Covers all that this client has read, for another client to go on from; None: it keeps no
+        session."""
+        session = self._operations.session
+        return None if session is None else session.token
+
     def get(self, table: str, /, *, timeout_s: float | None = None, **key: object) -> Row | None:
         """The row of a key, `get("SCORES", user_id="ada")`; None: there is none.
 

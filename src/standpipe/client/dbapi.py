@@ -27,7 +27,13 @@ from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.attempts import AnswerLost, NodesUnreachable
 from standpipe.client.core.literals import without_texts
 from standpipe.client.core.rows import Columns
-from standpipe.errors import BadRequest, SetupError, StandpipeError, StatementError
+from standpipe.errors import (
+    BadRequest,
+    SetupError,
+    StandpipeError,
+    StatementError,
+    TokenRefused,
+)
 
 apilevel: Final = "2.0"
 threadsafety: Final = 2  # threads may share the module and connections
@@ -125,7 +131,7 @@ def connect(nodes: str | Iterable[str], **options: Any) -> Connection:
     """A connection; the arguments are those of `standpipe.connect`. Raises InterfaceError."""
     try:
         return Connection(connect_client(nodes, **options))
-    except (ValueError, SetupError) as error:
+    except (ValueError, SetupError, TokenRefused) as error:
         raise InterfaceError(str(error)) from error
 
 

@@ -195,10 +195,17 @@ class Worker:
         if self._slow_path is not None:
             self._slow_path.map.refresh()
 
-    def hold(self, number: int, status: ReplicaStatus) -> None:
+    def hold(self, number: int, status: ReplicaStatus, *, generation: int = 1) -> None:
         """A replica with the row of the partition's key, and its page."""
-        self.apply(number, position=status.position, batch=status.batch)
-        StatusWriter(page_path(self.paths.run, ReplicaId("T1", 1, number))).write(status)
+        self.apply(
+            number,
+            position=status.position,
+            batch=status.batch,
+            epoch=status.lease_epoch,
+            generation=generation,
+        )
+        replica_id = ReplicaId("T1", generation, number)
+        StatusWriter(page_path(self.paths.run, replica_id)).write(status)
 
     def apply(
         self,
@@ -206,12 +213,14 @@ class Worker:
         *,
         position: int = 100,
         batch: int = 7,
+        epoch: int = 1,
+        generation: int = 1,
         value: bytes = b"[1]",
         more: Mapping[str, bytes] | None = None,
     ) -> None:
         """A transaction of the tailer, which has not written the page yet. `more`: stored rows of
         further keys."""
-        identity = StoreIdentity(table_id="T1", generation=1, partition=number)
+        identity = StoreIdentity(table_id="T1", generation=generation, partition=number)
         self.replicas.close()  # a process opens a store once
         writer = StoreWriter(store_path(self.paths.state, identity.replica_id), identity)
         rows = {KEYS[number]: pack_row(value, 5), **(more or {})}
@@ -220,6 +229,7 @@ class Worker:
             identity=identity,
             position=Offset(position),
             batch=BatchId(batch),
+            lease_epoch=LeaseEpoch(epoch),
             source_instant_ms=2**45,  # in the future: its lag is 0
         )
         writer.apply(puts, [], meta)

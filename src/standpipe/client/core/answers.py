@@ -14,8 +14,9 @@ import msgspec
 
 from standpipe.client.core.exchange import Head, HttpAnswer
 from standpipe.client.core.rows import Columns, LazyFreshness, RowSet
+from standpipe.client.core.session import token_in
 from standpipe.data.encoding.answer_values import CellReader, reader_of
-from standpipe.errors import StandpipeError, StatementError
+from standpipe.errors import StandpipeError, StatementError, TokenRefused
 
 _HEAD_KEPT_MAX: Final = 1024
 _SERVED_BY: Final = b"\r\nstandpipe-served-by: "
@@ -53,7 +54,9 @@ def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
     columns, reader = head_of(first)
     if lines and not lines[-1]:
         lines.pop()
-    if lines and lines[-1][:1] == b"{":
+    if lines and token_in(lines[-1]) is not None:
+        lines.pop()
+    elif lines and lines[-1][:1] == b"{":
         raise error_of(msgspec.json.decode(lines[-1], type=dict[str, Any]), statement)
     fresh = LazyFreshness(answer.headers)
     return RowSet(columns, reader.rows(lines), fresh)
@@ -164,6 +167,8 @@ def error_of(body: Mapping[str, Any], statement: str) -> StandpipeError:
             column=extras.get("column"),
             hint=str(extras.get("hint") or ""),
         )
+    if body.get("error_code") == TokenRefused.code:
+        return TokenRefused(message, **dict(extras))
     refused = ServerRefused(message, **dict(extras))
     refused.error_code = int(body.get("error_code") or 0)
     return refused

@@ -34,6 +34,7 @@ from standpipe.client.core.literals import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
+from standpipe.client.core.session import ClientSession, token_of
 from standpipe.client.core.statements import (
     batches,
     insert_text,
@@ -68,18 +69,20 @@ class Settings:
     `timeout_s`: for a call, retries included. `patience_s`: how long one node may take for a
     lookup while another one could answer. `lag_records_max`: how many records an answer may be
     behind; None: what the nodes have set. `finds_members`: ask for the cluster's members; else only
-    the given addresses are used.
+    the given addresses are used. `session`: the token to go on from, "" for none; None: reads are
+    at level `eventual`.
     """
 
     timeout_s: float = 10.0
     patience_s: float = 0.5
     lag_records_max: int | None = None
     finds_members: bool = True
+    session: str | None = None
 
 
 @dataclass
 class Operations:
-    """The operations of one client. `clock`: monotonic seconds."""
+    """The operations of one client. `clock`: monotonic seconds. Raises TokenRefused."""
 
     nodes: Nodes
     clock: Clock
@@ -89,6 +92,11 @@ class Operations:
     #: when the members were asked for; None: never
     _members_s: float | None = None
     _has_strangers: bool = False
+
+    def __post_init__(self) -> None:
+        token = self.settings.session
+        #: None: reads are at level `eventual`
+        self.session = None if token is None else ClientSession(token)
 
     # ------------------------------------------------------------------------ reads
 
@@ -169,14 +177,26 @@ class Operations:
         patience_s: float | None = None,
     ) -> Attempt:
         body: dict[str, object] = {"sql": text}
+        properties: dict[str, object] = {}
         if self.settings.lag_records_max is not None:
-            body["properties"] = {LAG_PROPERTY: self.settings.lag_records_max}
+            properties[LAG_PROPERTY] = self.settings.lag_records_max
         patience_s = self.settings.patience_s if patience_s is None else patience_s
+        if self.session is not None:
+            properties |= self.session.properties()
+            # a node may wait for its replica: that is no silence
+            patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
+        if properties:
+            body["properties"] = properties
         ask = Ask("/query-stream", msgspec.json.encode(body), LINES, text, patience_s)
         return Attempt(self.nodes, ask, deadline_s, holders)
 
     def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:
         assert attempt.answer is not None
+        if self.session is not None:
+            token = token_of(attempt.answer)
+            if token is None:
+                raise ServerRefused(f"{attempt.address} answered without a session token")
+            self.session.saw(token)
         if self.settings.finds_members:
             self._judge(attempt.address, served_by(attempt.answer), table)
         return rows_of(attempt.answer, attempt.ask.statement)

@@ -1,8 +1,8 @@
 """`standpipe sql`: a prompt with history and completion, and the execution of `-e` and `-f`.
 
 A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
-show rows as they arrive, until Ctrl-C. SET and DEFINE apply to the session. A statement that fails
-ends `-e` and `-f` with exit status 1; at the prompt it only prints the error.
+show rows as they arrive, until Ctrl-C. SET applies to the session. A statement that fails ends `-e`
+and `-f` with exit status 1; at the prompt it only prints the error.
 
 Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql_text.py`).
 """
@@ -25,10 +25,12 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
+from standpipe.client.core.session import ClientSession
 from standpipe.errors import StandpipeError
 from standpipe.local.cli import sql_text
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
-from standpipe.local.client.rest_client import Entity, NodesClient
+from standpipe.local.client.rest_client import Entity, NodesClient, PullAnswer
+from standpipe.session_token import LEVEL_PROPERTY, PROPERTIES, TOKEN_PROPERTY
 from standpipe.sql.syntax import variables
 from standpipe.sql.syntax.ast_statements import Define
 
@@ -41,7 +43,11 @@ Try: SHOW TABLES;"""
 
 class SqlSession:
     """Runs statements and prints their answers. SET, UNSET, DEFINE and UNDEFINE apply to later
-    statements: each is a request of its own, with which a node forgets them."""
+    statements: each is a request of its own, with which a node forgets them.
+
+    After SET 'standpipe.read.consistency'='session', no pull query shows older rows than an earlier
+    one did. Other statements know no levels, and are sent without it.
+    """
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
         self._client = client
@@ -49,6 +55,8 @@ class SqlSession:
         self._as_json = as_json
         self._properties: dict[str, str] = {}
         self._variables: dict[str, str] = {}
+        #: while the level is `session`
+        self._session: ClientSession | None = None
 
     def run(self, text: str) -> None:
         """Run statements in order; the last one may lack its `;`. Raises the first failure."""
@@ -61,19 +69,34 @@ class SqlSession:
         if sql_text.is_live(text):
             self._follow(text)
         elif sql_text.is_query(text):
-            answer = self._client.pull(text, self._properties, self._variables)
+            answer = self._pull(text)
             print_pull(self._console, answer, as_json=self._as_json)
         else:
-            for entity in self._client.execute(text, self._properties, self._variables):
+            for entity in self._client.execute(text, self._levelless, self._variables):
                 print_entity(self._console, entity, as_json=self._as_json)
             self._remember(sql_text.setting(text))
             if sql_text.is_definition(text):
                 self._define(text)
 
+    @property
+    def _levelless(self) -> dict[str, str]:
+        """The properties without those of read levels."""
+        return {name: text for name, text in self._properties.items() if name not in PROPERTIES}
+
+    def _pull(self, text: str) -> PullAnswer:
+        session = self._session
+        if session is None:
+            return self._client.pull(text, self._properties, self._variables)
+        properties = {**self._properties, TOKEN_PROPERTY: session.token}
+        answer = self._client.pull(text, properties, self._variables)
+        if answer.token is not None:
+            session.saw(answer.token)
+        return answer
+
     def _follow(self, text: str) -> None:
         """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
-        with closing(self._client.follow(text, self._properties, self._variables)) as lines:
+        with closing(self._client.follow(text, self._levelless, self._variables)) as lines:
             for line in lines:
                 output.line(line)
 
@@ -92,6 +115,10 @@ class SqlSession:
             self._properties.pop(name, None)
         else:
             self._properties[name] = value
+        if self._properties.get(LEVEL_PROPERTY) != "session":
+            self._session = None
+        elif self._session is None:
+            self._session = ClientSession(self._properties.get(TOKEN_PROPERTY, ""))
 
 
 def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from standpipe.adapters.http.peer_client import PathFailed, Response
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.client.core.answers import ServerRefused, error_of
+from standpipe.client.core.session import token_in
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.freshness import Freshness, parse_headers
 
@@ -37,6 +38,8 @@ class PullAnswer:
     column_types: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     fresh: Freshness
+    #: of a read at level `session`; None: it was at another level
+    token: str | None = None
 
 
 class _Header(msgspec.Struct):
@@ -87,6 +90,9 @@ class NodesClient:
         body = {"sql": text, "properties": dict(properties or {}), **_defined(variables)}
         response = self._post("/query-stream", body, accept=LINES)
         first, *lines = response.body.splitlines()
+        token = token_in(lines[-1]) if lines else None
+        if token is not None:
+            lines.pop()
         header = msgspec.json.decode(first, type=_Header)
         rows: list[tuple[Any, ...]] = []
         for line in lines:
@@ -99,6 +105,7 @@ class NodesClient:
             tuple(header.columnTypes),
             tuple(rows),
             parse_headers(response.headers),
+            token,
         )
 
     def follow(

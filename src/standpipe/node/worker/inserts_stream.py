@@ -34,7 +34,7 @@ from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
-from standpipe.node.worker.request.body import check_properties
+from standpipe.node.worker.request.body import check_properties, refuse_session
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
@@ -144,6 +144,7 @@ class _Rows:
 
     def __init__(self, map_: Map, request: InsertsRequest, rules: TopicRules) -> None:
         check_properties(request.properties or {})
+        refuse_session(request.properties or {}, "inserts")
         self._map = map_
         self._rules = rules
         self._target = request.target

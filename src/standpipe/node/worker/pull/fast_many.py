@@ -48,6 +48,8 @@ class ManyRows(NamedTuple):
 
     rows: list[bytes]
     fresh: Freshness
+    #: what was recorded with the rows of each partition
+    metas: list[StoreMeta]
 
 
 class _Part(NamedTuple):
@@ -117,7 +119,7 @@ class ManyKeys:
             self._fresh(part, meta, forward, boot_ms, unix_ms)
             for part, meta in zip(parts, metas, strict=True)
         ]
-        return ManyRows(rows[: plan.limit], oldest(fresh))
+        return ManyRows(rows[: plan.limit], oldest(fresh), metas)
 
     def _parts(
         self,

@@ -16,6 +16,7 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
 - a text whose shape is new; a null key, a scan or a merged answer; another replica is first, if
   only for one of several keys; a large answer; no usable replica or no status of it, or one that
   does not fit the rows; a lag beyond the bound of a forward;
+- rows that do not cover a session's token: it may have to wait, or to ask another replica;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -30,15 +31,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
+from standpipe.control.routing.session import Stamp
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
-from standpipe.freshness import END_HEADER
+from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
 from standpipe.model import NodeId
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
@@ -46,6 +49,7 @@ from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthes
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known_frames import KnownFrames
 from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -61,6 +65,7 @@ EXPECTED: Final = (
 )
 
 _END_HEADER: Final = END_HEADER.encode()
+_EPOCH_HEADER: Final = LEASE_EPOCH_HEADER.encode()
 #: the body of an answer, and its freshness headers
 _Answer = tuple[bytes, bytes]
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -81,6 +86,7 @@ class LookupFastPath:
     #: of the public listener; None: the peer one, which no web page can reach
     pages: PageGuard | None = None
     in_hand: TextsInHand = field(default_factory=TextsInHand)
+    tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
@@ -120,7 +126,8 @@ class LookupFastPath:
                 return None
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
-            if may_be_known and self._frames.is_new and found is not None:
+            is_session = query.session is not None  # each of its requests has another token
+            if may_be_known and self._frames.is_new and found is not None and not is_session:
                 self._frames.learn(token, body, query, view, plan)
         except EXPECTED:
             return None
@@ -160,6 +167,12 @@ class LookupFastPath:
             rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
         if meta is not route.labelled[2] and not may_judge(status, meta):
             return None
+        text = None
+        if query.session is not None:
+            session = self.tokens.of(query.session, source, view.snapshot.cluster_id)
+            text = session.token_if_covered(meta)
+            if text is None:
+                return None
         now_ms = int(time.time() * 1000)
         end = route.reported_end if forward is None else furthest(forward, route.reported_end)
         if route.labelled != (now_ms, end, meta):
@@ -176,7 +189,9 @@ class LookupFastPath:
         label = route.label
         if forward is not None:
             label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
-        return render_rows(token.form, plan, rows, now_ms), label
+            if text is not None:  # the node that was asked makes the token
+                label, text = b"%b%b: %d\r\n" % (label, _EPOCH_HEADER, meta.lease_epoch), None
+        return render_rows(token.form, plan, rows, now_ms, token=text), label
 
     def _many(
         self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan
@@ -186,8 +201,19 @@ class LookupFastPath:
         found = self._many_keys.read(plan, view, bounds, token.forward)
         if found is None:
             return None
-        content = render_rows(token.form, plan, found.rows, int(time.time() * 1000))
-        return content, header_lines(found.fresh)
+        fresh, text = found.fresh, None
+        if query.session is not None:
+            session = self.tokens.of(query.session, plan.source, view.snapshot.cluster_id)
+            if not all(map(session.covers, found.metas)):
+                return None
+            if token.forward is None:
+                text = session.token([Stamp(one.batch, one.lease_epoch) for one in found.metas])
+            elif len(found.metas) == 1:
+                fresh = replace(fresh, lease_epoch=found.metas[0].lease_epoch)
+            else:
+                return None  # no release forwards several partitions at once
+        content = render_rows(token.form, plan, found.rows, int(time.time() * 1000), token=text)
+        return content, header_lines(fresh)
 
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__

@@ -34,6 +34,7 @@ from standpipe.adapters.http.peer_client import (
     Response,
     StillWorking,
 )
+from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.errors import NotComputable, NotReady, TextRefused
 from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import NodeId, NodeInfo, Record
@@ -62,6 +63,8 @@ class PartitionAnswer(Record, frozen=True, kw_only=True):
 
     rows: list[bytes]
     fresh: Freshness
+    #: at level `session`, which batch each part of the answer is of
+    stamps: tuple[Stamp, ...] = ()
 
 
 class ForwardRefused(Exception):
@@ -79,6 +82,7 @@ class ForwardRefused(Exception):
         owners: Sequence[NodeId] = (),
         assignment_epoch: int = 0,
         is_not_owner: bool = False,
+        session: SessionVerdict = SessionVerdict.COVERED,
     ) -> None:
         super().__init__(why)
         self.why = why
@@ -97,6 +101,8 @@ class ForwardRefused(Exception):
         self.is_not_ready = is_not_ready
         #: share of the changelog that it has read, 0 to 1
         self.progress = progress
+        #: why its rows do not cover what a session has seen; COVERED: it was refused otherwise
+        self.session = session
 
 
 @dataclass
@@ -250,6 +256,7 @@ class _Said(msgspec.Struct):
     lag_records: int | None = None
     replicas: list[NodeId] = []
     assignment_epoch: int = 0
+    session: str = SessionVerdict.COVERED.value
 
 
 class _ErrorBody(msgspec.Struct):
@@ -295,4 +302,13 @@ def read_part(response: Response) -> PartitionAnswer:
         lag_records=said.lag_records,
         owners=tuple(said.replicas),
         assignment_epoch=said.assignment_epoch,
+        session=session_verdict(said.session),
     )
+
+
+def session_verdict(text: str) -> SessionVerdict:
+    """What a peer says; one that this release does not know refuses, and nothing more."""
+    try:
+        return SessionVerdict(text)
+    except ValueError:
+        return SessionVerdict.COVERED

@@ -30,6 +30,9 @@ TABLE_HEADER: Final = "standpipe-table"
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
 #: set by the sender of a scan: it wants an interim response every so many ms while the scan runs
 WORKING_HEADER: Final = "standpipe-working-ms"
+#: set by the sender of a read at level `session`, if the target is to wait until it covers the
+#: token; without it, the target refuses at once
+WAITS_HEADER: Final = "standpipe-waits"
 #: how many interim responses fit into the time after which silence counts as a failure
 WORKING_SIGNS: Final = 4
 
@@ -45,8 +48,10 @@ class ForwardedRead:
     assignment_epoch: int = 0
     #: the target counts its lag against it too; None: the read is unbounded, or no end is known
     committed_end: Offset | None = None
-    #: of a scan: it fails after this long without a sign of work; None: a lookup
+    #: of a read that may take long: it fails after this long without a sign of work; else None
     silence_ms: int | None = None
+    #: the target is to wait until its rows are as new as the session's token
+    waits: bool = False
 
     def headers(self) -> dict[str, str]:
         """The headers of the forward; `ForwardHeaders.read` is the inverse."""
@@ -62,6 +67,8 @@ class ForwardedRead:
             headers[END_HEADER] = str(self.committed_end)
         if self.silence_ms is not None:
             headers[WORKING_HEADER] = str(max(1, self.silence_ms // WORKING_SIGNS))
+        if self.waits:
+            headers[WAITS_HEADER] = "1"
         return headers
 
 
@@ -74,7 +81,8 @@ class ForwardHeaders:
     timeout_ms: int | None = None  # what is left of the client's time limit
     assignment_epoch: int | None = None  # of the sender's map
     committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
-    working_ms: int | None = None  # how often the sender of a scan wants a sign of work
+    working_ms: int | None = None  # how often its sender wants a sign of work
+    waits: bool = False  # until the rows are as new as the session's token
 
     @classmethod
     def read(cls, headers: Headers) -> ForwardHeaders:
@@ -91,6 +99,7 @@ class ForwardHeaders:
                 assignment_epoch=int(epoch) if epoch else None,
                 committed_end=Offset(int(end)) if end else None,
                 working_ms=int(working) if working else None,
+                waits=bool(header(headers, WAITS_HEADER)),
             )
         except ValueError as error:
             raise BadRequest(f"a header of the forward is malformed: {error}") from error

@@ -40,6 +40,8 @@ class LocalRead:
 
     replica: LocalReplica
     route: Callable[[], CachedRoute]
+    #: refuses rows of a replica that do not cover a session's token; None: there is no session
+    check: Callable[[ReplicaStatus, StoreMeta], None] | None = None
 
     def page(self) -> tuple[ReplicaStatus, Verdict]:
         """The status of the replica and the verdict on it, before its rows are read. Raises
@@ -53,10 +55,19 @@ class LocalRead:
         page = self.page()
         view = self.replica.store.instant()
         try:
-            return judged(page, view.meta()), view
+            return self.judged(page, view.meta()), view
         except BaseException:
             view.close()
             raise
+
+    def judged(self, page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:
+        """The page, with the meta of the instant that was read after it. Raises ForwardRefused if
+        the page may not decide about its rows, or they are too old for the session."""
+        if not may_judge(page[0], rows):
+            raise ForwardRefused(UNFIT_PAGE)
+        if self.check is not None:
+            self.check(page[0], rows)
+        return Judged(*page, rows)
 
 
 def verdict_here(route: CachedRoute) -> Verdict:
@@ -65,11 +76,3 @@ def verdict_here(route: CachedRoute) -> Verdict:
     if here is None:
         raise ForwardRefused(NOT_OWNER, is_not_owner=True)
     return here
-
-
-def judged(page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:
-    """The page, with the meta of the instant that was read after it. Raises ForwardRefused if the
-    page may not decide about its rows."""
-    if not may_judge(page[0], rows):
-        raise ForwardRefused(UNFIT_PAGE)
-    return Judged(*page, rows)

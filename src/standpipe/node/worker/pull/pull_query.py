@@ -9,6 +9,7 @@ from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.model import ReplicaId
 from standpipe.node.worker.pull.scans import ScanRequester
+from standpipe.node.worker.pull.session_read import SessionRead
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.plans import PullPlan
 
@@ -29,6 +30,8 @@ class PullQuery:
     digest: bytes
     #: the keys of each partition that holds some; a scan has none
     keys: Mapping[int, PartitionKeys]
+    #: None: level `eventual`
+    session: SessionRead | None = None
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -1,8 +1,9 @@
 """A read that no replica answered: which error it is, and why. Pure.
 
-Three outcomes that must not be mixed up (promise 1): a missing key is an answer
+Outcomes that must not be mixed up (promise 1): a missing key is an answer
 without rows and never comes here; a table of which no replica holds a whole batch is *not ready*,
-with its progress; everything else is *no replica*, with one verdict per replica.
+with its progress; a session token that no answer can cover is *refused*; everything else is *no
+replica*, with one verdict per replica.
 
 Source: ksqlDB's error text; KLIP-12. Not here: the verdicts themselves (`control.routing.route`).
 """
@@ -14,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from standpipe.control.routing.route import Verdict
-from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.control.routing.session import IMPOSSIBLE, SessionVerdict
+from standpipe.errors import NoReplica, NotReady, StandpipeError, TokenRefused
 from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.session_token import ANEW
 
 #: partitions that a message names; the details name all
 NAMED_PARTITIONS_MAX: Final = 8
@@ -69,6 +72,11 @@ class Failure:
     tried: Sequence[tuple[Verdict, ForwardRefused]]
 
     @property
+    def is_impossible(self) -> bool:
+        """Whether every replica says that no answer will ever cover the session's token."""
+        return bool(self.tried) and all(one.session in IMPOSSIBLE for _, one in self.tried)
+
+    @property
     def is_not_ready(self) -> bool:
         """True too if no replica is assigned: a table so new is not ready."""
         return all(refusal.is_not_ready for _, refusal in self.tried)
@@ -104,6 +112,13 @@ def unanswered(
             for verdict, refusal in failure.tried
         ],
     }
+    impossible = next((failure for failure in listed if failure.is_impossible), None)
+    if impossible is not None:
+        return TokenRefused(
+            f"The session token is forged, or Kafka has lost what it stands for: {ANEW} "
+            f"{impossible}",
+            **details,
+        )
     young = [failure for failure in listed if failure.is_not_ready]
     others = [failure for failure in listed if not failure.is_not_ready]
     reasons = " ".join(str(failure) for failure in others[:NAMED_PARTITIONS_MAX])
@@ -157,6 +172,8 @@ def refusal_to_peer(refusal: ForwardRefused) -> StandpipeError:
         said["progress"] = refusal.progress
     if refusal.lag_records is not None:
         said["lag_records"] = refusal.lag_records
+    if refusal.session is not SessionVerdict.COVERED:
+        said["session"] = refusal.session.value
     if refusal.assignment_epoch:
         said["replicas"] = list(refusal.owners)
         said["assignment_epoch"] = refusal.assignment_epoch

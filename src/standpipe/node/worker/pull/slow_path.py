@@ -3,7 +3,8 @@
     LargeTexts.plan      as on the fast path; a large text is planned beside the event loop
     keys_by_partition    the partitions that are read; a scan reads all of them
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
-    HedgedReads.first    the first answer: from here (`lookup…`, `Scans`) or a peer (`Forwarder`)
+    HedgedReads.first    the first answer: from here (`OwnRows`) or a peer (`Forwarder`)
+    first_covered        at level `session`, if all replicas are behind: the first that catches up
     render_rows          one of three layouts
 
 A query over several partitions gets a complete answer or an error. A partition is read from the
@@ -18,40 +19,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-import structlog
 from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.store.reader import View
 from standpipe.control.routing.route import Verdict, excluded
+from standpipe.control.routing.session import SessionVerdict
 from standpipe.data.query.order import merged
-from standpipe.data.query.partition_keys import NO_KEYS, keys_by_partition
-from standpipe.data.query.pull import is_plain, lookup, lookup_keys
-from standpipe.errors import BadRequest, NoReplica, NotComputable, NotReady, TooManyRequests
+from standpipe.data.query.partition_keys import keys_by_partition
+from standpipe.errors import NoReplica
 from standpipe.freshness import Freshness
-from standpipe.model import NodeId, Offset, Snapshot
+from standpipe.model import NodeId, Snapshot, Source
 from standpipe.node.worker.pull import forward_checks
 from standpipe.node.worker.pull.forward import Forwarder, ForwardRefused, PartitionAnswer
-from standpipe.node.worker.pull.forward_checks import excess_lag, furthest, table_name
+from standpipe.node.worker.pull.forward_checks import excess_lag, table_name
 from standpipe.node.worker.pull.forward_headers import (
     ForwardedRead,
     ForwardHeaders,
     RequestFormat,
 )
-from standpipe.node.worker.pull.hedging import (
-    CHEAP_KEYS_MAX,
-    AllRefused,
-    HedgedRead,
-    HedgedReads,
-    is_costly,
-)
+from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
 from standpipe.node.worker.pull.large_texts import LargeTexts
-from standpipe.node.worker.pull.local_read import Judged, LocalRead, judged
+from standpipe.node.worker.pull.own_rows import OwnRows
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.refusals import (
     Failure,
@@ -61,18 +53,15 @@ from standpipe.node.worker.pull.refusals import (
     with_map,
 )
 from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
-from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache, newer_owners
-from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
+from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
+from standpipe.node.worker.pull.scans import ScanRequester, Scans
+from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens, stamp_of
+from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
-from standpipe.node.worker.request.answer import against, freshness_of, oldest, render_rows
+from standpipe.node.worker.request.answer import against, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
-from standpipe.node.worker.request.body import Lookup
-from standpipe.node.worker.request.cluster_view import (
-    ClusterView,
-    LocalReplica,
-    Map,
-    Replicas,
-)
+from standpipe.node.worker.request.body import Lookup, refuse_session
+from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
@@ -83,7 +72,6 @@ MOVE_S: Final = 0.1
 
 #: of a whole query
 Answer = TypeVar("Answer")
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass
@@ -104,8 +92,13 @@ class SlowPath:
     scans: Scans = field(default_factory=Scans)
     large_texts: LargeTexts = field(default_factory=LargeTexts)
     stream_pulls: StreamPulls = field(default_factory=lambda: StreamPulls(""))
+    tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.own = OwnRows(
+            self.node_id, self.replicas, self.routes, self.in_hand, self.scans, self.clock
+        )
 
     async def answer(
         self,
@@ -141,11 +134,12 @@ class SlowPath:
         view: ClusterView,
         requester: ScanRequester,
     ) -> PullResponse:
-        started = time.perf_counter()
+        started, arrived_boot_ms = time.perf_counter(), self.clock.boot_ms()
         digest = self.in_hand.admitted(asked.text)
         is_peer = requester.is_peer
         plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
         if plan.source.kind == "STREAM":
+            refuse_session(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = PullQuery(
             text=asked.text,
@@ -157,6 +151,7 @@ class SlowPath:
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,
             keys={} if plan.is_scan else keys_by_partition(plan),
+            session=self._session(asked, plan.source, view, arrived_boot_ms),
         )
         forward, wanted = request_format.forward, query.partitions
         try:
@@ -170,13 +165,18 @@ class SlowPath:
             raise unanswered(
                 asked.text, plan.source, error.failures, now_boot_ms=self.clock.boot_ms()
             ) from None
-        rows = merged(plan, part.rows, is_final=forward is None)
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
-        layout = AnswerPieces(request_format.form, plan, int(time.time() * 1000))
-        if is_large(rows):
-            return PullResponse(b"", part.fresh, pieces(layout, rows))
-        return PullResponse(render_rows(layout.form, plan, rows, layout.at_ms), part.fresh)
+        return _response(request_format, query, part)
+
+    def _session(
+        self, asked: Lookup, source: Source, view: ClusterView, arrived_boot_ms: int
+    ) -> SessionRead | None:
+        """None: level `eventual`. Raises TokenRefused, NoReplica."""
+        if asked.session is None:
+            return None
+        known = self.tokens.of(asked.session, source, view.snapshot.cluster_id)
+        return SessionRead(known, arrived_boot_ms)
 
     async def _stream(
         self, form: Form, plan: PullPlan, snapshot: Snapshot, digest: bytes
@@ -210,15 +210,18 @@ class SlowPath:
 
     def _whole(self, parts: Sequence[PartitionAnswer]) -> PartitionAnswer:
         """Several partitions as one answer, or none if all keys are null."""
+        rows = [row for part in parts for row in part.rows]
         none_read = Freshness(served_by=self.node_id, role="none", state="NONE")
         fresh = oldest(part.fresh for part in parts) if parts else none_read
-        return PartitionAnswer(rows=[row for part in parts for row in part.rows], fresh=fresh)
+        stamps = tuple(stamp for part in parts for stamp in part.stamps)
+        return PartitionAnswer(rows=rows, fresh=fresh, stamps=stamps)
 
     # ------------------------------------------------- a partition of a client's query
 
     async def _part(self, query: PullQuery, partition: int) -> PartitionAnswer:
         """Rows of one partition from the first replica that gives them. Raises Unanswered."""
-        verdicts = self._route(query, partition).verdicts
+        until_s = asyncio.get_running_loop().time() + query.time_limit_ms / 1000
+        verdicts = self.own.route(query, partition).verdicts
         named: list[Verdict] = []  # by refusals
 
         async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
@@ -241,37 +244,70 @@ class SlowPath:
         try:
             return await self.hedged_reads.first(read)
         except AllRefused as refused:
-            order = [verdict.node_id for verdict in (*verdicts, *named)]
-            tried = sorted(refused.refusals, key=lambda one: order.index(one[0].node_id))
-            raise Unanswered([Failure(partition, tried)]) from None
+            refusals = refused.refusals
+        try:
+            return await self._waited(query, partition, refusals, until_s)
+        except AllRefused as refused:
+            again = {verdict.node_id for verdict, _ in refused.refusals}
+            refusals = [one for one in refusals if one[0].node_id not in again] + refused.refusals
+        order = [verdict.node_id for verdict in (*verdicts, *named)]
+        tried = sorted(refusals, key=lambda one: order.index(one[0].node_id))
+        raise Unanswered([Failure(partition, tried)])
+
+    async def _waited(
+        self,
+        query: PullQuery,
+        partition: int,
+        refusals: Sequence[tuple[Verdict, ForwardRefused]],
+        until_s: float,
+    ) -> PartitionAnswer:
+        """Rows of the first replica that covers the session's token, of those that were behind it.
+        Raises AllRefused when the time is over, or at once if none was behind."""
+        left_ms = int(1000 * (until_s - asyncio.get_running_loop().time()))
+        behind = [one for one, why in refusals if why.session is SessionVerdict.BEHIND]
+        if left_ms <= 0 or not behind:
+            raise AllRefused([])
+        return await first_covered(
+            [(one, self._try(query, partition, one, left_ms, waits=True)) for one in behind]
+        )
 
     async def _try(
-        self, query: PullQuery, partition: int, verdict: Verdict, left_ms: int
+        self,
+        query: PullQuery,
+        partition: int,
+        verdict: Verdict,
+        left_ms: int,
+        *,
+        waits: bool = False,
     ) -> PartitionAnswer:
+        """`waits`: until its rows cover the session's token."""
         if verdict.is_local:
-            return await self._here(query, partition, left_ms)
+            return stamped(query, await self.own.read(query, partition, left_ms, waits=waits))
         if not verdict.ok or verdict.info is None:
             raise ForwardRefused(verdict.why)
-        is_scan = query.plan.is_scan
+        is_long = query.plan.is_scan or waits
         read = ForwardedRead(
             body=query.body,
             partition=partition,
             table=table_name(query.plan.source),
-            timeout_ms=left_ms if is_scan else min(self.forward_timeout_ms, left_ms),
-            silence_ms=self.forward_timeout_ms if is_scan else None,
+            timeout_ms=left_ms if is_long else min(self.forward_timeout_ms, left_ms),
+            silence_ms=self.forward_timeout_ms if is_long else None,
+            waits=waits,
             assignment_epoch=query.view.snapshot.assignment.epoch,
-            committed_end=self._known_end(query, partition) if query.bounds.is_bounded else None,
+            committed_end=self.own.known_end(query, partition) if query.bounds.is_bounded else None,
         )
         try:
             part = await self.forwarder.read(verdict.info, read)
             forward_checks.check_answer(part.fresh, query.bounds)
+            if query.session is not None:
+                query.session.check_answer(part.fresh)
         except ForwardRefused:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise
         query.requester.hold(sum(map(len, part.rows)))
         self.metrics.count("standpipe_pull_forwards", "answered")
-        fresh = against(part.fresh, self._known_end(query, partition))
-        return PartitionAnswer(rows=part.rows, fresh=fresh)
+        fresh = against(part.fresh, self.own.known_end(query, partition))
+        return stamped(query, PartitionAnswer(rows=part.rows, fresh=fresh))
 
     # --------------------------------------------------- a partition that a peer asks for
 
@@ -301,81 +337,33 @@ class SlowPath:
         self, query: PullQuery, partition: int, forward: ForwardHeaders
     ) -> PartitionAnswer:
         if forward.committed_end is not None:
-            status, _ = self._local(query, partition).page()
+            status, _ = self.own.local(query, partition).page()
             lag = excess_lag(forward, status, query.bounds)
             if lag is not None:
                 raise ForwardRefused(excluded(lag, query.bounds), lag_records=lag)
         left_ms = query.time_limit_ms if forward.timeout_ms is None else forward.timeout_ms
-        return await self._here(query, partition, left_ms, forward)
+        return await self.own.read(query, partition, left_ms, forward, waits=forward.waits)
 
-    # ------------------------------------------------------------- this node's replica
 
-    async def _here(
-        self, query: PullQuery, partition: int, left_ms: int, forward: ForwardHeaders | None = None
-    ) -> PartitionAnswer:
-        local = self._local(query, partition)
-        try:
-            if query.plan.is_scan:
-                until_s = time.monotonic() + left_ms / 1000
-                scan = ScanRequest(
-                    query.plan, local.begin_scan, query.requester, until_s, query.digest
-                )
-                rows, found = await self.scans.rows(scan)
-            else:
-                rows, found = await self._looked_up(query, local, partition)
-        except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
-            raise
-        except NotReady as error:
-            raise ForwardRefused(error.message, is_not_ready=True) from error
-        except Exception as error:  # a damaged row or file: another replica may be sound
-            _log.error("replica cannot be read", exc_info=error)
-            raise ForwardRefused(f"Store cannot be read: {error}") from error
-        end = furthest(forward, self.routes.reported_end(query.replica_id(partition)))
-        fresh = freshness_of(
-            found.status,
-            found.rows,
-            reported_end=end,
-            served_by=self.node_id,
-            role=found.verdict.role.lower(),
-            boot_ms=self.clock.boot_ms(),
-            unix_ms=int(time.time() * 1000),
-        )
-        if forward is not None:
-            fresh = replace(fresh, committed_end=max(end, found.status.committed_end))
-        return PartitionAnswer(rows=rows, fresh=fresh)
+def stamped(query: PullQuery, part: PartitionAnswer) -> PartitionAnswer:
+    """A part of a client's answer at level `session`: its batch goes into the token, and the lease
+    epoch is not shown."""
+    if query.session is None:
+        return part
+    shown = replace(part.fresh, lease_epoch=None)
+    return PartitionAnswer(rows=part.rows, fresh=shown, stamps=(stamp_of(part.fresh),))
 
-    async def _looked_up(
-        self, query: PullQuery, local: LocalRead, partition: int
-    ) -> tuple[list[bytes], Judged]:
-        """Rows of keys. The loop turns before the next lookup of many keys."""
-        async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
-            page = local.page()
-            store = local.replica.store
-            with self.in_hand.on_loop(query.digest), store.begin() as instant:
-                rows = self._rows(query, View(instant), partition)
-                found = judged(page, store.meta_of(instant))
-            if len(query.plan.keys) > CHEAP_KEYS_MAX:
-                await asyncio.sleep(0)
-        return rows, found
 
-    def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:
-        hold = query.requester.hold
-        if is_plain(query.plan):
-            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
-        rows = lookup(query.plan, view, partition)
-        hold(sum(map(len, rows)))
-        return rows
-
-    def _local(self, query: PullQuery, partition: int) -> LocalRead:
-        return LocalRead(self._replica(query, partition), lambda: self._route(query, partition))
-
-    def _route(self, query: PullQuery, partition: int) -> CachedRoute:
-        replica_id, status = query.replica_id(partition), self._replica(query, partition).status()
-        return self.routes.of(query.view, replica_id, status, query.bounds)
-
-    def _known_end(self, query: PullQuery, partition: int) -> Offset | None:
-        status = self._replica(query, partition).status()
-        return self.routes.known_end(query.replica_id(partition), status)
-
-    def _replica(self, query: PullQuery, partition: int) -> LocalReplica:
-        return self.replicas.get(query.replica_id(partition))
+def _response(
+    request_format: RequestFormat, query: PullQuery, part: PartitionAnswer
+) -> PullResponse:
+    is_final = request_format.forward is None
+    rows = merged(query.plan, part.rows, is_final=is_final)
+    token = None
+    if query.session is not None and is_final:
+        token = query.session.known.token(part.stamps)
+    layout = AnswerPieces(request_format.form, query.plan, int(time.time() * 1000), token)
+    if is_large(rows):
+        return PullResponse(b"", part.fresh, pieces(layout, rows))
+    body = render_rows(layout.form, query.plan, rows, layout.at_ms, token=token)
+    return PullResponse(body, part.fresh)

@@ -24,19 +24,29 @@ import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms
-from standpipe.freshness import END_HEADER, Freshness
+from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER, Freshness
 from standpipe.model import NO_BATCH, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
 
 
 def render_rows(
-    form: Form, plan: PullPlan, rows: Sequence[bytes], at_ms: int, final_message: str = ""
+    form: Form,
+    plan: PullPlan,
+    rows: Sequence[bytes],
+    at_ms: int,
+    final_message: str = "",
+    *,
+    token: str | None = None,
 ) -> bytes:
     """The body of an answer: header, then one JSON array per row of `rows`.
 
     `at_ms` (Unix) makes the query id, as in ksqlDB. `final_message`: for streams, in form ARRAY.
+    `token`: of the session that asked; None: none did.
     """
+    if token is not None:
+        whole = render_rows(form, plan, rows, at_ms)
+        return (whole if form is Form.LINES else whole[:-1]) + token_tail(form, token)
     if form is Form.ARRAY:
         schema = plan.schema.replace("\\", "\\\\").replace('"', '\\"')
         head = f'[{{"header":{{"queryId":"query_{at_ms}","schema":"{schema}"}}}}'.encode()
@@ -53,6 +63,14 @@ def render_rows(
     if form is Form.LINES:
         return b"\n".join((head, *rows, b""))
     return b"[%b]" % b",\n".join((head, *rows))
+
+
+def token_tail(form: Form, token: str) -> bytes:
+    """A session's token and the end of its answer, in ksqlDB's shape of each layout."""
+    item = b'{"consistencyToken":"%b"}' % token.encode()
+    if form is Form.LINES:
+        return item + b"\n"
+    return b',\n{"consistencyToken":%b}]' % item if form is Form.ARRAY else b",\n%b]" % item
 
 
 def split_lines(body: bytes) -> list[bytes]:
@@ -109,6 +127,8 @@ def header_lines(fresh: Freshness) -> bytes:
         lines.append(f"standpipe-batch: {fresh.batch}\r\n")
     if fresh.committed_end is not None:
         lines.append(f"{END_HEADER}: {fresh.committed_end}\r\n")
+    if fresh.lease_epoch is not None:
+        lines.append(f"{LEASE_EPOCH_HEADER}: {fresh.lease_epoch}\r\n")
     return "".join(lines).encode()
 
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from standpipe.errors import StandpipeError
-from standpipe.node.worker.request.answer import render_rows
+from standpipe.node.worker.request.answer import render_rows, token_tail
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
 
@@ -34,6 +34,8 @@ class AnswerPieces:
     form: Form
     plan: PullPlan
     at_ms: int
+    #: of the session that asked; None: none did
+    token: str | None = None
 
     def head(self) -> bytes:
         """What comes before the first row."""
@@ -53,6 +55,8 @@ class AnswerPieces:
 
     def tail(self, final_message: str = "") -> bytes:
         """What comes after the last row."""
+        if self.token is not None:
+            return token_tail(self.form, self.token)
         if self.form is Form.LINES:
             return b""
         if self.form is Form.ARRAY and final_message:

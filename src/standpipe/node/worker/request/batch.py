@@ -17,7 +17,7 @@ import msgspec
 
 from standpipe.errors import BadRequest
 from standpipe.model import Source
-from standpipe.node.worker.request.body import offset_lag_max, property_text
+from standpipe.node.worker.request.body import offset_lag_max, property_text, refuse_session
 from standpipe.sql.plans import Value
 from standpipe.sql.types.names import name_literal
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
@@ -65,6 +65,7 @@ def parse_batch(body: bytes) -> Batch:
             f"the batch names {len(asked.keys)} keys. One may name {KEYS_MAX}: send several"
         )
     properties = asked.properties or asked.streamsProperties or {}
+    refuse_session(properties, "batches: ask /query for IN")
     return Batch(asked.table, asked.keys, properties, offset_lag_max(properties))
 
 

@@ -18,6 +18,13 @@ import msgspec
 
 from standpipe.config import keys, registry
 from standpipe.errors import BadRequest
+from standpipe.session_token import (
+    ENABLE_PROPERTY,
+    LEVEL_PROPERTY,
+    LEVELS,
+    TOKEN_PROPERTY,
+)
+from standpipe.session_token import PROPERTIES as SESSION_PROPERTIES
 from standpipe.sql.expressions import statement_values
 from standpipe.sql.expressions.statement_values import StatementValues
 from standpipe.sql.syntax import variables
@@ -28,6 +35,9 @@ _Body = TypeVar("_Body")
 LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
 #: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
+
+#: request properties that are read; ksqlDB's clients send them beside the others
+_READ_REQUEST_PROPERTIES = (PUSH_TOKEN, TOKEN_PROPERTY)
 
 #: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change
 #: nothing here. Anything else is a typing mistake and is refused with the nearest name.
@@ -89,6 +99,8 @@ class Lookup(msgspec.Struct, frozen=True):
     properties: Mapping[str, str] = {}
     #: records behind the committed end; None: the node's own setting applies
     offset_lag_max: int | None = None
+    #: the token of a read at level `session`, "" for the first one; None: level `eventual`
+    session: str | None = None
 
 
 _pull_decoder = msgspec.json.Decoder(PullRequest)
@@ -102,15 +114,71 @@ def parse_lookup(body: bytes) -> Lookup:
     if text is None:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
     properties = request.streamsProperties or request.properties
-    given = request.requestProperties
-    if given and PUSH_TOKEN in given:  # all others are ignored, whatever they are
-        properties = {**(properties or {}), PUSH_TOKEN: given[PUSH_TOKEN]}
+    if request.requestProperties:  # all others are ignored, whatever they are
+        given = request.requestProperties
+        read = {name: given[name] for name in _READ_REQUEST_PROPERTIES if name in given}
+        properties = {**(properties or {}), **read}
     if request.sessionVariables:
         text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:
         return Lookup(text)
+    return Lookup(text, *_asked(properties))
+
+
+#: what the properties of a request ask for: their texts, the lag bound, the session's token
+_Asked = tuple[Mapping[str, str], int | None, str | None]
+#: those of recent requests, with the types of their values, since 1 equals True; clients send the
+#: same ones again and again
+_recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
+_RECENT_MAX = 256
+_RECENT_CHARS_MAX = 4_096
+
+
+def _asked(properties: Mapping[str, object]) -> _Asked:
+    """Raises BadRequest."""
+    place = tuple([(name, value.__class__, value) for name, value in properties.items()])
+    try:
+        known = _recent.get(place)
+    except TypeError:  # a list or an object
+        known = place = None
+    if known is not None:
+        return known
     bound = offset_lag_max(properties)
-    return Lookup(text, {name: property_text(v) for name, v in properties.items()}, bound)
+    texts = {name: property_text(value) for name, value in properties.items()}
+    found = (texts, bound, session_of(texts))
+    if place is not None and sum(map(len, texts.values())) <= _RECENT_CHARS_MAX:
+        if len(_recent) >= _RECENT_MAX:
+            _recent.clear()
+        _recent[place] = found
+    return found
+
+
+def session_of(properties: Mapping[str, str]) -> str | None:
+    """The token of a read at level `session`; "": it has none yet; None: level `eventual`.
+
+    A token, or that tokens are enabled, asks for that level. Raises BadRequest.
+    """
+    if SESSION_PROPERTIES.isdisjoint(properties):
+        return None
+    level, token = properties.get(LEVEL_PROPERTY), properties.get(TOKEN_PROPERTY)
+    if level is not None and level not in LEVELS:
+        raise BadRequest(f"{LEVEL_PROPERTY} = {level!r} is none of {', '.join(LEVELS)}")
+    enabled = properties.get(ENABLE_PROPERTY, "").lower()
+    if enabled not in ("", "true", "false"):
+        raise BadRequest(f"{ENABLE_PROPERTY} = {enabled!r} is neither true nor false")
+    is_asked = level == "session" or token is not None or enabled == "true"
+    if is_asked and (level == "eventual" or enabled == "false"):
+        refused = LEVEL_PROPERTY if level == "eventual" else ENABLE_PROPERTY
+        raise BadRequest(f"{refused} = {properties[refused]} contradicts a session token")
+    return (token or "") if is_asked else None
+
+
+def refuse_session(properties: Mapping[str, object], what: str) -> None:
+    """Raises BadRequest if the properties ask for level `session`, which `what` does not have: a
+    token must not be ignored."""
+    texts = {name: property_text(value) for name, value in properties.items()}
+    if session_of(texts) is not None:
+        raise BadRequest(f"read level session is for pull queries on tables, not for {what}")
 
 
 def with_values(asked: Lookup, body: bytes, values: StatementValues) -> tuple[Lookup, bytes]:
@@ -128,6 +196,7 @@ def parse_statements(body: bytes) -> StatementRequest:
     """The statements in a body of /ksql. Raises BadRequest."""
     request = _decode(_statement_decoder, body)
     check_properties(request.streamsProperties or {})
+    refuse_session(request.streamsProperties or {}, "statements")
     return request
 
 
@@ -165,7 +234,8 @@ def check_properties(properties: Mapping[str, object]) -> None:
     """Raises BadRequest for a property that nothing reads, with the nearest name."""
     for name in properties:
         if not is_known_property(name):
-            near = difflib.get_close_matches(name, (*registry.KEYS, *LAG_PROPERTIES), n=1)
+            known = (*registry.KEYS, *LAG_PROPERTIES, *SESSION_PROPERTIES)
+            near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise BadRequest(
                 "Not recognizable as ksql, streams, consumer, or producer property: "
@@ -179,6 +249,7 @@ def is_known_property(name: str) -> bool:
         name in registry.KEYS
         or name in LAG_PROPERTIES
         or name in _PULL_PROPERTIES
+        or name in SESSION_PROPERTIES
         or name.startswith(_FOREIGN_PREFIXES)
         or name.startswith(tuple(registry.IGNORED_PREFIXES))
     )

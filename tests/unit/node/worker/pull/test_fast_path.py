@@ -139,7 +139,7 @@ def test_a_fault_is_counted_and_left_to_the_slow_path(
 def test_a_fault_of_the_layout_is_one_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object) -> bytes:
+    def broken(*_: object, **__: object) -> bytes:
         raise ZeroDivisionError
 
     def story(worker: Worker) -> None:

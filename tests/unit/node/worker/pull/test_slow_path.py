@@ -21,7 +21,7 @@ from standpipe.data.query.pull import lookup_keys
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus
-from standpipe.node.worker.pull import slow_path
+from standpipe.node.worker.pull import own_rows
 from standpipe.node.worker.pull.forward_headers import (
     EPOCH_HEADER,
     FORWARDED_HEADER,
@@ -412,7 +412,7 @@ def test_between_two_lookups_of_many_keys_the_loop_turns(
 
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, page())
-        monkeypatch.setattr(slow_path, "lookup_keys", counted)
+        monkeypatch.setattr(own_rows, "lookup_keys", counted)
         others = [f"x{n}" for n in range(400) if partition_of(f"x{n}".encode(), 4) == 0]
         keys = ", ".join(f"'{key}'" for key in (KEYS[0], *others))
         asked = [

@@ -113,3 +113,20 @@ def test_any_json_is_read_or_refused(value: object) -> None:
 )
 def test_known_properties(name: str, known: bool) -> None:
     assert is_known_property(name) is known
+
+
+def test_properties_that_were_read_before_are_told_apart() -> None:
+    """They are remembered, and 1, True and 1.0 are equal in Python."""
+    name = "ksql.query.pull.max.allowed.offset.lag"
+    for _ in range(2):
+        for value, text in ((1, "1"), ("1", "1"), ("2", "2")):
+            body = json.dumps({"ksql": "Q", "properties": {name: value}}).encode()
+            asked = parse_lookup(body)
+            assert (asked.properties[name], asked.offset_lag_max) == (text, int(text))
+        for wrong in (True, 1.0, [1], {"a": 1}):
+            body = json.dumps({"ksql": "Q", "properties": {name: wrong}}).encode()
+            with pytest.raises(BadRequest):
+                parse_lookup(body)
+    for wide in range(600):
+        body = json.dumps({"ksql": "Q", "properties": {name: wide}}).encode()
+        assert parse_lookup(body).offset_lag_max == wide

@@ -1,0 +1,207 @@
+"""The rows that this node's own replicas contribute to a pull query.
+
+    LocalRead       the page, then the rows with their meta: may they be read?
+    SessionRead     at level `session`: do they cover the token? SessionWaits: until they do
+    lookup, Scans   the rows
+    freshness_of    how old they are
+
+Not here: the other nodes' replicas and their order (`node.worker.pull.slow_path`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from standpipe.adapters.clock import Clock
+from standpipe.adapters.store.reader import View
+from standpipe.control.routing.bounds import Bounds
+from standpipe.control.routing.session import SessionVerdict
+from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys
+from standpipe.data.query.pull import is_plain, lookup, lookup_keys
+from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
+from standpipe.freshness import Freshness
+from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus
+from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.forward_checks import furthest
+from standpipe.node.worker.pull.forward_headers import ForwardHeaders
+from standpipe.node.worker.pull.hedging import CHEAP_KEYS_MAX
+from standpipe.node.worker.pull.local_read import Judged, LocalRead
+from standpipe.node.worker.pull.pull_query import PullQuery
+from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
+from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
+from standpipe.node.worker.pull.session_read import SessionRead
+from standpipe.node.worker.pull.session_waits import SessionWaits
+from standpipe.node.worker.request.answer import freshness_of
+from standpipe.node.worker.request.cluster_view import ClusterView, LocalReplica, Replicas
+from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.sql.plans import PullPlan
+
+#: A target that waits for a session's token ends that so long before its sender's deadline, so
+#: that the sender learns why: a share of the time, and at most so many ms.
+_REPLY_SHARE: Final = 0.1
+_REPLY_MS_MAX: Final = 100
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass
+class OwnRows:
+    """Reads of this node's replicas at one worker."""
+
+    node_id: NodeId
+    replicas: Replicas
+    routes: RouteCache
+    in_hand: TextsInHand
+    scans: Scans
+    clock: Clock
+    waits: SessionWaits = field(init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.waits = SessionWaits(lambda replica_id: self.replicas.get(replica_id).status())
+
+    async def read(
+        self,
+        query: PullQuery,
+        partition: int,
+        left_ms: int,
+        forward: ForwardHeaders | None = None,
+        *,
+        waits: bool = False,
+    ) -> PartitionAnswer:
+        """The rows of a partition. `waits`: until they cover the session's token, as long as the
+        time allows. Raises ForwardRefused, BadRequest, NotComputable, TooManyRequests."""
+        until_s = asyncio.get_running_loop().time() + left_ms / 1000
+        reply_s = 0 if forward is None else min(_REPLY_MS_MAX, left_ms * _REPLY_SHARE) / 1000
+        while True:
+            local = self.local(query, partition)
+            seen = local.replica.status()
+            try:
+                return await self._once(query, partition, local, until_s, forward)
+            except ForwardRefused as refusal:
+                if not waits or refusal.session is not SessionVerdict.BEHIND:
+                    raise
+                if not await self._has_news(query, partition, seen, until_s - reply_s):
+                    raise
+
+    async def _has_news(
+        self,
+        query: PullQuery,
+        partition: int,
+        seen: ReplicaStatus | None,
+        until_s: float,
+    ) -> bool:
+        """Wait for a page after `seen` that may end the wait for the session's token. False: the
+        time is over."""
+        session = query.session
+
+        def is_due(page: ReplicaStatus | None) -> bool:
+            return session is None or session.is_due(page, self.clock.boot_ms())
+
+        return await self.waits.until(
+            query.replica_id(partition), seen, is_due, query.requester, until_s
+        )
+
+    async def _once(
+        self,
+        query: PullQuery,
+        partition: int,
+        local: LocalRead,
+        until_s: float,
+        forward: ForwardHeaders | None,
+    ) -> PartitionAnswer:
+        try:
+            if query.plan.is_scan:
+                left_s = until_s - asyncio.get_running_loop().time()
+                scan = ScanRequest(
+                    query.plan,
+                    local.begin_scan,
+                    query.requester,
+                    time.monotonic() + left_s,
+                    query.digest,
+                )
+                rows, found = await self.scans.rows(scan)
+            else:
+                rows, found = await self._looked_up(query, local, partition)
+        except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
+            raise
+        except NotReady as error:
+            raise ForwardRefused(error.message, is_not_ready=True) from error
+        except Exception as error:  # a damaged row or file: another replica may be sound
+            _log.error("replica cannot be read", exc_info=error)
+            raise ForwardRefused(f"Store cannot be read: {error}") from error
+        return PartitionAnswer(rows=rows, fresh=self._fresh(query, partition, found, forward))
+
+    def _fresh(
+        self, query: PullQuery, partition: int, found: Judged, forward: ForwardHeaders | None
+    ) -> Freshness:
+        end = furthest(forward, self.routes.reported_end(query.replica_id(partition)))
+        fresh = freshness_of(
+            found.status,
+            found.rows,
+            reported_end=end,
+            served_by=self.node_id,
+            role=found.verdict.role.lower(),
+            boot_ms=self.clock.boot_ms(),
+            unix_ms=int(time.time() * 1000),
+        )
+        if query.session is not None:
+            fresh = replace(fresh, lease_epoch=found.rows.lease_epoch)
+        if forward is not None:
+            fresh = replace(fresh, committed_end=max(end, found.status.committed_end))
+        return fresh
+
+    async def _looked_up(
+        self, query: PullQuery, local: LocalRead, partition: int
+    ) -> tuple[list[bytes], Judged]:
+        """Rows of keys. The loop turns before the next lookup of many keys."""
+        async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
+            page = local.page()
+            store = local.replica.store
+            with self.in_hand.on_loop(query.digest), store.begin() as instant:
+                rows = self._rows(query, View(instant), partition)
+                found = local.judged(page, store.meta_of(instant))
+            if len(query.plan.keys) > CHEAP_KEYS_MAX:
+                await asyncio.sleep(0)
+        return rows, found
+
+    def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:
+        hold = query.requester.hold
+        if is_plain(query.plan):
+            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
+        rows = lookup(query.plan, view, partition)
+        hold(sum(map(len, rows)))
+        return rows
+
+    def local(self, query: PullQuery, partition: int) -> LocalRead:
+        """The replica of a partition on this node."""
+        session = query.session
+        return LocalRead(
+            self.replica(query, partition),
+            lambda: self.route(query, partition),
+            None
+            if session is None
+            else lambda page, rows: session.check(page, rows, self.clock.boot_ms()),
+        )
+
+    def route(self, query: PullQuery, partition: int) -> CachedRoute:
+        """The replicas of a partition, in the order of the tries."""
+        replica_id, status = query.replica_id(partition), self.replica(query, partition).status()
+        return self.routes.of(query.view, replica_id, status, query.bounds)
+
+    def known_end(self, query: PullQuery, partition: int) -> Offset | None:
+        """The furthest committed end that this node knows; None: none."""
+        status = self.replica(query, partition).status()
+        return self.routes.known_end(query.replica_id(partition), status)
+
+    def replica(self, query: PullQuery, partition: int) -> LocalReplica:
+        """The store and the page of this node's replica, whether or not there is one."""
+        return self.replicas.get(query.replica_id(partition))

@@ -1,0 +1,45 @@
+"""Seeds of sessions in simulation: `python -m tests.sim.sessions --seeds 200`, or `--planted`."""
+
+from __future__ import annotations
+
+import argparse
+
+from .runner import Outcome, outcome_of, run_planted, run_seeds
+from .session_planted import PLANTED
+from .session_world import SessionWorld
+
+#: what should happen in many seeds, or they show nothing
+EXPECTED = (
+    "reads answered",
+    "reads in another generation",
+    "reads refused",
+    "waits that ended well",
+    "waits for a switch",
+    "replicas between batches",
+    "stores replaced by older copies",
+    "answers of an older release",
+    "tables replaced",
+)
+
+
+def run_seed(seed: int) -> Outcome:
+    """One world to its end."""
+    return outcome_of(SessionWorld(seed), seed)
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--first", type=int, default=0)
+    options.add_argument("--seeds", type=int, default=200)
+    options.add_argument("--processes", type=int, default=1)
+    options.add_argument("--planted", action="store_true")
+    given = options.parse_args()
+    seeds = range(given.first, given.first + given.seeds)
+    if given.planted:
+        found = run_planted(PLANTED, run_seed, seeds, given.processes)
+        return int(any(one.seed is None for one in found))
+    return int(bool(run_seeds(run_seed, seeds, given.processes, EXPECTED).failed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

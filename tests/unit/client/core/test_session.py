@@ -1,0 +1,141 @@
+"""A client's session: what it keeps of its answers, and what it sends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from standpipe.client.core.answers import rows_of
+from standpipe.client.core.exchange import HttpAnswer, SendAll
+from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.operations import Operations, ServerRefused, Settings
+from standpipe.client.core.session import ClientSession, token_in, token_of
+from standpipe.errors import TokenRefused
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+)
+
+HEAD = b'{"queryId":"q","columnNames":["ID"],"columnTypes":["STRING"]}\n'
+
+
+def token(batch: int, table: str = "T_1") -> str:
+    return SessionToken({TableKey("c", table): SeenBatch(1, batch, 1)}).text()
+
+
+@given(st.lists(st.tuples(st.sampled_from("TUV"), st.integers(0, 9)), max_size=12))
+def test_it_covers_all_that_it_saw(seen: list[tuple[str, int]]) -> None:
+    session = ClientSession()
+    for table, batch in seen:
+        session.saw(token(batch, table))
+        assert SessionToken.parse(session.token).covers(SessionToken.parse(token(batch, table)))
+    newest = {table: max(b for t, b in seen if t == table) for table, _ in seen}
+    marks = SessionToken.parse(session.token).marks
+    assert {key.table_id: mark.batch for key, mark in marks.items()} == newest
+
+
+def test_threads_share_it_and_lose_nothing() -> None:
+    """One that begins to read after another has its answer sends what that one saw."""
+    session, faults = ClientSession(), list[str]()
+
+    def use(table: str) -> None:
+        for batch in range(300):
+            session.saw(token(batch, table))
+            if not SessionToken.parse(session.token).covers(
+                SessionToken.parse(token(batch, table))
+            ):
+                faults.append(f"{table} {batch}")
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=use, args=(table,)) for table in "TUVW"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert faults == []
+    assert len(SessionToken.parse(session.token).marks) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "rows", "found"),
+    [
+        (HEAD, 0, None),
+        (HEAD + b'["a"]\n', 1, None),
+        (HEAD + b'["a"]\n{"consistencyToken":"x"}\n', 1, "x"),
+        (HEAD + b'{"consistencyToken":""}\n', 0, ""),
+        (HEAD + b'["{\\"consistencyToken\\":\\"x\\"}"]\n', 1, None),
+    ],
+)
+def test_a_token_is_no_row(body: bytes, rows: int, found: str | None) -> None:
+    answer = HttpAnswer(200, {}, body)
+    assert token_of(answer) == found
+    assert len(rows_of(answer, "")) == rows
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b'{"consistencyToken":5}', b'{"consistencyToken":'])
+def test_what_is_no_token(line: bytes) -> None:
+    assert token_in(line) is None
+
+
+def operations(session: str | None) -> Operations:
+    settings = Settings(session=session, finds_members=False)
+    return Operations(Nodes(("n:1",)), lambda: 0.0, settings)
+
+
+def exchange(client: Operations, tail: bytes) -> dict[str, object]:
+    """One query; the properties that it sent."""
+    work = client.query("SELECT * FROM T;")
+    order = next(work)
+    assert isinstance(order, SendAll)
+    sent = msgspec.json.decode(order.requests[0].body)
+    with pytest.raises(StopIteration):
+        work.send([HttpAnswer(200, {}, HEAD + tail)])
+    return sent.get("properties", {})
+
+
+def line(text: str) -> bytes:
+    return b'["a"]\n{"consistencyToken":"%b"}\n' % text.encode()
+
+
+def test_a_client_sends_what_it_saw() -> None:
+    client = operations("")
+    assert exchange(client, line(token(3))) == {LEVEL_PROPERTY: "session", TOKEN_PROPERTY: ""}
+    assert exchange(client, line(token(2)))[TOKEN_PROPERTY] == token(3)
+    assert exchange(client, line(token(5)))[TOKEN_PROPERTY] == token(3), "an older one is covered"
+    assert exchange(client, line(token(5)))[TOKEN_PROPERTY] == token(5)
+    assert exchange(operations(token(4)), line(token(5)))[TOKEN_PROPERTY] == token(4)
+    assert exchange(operations(None), b"") == {}, "level eventual sends what it did before"
+
+
+def test_an_answer_without_a_token_is_no_answer() -> None:
+    """As a node of an older release might give one."""
+    client = operations("")
+    work = client.query("SELECT * FROM T;")
+    next(work)
+    with pytest.raises(ServerRefused, match="without a session token"):
+        work.send([HttpAnswer(200, {}, HEAD)])
+
+
+def test_what_is_no_token_is_refused_at_once() -> None:
+    with pytest.raises(TokenRefused):
+        operations("nonsense")
+
+
+def test_a_nodes_refusal_has_its_class() -> None:
+    work = operations("").query("SELECT * FROM T;")
+    next(work)
+    body = msgspec.json.encode(TokenRefused("of another cluster").body())
+    with pytest.raises(TokenRefused, match="of another cluster"):
+        work.send([HttpAnswer(400, {}, body)])

@@ -1,0 +1,248 @@
+"""Waiting for a page: what wakes a waiter, what does not, and what ends its wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.unit.node.workers import page
+
+from standpipe.adapters.http.server import Message
+from standpipe.control.routing.route import Verdict
+from standpipe.errors import BadRequest, TooManyRequests
+from standpipe.freshness import Freshness
+from standpipe.model import BatchId, NodeId, ReplicaId, ReplicaStatus
+from standpipe.node.worker.pull import session_waits
+from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.hedging import AllRefused
+from standpipe.node.worker.pull.scans import ScanRequester
+from standpipe.node.worker.pull.session_waits import SessionWaits, first_covered
+
+REPLICA, OTHER = ReplicaId("T1", 1, 0), ReplicaId("T1", 1, 1)
+LONG_S = 60.0
+Story = Callable[["Pages"], Coroutine[Any, Any, None]]
+
+
+def run(story: Story) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(LONG_S):
+            await story(Pages())
+
+    asyncio.run(whole())
+
+
+class Pages:
+    """The pages of a node, and how often each was read."""
+
+    def __init__(self, waiters_max: int = 3) -> None:
+        self.now: dict[ReplicaId, ReplicaStatus | None] = {}
+        self.reads: dict[ReplicaId, int] = {}
+        self.waits = SessionWaits(self._read, waiters_max)
+
+    def _read(self, replica_id: ReplicaId) -> ReplicaStatus | None:
+        self.reads[replica_id] = self.reads.get(replica_id, 0) + 1
+        return self.now.get(replica_id)
+
+    def show(self, batch: int, replica_id: ReplicaId = REPLICA) -> None:
+        self.now[replica_id] = replace(page(), batch=BatchId(batch))
+
+    def wait(
+        self,
+        batch: int,
+        replica_id: ReplicaId = REPLICA,
+        *,
+        wait_s: float = LONG_S,
+        requester: ScanRequester | None = None,
+    ) -> asyncio.Task[bool]:
+        until_s = asyncio.get_running_loop().time() + wait_s
+        waiting = self.waits.until(
+            replica_id,
+            self.now.get(replica_id),
+            lambda seen: seen is not None and seen.batch >= batch,
+            requester or ScanRequester(),
+            until_s,
+        )
+        return asyncio.create_task(waiting)
+
+    async def ticks(self, count: int) -> None:
+        read = self.reads.get(REPLICA, 0)
+        while self.reads.get(REPLICA, 0) < read + count:  # noqa: ASYNC110 the timer sets no event
+            await asyncio.sleep(0.001)
+
+
+def test_only_a_page_that_is_due_wakes() -> None:
+    async def story(pages: Pages) -> None:
+        pages.show(7)
+        waiting = pages.wait(9)
+        for batch in (7, 8):
+            pages.show(batch)
+            await pages.ticks(3)
+            assert not waiting.done(), "a newer page, but not new enough"
+        pages.show(9, OTHER)
+        await pages.ticks(3)
+        assert not waiting.done(), "another partition's page"
+        pages.show(9)
+        assert await waiting is True
+        assert pages.waits.count == 0
+
+    run(story)
+
+
+def test_nothing_is_read_while_nobody_waits() -> None:
+    async def story(pages: Pages) -> None:
+        pages.show(7)
+        waiting = pages.wait(8)
+        await pages.ticks(1)
+        pages.show(8)
+        await waiting
+        read = dict(pages.reads)
+        await asyncio.sleep(5 * session_waits.TICK_S_MAX)
+        assert pages.reads == read
+
+    run(story)
+
+
+def test_each_waiter_has_its_own_page_and_time() -> None:
+    async def story(pages: Pages) -> None:
+        pages.show(7)
+        one, two, short = pages.wait(8), pages.wait(9), pages.wait(9, wait_s=0.01)
+        assert await short is False
+        pages.show(8)
+        assert await one is True
+        assert not two.done()
+        pages.show(9)
+        assert await two is True
+
+    run(story)
+
+
+def test_they_are_bounded() -> None:
+    async def story(pages: Pages) -> None:
+        waiting = [pages.wait(9) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            await pages.wait(9)
+        waiting[0].cancel()
+        await asyncio.wait(waiting[:1])
+        again = pages.wait(9)
+        await pages.ticks(2)
+        assert not again.done(), "there is room again"
+        pages.show(9)
+        assert await asyncio.gather(*waiting[1:], again) == [True, True, True]
+
+    run(story)
+
+
+def test_arrivals_do_not_put_off_the_tick() -> None:
+    async def story(pages: Pages) -> None:
+        pages.waits.waiters_max = 10**6
+        pages.show(7)
+        first = pages.wait(8)
+        await asyncio.sleep(0)
+        pages.show(8)
+        waiting = [first]
+        while not first.done():
+            waiting.append(pages.wait(9))
+            await asyncio.sleep(session_waits.TICK_S_MIN / 4)
+        pages.show(9)
+        assert all(await asyncio.gather(*waiting))
+
+    run(story)
+
+
+def test_who_is_gone_waits_no_longer() -> None:
+    async def story(pages: Pages) -> None:
+        left: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def receive() -> Message:
+            return await left
+
+        pages.show(7)
+        here, gone = pages.wait(9), pages.wait(9, requester=ScanRequester(receive))
+        await pages.ticks(3)
+        left.set_result({"type": "http.disconnect"})
+        with pytest.raises(BadRequest):
+            await gone
+        assert pages.waits.count == 1
+        pages.show(9)
+        assert await here is True
+
+    run(story)
+
+
+def answer(batch: int) -> PartitionAnswer:
+    return PartitionAnswer(rows=[], fresh=Freshness(served_by="", role="", state="", batch=batch))
+
+
+def verdict(name: str) -> Verdict:
+    return Verdict(node_id=NodeId(name), role="STANDBY", ok=True, why="")
+
+
+async def refused() -> PartitionAnswer:
+    raise ForwardRefused("behind")
+
+
+async def full() -> PartitionAnswer:
+    raise TooManyRequests("full")
+
+
+def test_the_first_answer_wins_and_the_others_end() -> None:
+    async def story(pages: Pages) -> None:
+        pages.show(7)
+        pages.show(7, OTHER)
+
+        async def after(batch: int, replica_id: ReplicaId) -> PartitionAnswer:
+            assert await pages.wait(batch, replica_id)
+            return answer(batch)
+
+        async def told() -> PartitionAnswer:
+            return await first_covered(
+                [
+                    (verdict("a"), after(9, REPLICA)),
+                    (verdict("b"), refused()),
+                    (verdict("c"), after(8, OTHER)),
+                ]
+            )
+
+        telling = asyncio.create_task(told())
+        await pages.ticks(3)
+        pages.show(8, OTHER)
+        assert (await telling).fresh.batch == 8
+
+    run(story)
+
+
+def test_all_refuse() -> None:
+    async def story(pages: Pages) -> None:
+        with pytest.raises(AllRefused) as failed:
+            await first_covered([(verdict("a"), refused()), (verdict("b"), refused())])
+        assert {one.node_id for one, _ in failed.value.refusals} == {"a", "b"}
+        with pytest.raises(TooManyRequests):
+            await first_covered([(verdict("a"), refused()), (verdict("b"), full())])
+
+    run(story)
+
+
+def test_a_read_that_ends_takes_its_tries_with_it() -> None:
+    async def story(pages: Pages) -> None:
+        async def waits() -> PartitionAnswer:
+            await pages.waits.until(
+                REPLICA,
+                None,
+                lambda _: False,
+                ScanRequester(),
+                asyncio.get_running_loop().time() + LONG_S,
+            )
+            raise AssertionError
+
+        telling = asyncio.create_task(first_covered([(verdict("a"), waits())]))
+        await pages.ticks(2)
+        assert pages.waits.count == 1
+        telling.cancel()
+        await asyncio.wait([telling])
+        assert pages.waits.count == 0
+
+    run(story)

@@ -1,0 +1,135 @@
+"""Session tokens: a join-semilattice whose text survives the wire, and refuses everything else."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from standpipe.errors import TokenRefused
+from standpipe.session_token import (
+    TABLES_MAX,
+    TOKEN_CHARS_MAX,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+    merged,
+)
+
+NUMBERS = st.integers(0, 5) | st.integers(0, 2**63 - 1)
+TABLES = st.builds(TableKey, st.sampled_from(["c1", "c2"]), st.sampled_from(["T_1", "T_2", "U_9"]))
+MARKS = st.builds(SeenBatch, st.integers(1, 3), NUMBERS, NUMBERS)
+TOKENS = st.builds(SessionToken, st.dictionaries(TABLES, MARKS, max_size=4))
+GOLDEN = SessionToken({TableKey("c1", "SCORES_12"): SeenBatch(2, 41, 3)})
+
+
+def wire(value: object) -> str:
+    return b64encode(msgspec.json.encode(value)).decode()
+
+
+def vector(**tables: object) -> str:
+    named = {name.replace("__", ":"): seen for name, seen in tables.items()}
+    return wire({"version": 0, "offsetVector": named})
+
+
+@given(TOKENS, TOKENS, TOKENS)
+def test_merging_is_a_join(one: SessionToken, two: SessionToken, three: SessionToken) -> None:
+    both = one.merged(two)
+    assert both == two.merged(one)
+    assert both.merged(three) == one.merged(two.merged(three)) == one.merged(two, three)
+    assert one.merged(one) == one
+    assert one.merged(SessionToken()) == one
+    assert both.covers(one)
+    assert both.covers(two)
+    if three.covers(one) and three.covers(two):
+        assert three.covers(both), "and it is the least one that does"
+
+
+@given(TOKENS)
+def test_a_text_is_read_back(token: SessionToken) -> None:
+    assert SessionToken.parse(token.text()) == token
+    assert merged([token.text(), ""]) == token.text()
+
+
+def test_the_form_on_the_wire() -> None:
+    """ksqlDB's: topics, partitions, offsets. A client of its own can merge it."""
+    assert msgspec.json.decode(b64decode(GOLDEN.text())) == {
+        "version": 0,
+        "offsetVector": {"sp:c1:SCORES_12:2": {"-1": 41, "-2": 3}},
+    }
+    assert not SessionToken().text()
+
+
+def test_maxima_as_ksqldbs_clients_take_them_are_a_merge() -> None:
+    """They keep both generations of a table, of which the newer one counts."""
+    both = vector(sp__c1__T_1__1={"-1": 90, "-2": 4}, sp__c1__T_1__2={"-1": 3, "-2": 5})
+    assert SessionToken.parse(both).marks == {TableKey("c1", "T_1"): SeenBatch(2, 3, 5)}
+
+
+def test_it_is_compact() -> None:
+    """One table of 1,000 partitions is as long as one of a single partition."""
+    token = SessionToken({TableKey("a" * 32, "SCORES_12"): SeenBatch(1, 10**6, 10**3)})
+    assert len(token.text()) <= 150
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("%%%", "no base64"),
+        ("é", "no ASCII"),
+        (b64encode(b"\xff\xfe").decode(), "no JSON"),
+        (wire([]), "no object"),
+        (wire({"version": 0}), "a field is missing"),
+        (wire({"version": 0, "offsetVector": {}, "more": 1}), "an unknown field"),
+        (wire({"version": 1, "offsetVector": {}}), "a newer version"),
+        (wire({"version": -1, "offsetVector": {}}), "no version"),
+        (wire({"version": 0, "offsetVector": {"t": {"0": 5}}}), "offsets of a topic"),
+        (vector(sp__c1__T_1={"-1": 1, "-2": 1}), "no generation"),
+        (vector(sp__c1__T_1__0={"-1": 1, "-2": 1}), "generations begin at 1"),
+        (vector(sp__c1__T_1__01={"-1": 1, "-2": 1}), "a number in another spelling"),
+        (vector(sp__c1__T_1__1={"-1": 1}), "no lease epoch"),
+        (vector(sp__c1__T_1__1={"-1": 1, "-2": 1, "0": 1}), "a number too many"),
+        (vector(sp__c1__T_1__1={"-1": -1, "-2": 1}), "no batch"),
+        (vector(sp__c1__T_1__1={"-1": 2**63, "-2": 1}), "more than a batch can be"),
+        (vector(sp__c1__T_1__1={"-1": "1", "-2": 1}), "a text"),
+        (vector(sp__c1__T_1__1={"-1": 1.5, "-2": 1}), "a fraction"),
+        (
+            vector(**{f"sp__c1__T_{n}__1": {"-1": 1, "-2": 1} for n in range(TABLES_MAX + 1)}),
+            "many",
+        ),
+        ("A" * (TOKEN_CHARS_MAX + 4), "too long"),
+    ],
+)
+def test_what_is_refused(text: str, why: str) -> None:
+    with pytest.raises(TokenRefused) as refused:
+        SessionToken.parse(text)
+    assert len(refused.value.message) < 300, why
+
+
+@given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: b64encode(raw).decode()))
+@example(b64encode(b'{"version":0,"offsetVector":' + b"[" * 40).decode())
+def test_whatever_comes_is_read_or_refused(text: str) -> None:
+    try:
+        token = SessionToken.parse(text)
+    except TokenRefused:
+        return
+    assert SessionToken.parse(token.text()) == token
+
+
+@given(TOKENS, st.data())
+def test_a_damaged_text_never_passes_for_more_tables(
+    token: SessionToken, data: st.DataObject
+) -> None:
+    text = token.text()
+    if not text:
+        return
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + data.draw(st.sampled_from("Az09+/=")) + text[at + 1 :]
+    try:
+        found = SessionToken.parse(damaged)
+    except TokenRefused:
+        return
+    assert len(found.marks) <= len(token.marks)
