@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,13 +21,12 @@ from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.session import SessionVerdict
-from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys
+from standpipe.data.query.partition_keys import NO_KEYS
 from standpipe.data.query.pull import is_plain, lookup, lookup_keys
 from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
-from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus
+from standpipe.model import NodeId, Offset, ReplicaStatus
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
@@ -36,13 +34,11 @@ from standpipe.node.worker.pull.hedging import CHEAP_KEYS_MAX
 from standpipe.node.worker.pull.local_read import Judged, LocalRead
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
-from standpipe.node.worker.pull.scans import ScanRequest, ScanRequester, Scans
-from standpipe.node.worker.pull.session_read import SessionRead
+from standpipe.node.worker.pull.scans import ScanRequest, Scans
 from standpipe.node.worker.pull.session_waits import SessionWaits
 from standpipe.node.worker.request.answer import freshness_of
-from standpipe.node.worker.request.cluster_view import ClusterView, LocalReplica, Replicas
+from standpipe.node.worker.request.cluster_view import LocalReplica, Replicas
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.sql.plans import PullPlan
 
 #: A target that waits for a session's token ends that so long before its sender's deadline, so
 #: that the sender learns why: a share of the time, and at most so many ms.

@@ -13,6 +13,7 @@ from tests.unit.node.workers import USERS
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source, Window
 from standpipe.node.worker.request import batch
+from standpipe.session_token import LEVEL_PROPERTY
 from standpipe.sql.lookup.plan_cache import PlanCache
 from standpipe.sql.lookup.template import KEYS_MAX
 from standpipe.sql.syntax import parser
@@ -28,6 +29,12 @@ parser.parse("SHOW TABLES;")  # its tables are made once, which takes longer tha
 def with_key(*types: str) -> Source:
     keys = [Column(name=f"K{n}", type=of, is_key=True) for n, of in enumerate(types)]
     return replace(USERS, columns=(*keys, *USERS.columns[1:]))
+
+
+def test_a_batch_has_no_session() -> None:
+    asked = {"table": "T", "keys": [], "properties": {LEVEL_PROPERTY: "session"}}
+    with pytest.raises(BadRequest, match="read level session"):
+        batch.parse_batch(json.dumps(asked).encode())
 
 
 @pytest.mark.parametrize(
