@@ -140,7 +140,7 @@ class World:
         self.node = NodeConfig(
             node_id=NODE,
             data_dir=str(self.directory / "node"),
-            kafka=self.servers,
+            bootstrap_servers=self.servers,
             public="127.0.0.1:1",
             internal="127.0.0.1:2",
             peer="127.0.0.1:3",
