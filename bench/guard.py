@@ -2,9 +2,10 @@
 
     python bench/guard.py [--record]
 
-A step is a bytecode of CPython, or a call of a C function. Their number is the same in every run
-and on every machine, so a change that makes lookups dearer is found without a quiet machine; what a
-C function does inside is not counted. `--record` writes the file anew: say in the commit why.
+A step is a bytecode of CPython, or a call of a C function. Their number differs by less than 2 %
+between runs, on any machine, so a change that makes lookups dearer is found without a quiet one;
+what a C function does inside is not counted. `--record` writes the file anew: say in the commit
+why.
 
 Counted is what lies between the body of a request and its response (`LookupFastPath.answer`), on
 real files, with the clocks stopped. Not here: sockets, and time (`bench/pull.py`).

@@ -19,6 +19,7 @@ StandpipeError                         50000   base; 500
 ├── Unauthorized                       40100   port of nodes, without a proof of the secret
 ├── ForeignPage                        40300   a web page of another origin sent it
 ├── NotFound                           40400
+├── NoArrow                            40600   only Arrow is accepted, and pyarrow is missing
 ├── BodyTooLarge                       41300
 ├── UnsupportedMediaType               41500   the body is not declared as JSON
 ├── AssertionRefused                   41700   ASSERT: not true until its timeout
