@@ -19,7 +19,7 @@ from standpipe.data.encoding import arrow, native
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.node.worker.batch_endpoint import BatchEndpoint
-from standpipe.node.worker.pull import slow_path
+from standpipe.node.worker.pull import own_rows
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.request import batch as batches
 from standpipe.node.worker.request.batch_answer import BatchForm
@@ -243,7 +243,7 @@ def test_a_partition_without_a_live_replica_fails_the_batch(tmp_path: Path) -> N
 def test_a_damaged_row_is_taken_from_another_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_path, "_log", mock.Mock())  # to draw its traceback takes long
+    monkeypatch.setattr(own_rows, "_log", mock.Mock())  # to draw its traceback takes long
 
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
