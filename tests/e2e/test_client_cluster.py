@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,9 @@ from tests.e2e.cluster import TestCluster, wait_until
 
 import standpipe
 from standpipe.client import AnswerLost, AsyncClient, ServerRefused
+from standpipe.local.client.rest_client import NodesClient
 from standpipe.model import NodeId
+from standpipe.session_token import TOKEN_PROPERTY
 
 pytestmark = pytest.mark.e2e
 
@@ -40,6 +42,7 @@ COLUMNS = (
     "S STRUCT<X DECIMAL(4, 2), Y STRING>"
 )
 KEYS = [f"u{number}" for number in range(12)]
+STEPS = 8
 
 
 def nodes(cluster: TestCluster) -> list[str]:
@@ -64,6 +67,33 @@ def test_every_type_there_and_back(cluster: TestCluster, kind: str) -> None:
         assert {key: found["o'Hara"][key] for key in wanted} == wanted
         assert found["nulls"].as_tuple == ("nulls", *[None] * 12)
         assert (found["2"]["L"], set(found)) == (2, {"o'Hara", "nulls", "2"})
+
+
+def test_a_session_goes_on_through_other_nodes(cluster: TestCluster) -> None:
+    """A row grows while it is read through each node in turn, with the token of the read before:
+    none shows less than the one before it, and the row is not held back."""
+    steps = "KAFKA_TOPIC='steps_c', VALUE_FORMAT='JSON', PARTITIONS=4"
+    cluster.sql(
+        f"CREATE STREAM STEPS_C (ID STRING KEY, N BIGINT) WITH ({steps});"
+        "CREATE TABLE COUNTS_C AS SELECT ID, COUNT(*) AS N FROM STEPS_C GROUP BY ID EMIT CHANGES;"
+    )
+    one = {"id": "k", "n": 1}
+    text = "SELECT N FROM COUNTS_C WHERE ID = 'k';"
+    token, shown = "", [1]
+    with standpipe.connect(nodes(cluster)) as client, ExitStack() as opened_ones:
+        entries = [opened_ones.enter_context(NodesClient([each])) for each in nodes(cluster)]
+        client.insert("STEPS_C", one)
+        cluster.wait_for_rows(text, [[1]])
+        for step in range(2, STEPS + 2):
+            client.insert("STEPS_C", one)
+            while shown[-1] < step:
+                entry = entries[len(shown) % len(entries)]
+                answer = entry.pull(text, {TOKEN_PROPERTY: token})
+                assert answer.token is not None
+                token = answer.token
+                shown += [row[0] for row in answer.rows]
+    assert shown == sorted(shown)
+    assert len(shown) > STEPS * len(entries), "each node was asked meanwhile"
 
 
 @asynccontextmanager
