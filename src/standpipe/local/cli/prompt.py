@@ -72,7 +72,7 @@ class SqlSession:
             answer = self._pull(text)
             print_pull(self._console, answer, as_json=self._as_json)
         else:
-            for entity in self._client.execute(text, self._levelless, self._variables):
+            for entity in self._client.execute(text, self._levelless, self._sent_variables):
                 print_entity(self._console, entity, as_json=self._as_json)
             self._remember(sql_text.setting(text))
             if sql_text.is_definition(text):
@@ -86,9 +86,9 @@ class SqlSession:
     def _pull(self, text: str) -> PullAnswer:
         session = self._session
         if session is None:
-            return self._client.pull(text, self._properties, self._variables)
+            return self._client.pull(text, self._properties, self._sent_variables)
         properties = {**self._properties, TOKEN_PROPERTY: session.token}
-        answer = self._client.pull(text, properties, self._variables)
+        answer = self._client.pull(text, properties, self._sent_variables)
         if answer.token is not None:
             session.saw(answer.token)
         return answer
@@ -96,13 +96,22 @@ class SqlSession:
     def _follow(self, text: str) -> None:
         """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
-        with closing(self._client.follow(text, self._levelless, self._variables)) as lines:
+        with closing(self._client.follow(text, self._levelless, self._sent_variables)) as lines:
             for line in lines:
                 output.line(line)
 
+    @property
+    def _substitutes(self) -> bool:
+        return variables.substitutes(self._properties)
+
+    @property
+    def _sent_variables(self) -> dict[str, str]:
+        """Those that a node is to put into a statement: it does so whenever it gets some."""
+        return self._variables if self._substitutes else {}
+
     def _define(self, text: str) -> None:
         """Apply a DEFINE or UNDEFINE that a node has accepted."""
-        for statement in variables.parse(text, self._variables):
+        for statement in variables.parse(text, self._variables, is_on=self._substitutes):
             if isinstance(statement, Define):
                 variables.define(self._variables, statement)
 

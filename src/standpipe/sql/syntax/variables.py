@@ -32,6 +32,11 @@ _ONE_TOKEN: Final = re.compile(
 )
 
 
+def substitutes(properties: Mapping[str, str]) -> bool:
+    """Whether the properties of a request leave the substitution of variables on."""
+    return properties.get(SUBSTITUTION, "true").lower() != "false"
+
+
 def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tuple[Statement, ...]:
     """The statements of a request: each sees the DEFINEs before it. Raises like `parser.parse`, and
     StatementError for a value that is not allowed where it is used."""

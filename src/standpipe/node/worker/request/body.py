@@ -37,7 +37,7 @@ LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
 #: request properties that are read; ksqlDB's clients send them beside the others
-_READ_REQUEST_PROPERTIES = (PUSH_TOKEN, TOKEN_PROPERTY)
+_READ_REQUEST_PROPERTIES = (PUSH_TOKEN, *sorted(SESSION_PROPERTIES))
 
 #: Properties of ksqlDB, Kafka Streams and Kafka's clients that a request may carry and that change
 #: nothing here. Anything else is a typing mistake and is refused with the nearest name.
@@ -114,15 +114,22 @@ def parse_lookup(body: bytes) -> Lookup:
     if text is None:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
     properties = request.streamsProperties or request.properties
+    if request.streamsProperties and request.properties:
+        properties = {**request.properties, **request.streamsProperties}
     if request.requestProperties:  # all others are ignored, whatever they are
         given = request.requestProperties
         read = {name: given[name] for name in _READ_REQUEST_PROPERTIES if name in given}
         properties = {**(properties or {}), **read}
-    if request.sessionVariables:
+    if request.sessionVariables and _substitutes(properties or {}):
         text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:
         return Lookup(text)
     return Lookup(text, *_asked(properties))
+
+
+def _substitutes(properties: Mapping[str, object]) -> bool:
+    given = properties.get(variables.SUBSTITUTION, True)
+    return variables.substitutes({variables.SUBSTITUTION: property_text(given)})
 
 
 #: what the properties of a request ask for: their texts, the lag bound, the session's token
@@ -131,22 +138,26 @@ _Asked = tuple[Mapping[str, str], int | None, str | None]
 #: same ones again and again
 _recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
 _RECENT_MAX = 256
+#: of one request that is kept: a client could send any number of them, of any length
+_RECENT_PROPERTIES_MAX = 16
 _RECENT_CHARS_MAX = 4_096
 
 
 def _asked(properties: Mapping[str, object]) -> _Asked:
     """Raises BadRequest."""
-    place = tuple([(name, value.__class__, value) for name, value in properties.items()])
-    try:
-        known = _recent.get(place)
-    except TypeError:  # a list or an object
-        known = place = None
-    if known is not None:
-        return known
+    place = None
+    if len(properties) <= _RECENT_PROPERTIES_MAX:
+        place = tuple([(name, value.__class__, value) for name, value in properties.items()])
+        try:
+            known = _recent.get(place)
+        except TypeError:  # a list or an object
+            known = place = None
+        if known is not None:
+            return known
     bound = offset_lag_max(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
     found = (texts, bound, session_of(texts))
-    if place is not None and sum(map(len, texts.values())) <= _RECENT_CHARS_MAX:
+    if place is not None and sum(map(len, [*texts, *texts.values()])) <= _RECENT_CHARS_MAX:
         if len(_recent) >= _RECENT_MAX:
             _recent.clear()
         _recent[place] = found

@@ -214,7 +214,7 @@ class Statements:
             return self._judged(text, session)
 
     def _judged(self, text: str, session: RequestSession) -> list[JudgedStatement]:
-        is_on = session.properties.get(variables.SUBSTITUTION, "true").lower() != "false"
+        is_on = variables.substitutes(session.properties)
         for name in session.variables:
             check_name("variable", name, None)
         statements = variables.parse(text, session.variables, is_on=is_on)

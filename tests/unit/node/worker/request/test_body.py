@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.errors import BadRequest
+from standpipe.node.worker.request import body as body_module
 from standpipe.node.worker.request.body import (
     Lookup,
     is_known_property,
     parse_lookup,
     parse_statements,
 )
+from standpipe.session_token import LEVEL_PROPERTY
 
 LAG = "ksql.query.pull.max.allowed.offset.lag"
 MAX = 2**63 - 1
@@ -130,3 +132,36 @@ def test_properties_that_were_read_before_are_told_apart() -> None:
     for wide in range(600):
         body = json.dumps({"ksql": "Q", "properties": {name: wide}}).encode()
         assert parse_lookup(body).offset_lag_max == wide
+
+
+def test_little_is_remembered_of_each_request() -> None:
+    """Names, values and their number are the client's choice."""
+    body_module._recent.clear()
+    for properties in (
+        {f"max.{number}": "" for number in range(1_000)},
+        {"max." + "x" * 10_000: ""},
+        {"max.x": "x" * 10_000},
+        {"max.x": [1]},
+    ):
+        parse_lookup(json.dumps({"ksql": "Q", "properties": properties}).encode())
+        assert body_module._recent == {}
+    parse_lookup(b'{"ksql": "Q", "properties": {"max.x": "1"}}')
+    assert len(body_module._recent) == 1
+
+
+@pytest.mark.parametrize("place", ["properties", "streamsProperties", "requestProperties"])
+def test_a_token_is_seen_wherever_it_stands(place: str) -> None:
+    """Beside properties of the other spelling, too: it must not be ignored."""
+    other = "properties" if place != "properties" else "streamsProperties"
+    asked = {"ksql": "Q", place: {LEVEL_PROPERTY: "session"}, other: {"max.x": "1"}}
+    assert parse_lookup(json.dumps(asked).encode()).session == ""
+
+
+@pytest.mark.parametrize(("given", "text"), [("false", "K = ${a}"), ("true", "K = 7")])
+def test_variables_can_be_switched_off(given: str, text: str) -> None:
+    asked = {
+        "ksql": "K = ${a}",
+        "sessionVariables": {"a": "7"},
+        "streamsProperties": {"ksql.variable.substitution.enable": given},
+    }
+    assert parse_lookup(json.dumps(asked).encode()).text == text
