@@ -9,6 +9,7 @@ Not here: the reads (`node.worker.pull.batch`), the layouts (`node.worker.reques
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +68,13 @@ class BatchEndpoint:
     ) -> None:
         body = await read_body(headers, receive, self.body_bytes_max)
         if form is BatchForm.ARROW:
-            arrow()  # before any row is read
+            await asyncio.to_thread(arrow)  # before any row is read; the first import takes a while
         answer = await BatchReads(self.slow_path).answer(parse_batch(body), requester)
-        content = answer.body(form)
-        requester.hold(len(content))
+        requester.hold(answer.rows_bytes)
+        if form is BatchForm.ARROW:  # a second for some MiB: the loop turns meanwhile
+            content = await asyncio.to_thread(answer.body, form)
+        else:
+            content = answer.body(form)
         lines = [
             (b"content-type", form.value.encode()),
             (b"content-length", b"%d" % len(content)),

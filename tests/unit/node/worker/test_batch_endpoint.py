@@ -22,7 +22,7 @@ from standpipe.node.worker.batch_endpoint import BatchEndpoint
 from standpipe.node.worker.pull import own_rows
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.request import batch as batches
-from standpipe.node.worker.request.batch_answer import BatchForm
+from standpipe.node.worker.request.batch_answer import BatchAnswer, BatchForm
 
 LAG_MAX = registered.LAG_MAX.name
 BODY_MAX = 200_000
@@ -327,6 +327,30 @@ def test_an_answer_above_the_limit(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.parametrize("form", list(BatchForm))
+def test_a_key_that_is_asked_often_is_charged_as_often(tmp_path: Path, form: BatchForm) -> None:
+    """Before an answer is made of it: 4,000 times one row of 256 KB are 1 GB."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.apply(0, value=b'["%b"]' % (b"x" * 5000))
+        budget = AnswerBudget(bytes_max=100_000)
+        made = mock.Mock(side_effect=AssertionError("made"))
+        with mock.patch.object(BatchAnswer, "body", made):
+            answer = await post(node, asked([KEYS[0]] * 100), form.value, budget=budget)
+        assert answer.status == 400
+        assert b"the answer would take more than 100000 bytes" in answer.body
+        assert budget.held_bytes == 0
+
+    run(tmp_path, story)
+
+
+def test_a_forward_carries_no_property_but_the_bound(tmp_path: Path) -> None:
+    """Each partition's part is a statement of its own, with a body of its own."""
+    given = {LAG_MAX: 7, "max.x": "x" * 100_000}
+    assert json.loads(batches.body_of("Q", given))["streamsProperties"] == {LAG_MAX: "7"}
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
@@ -350,6 +374,7 @@ def test_an_answer_above_the_limit(tmp_path: Path) -> None:
         (asked(["x1"], properties={LAG_MAX: -1}), 400, "is not a number of records"),
         ({"table": "NOBODY", "keys": []}, 400, "Source `NOBODY` does not exist"),
         ({"table": "", "keys": []}, 400, ""),
+        ({"table": "x" * 1_001, "keys": []}, 400, "has 1001 characters"),
         ({"table": "USERS WHERE ID = 'x1' --", "keys": []}, 400, "does not exist"),
         ({"table": "USERS`; DROP TABLE USERS;", "keys": []}, 400, "does not exist"),
         ({"table": "`users`", "keys": []}, 400, "does not exist"),

@@ -17,13 +17,20 @@ import msgspec
 
 from standpipe.errors import BadRequest
 from standpipe.model import Source
-from standpipe.node.worker.request.body import offset_lag_max, property_text, refuse_session
+from standpipe.node.worker.request.body import (
+    LAG_PROPERTIES,
+    offset_lag_max,
+    property_text,
+    refuse_session,
+)
 from standpipe.sql.plans import Value
 from standpipe.sql.types.names import name_literal
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 
 #: keys of one request
 KEYS_MAX: Final = 4_000
+#: of the table's name, with its quotes: no table has a longer one
+TABLE_CHARACTERS_MAX: Final = 1_000
 #: of a key, as a text: a statement has room for it
 KEY_CHARACTERS_MAX: Final = 10_000
 #: of one statement, with the keys of one partition: what a pull query may name
@@ -60,6 +67,11 @@ def parse_batch(body: bytes) -> Batch:
         asked = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the body is not the expected JSON object: {error}") from error
+    if len(asked.table) > TABLE_CHARACTERS_MAX:
+        raise BadRequest(
+            f"the name of the table has {len(asked.table)} characters: it may have "
+            f"{TABLE_CHARACTERS_MAX}"
+        )
     if len(asked.keys) > KEYS_MAX:
         raise BadRequest(
             f"the batch names {len(asked.keys)} keys. One may name {KEYS_MAX}: send several"
@@ -110,8 +122,9 @@ def statement(source: Source, keys: Sequence[Value]) -> str:
 
 
 def body_of(text: str, properties: Mapping[str, object]) -> bytes:
-    """The body of /query that asks for the same, as it is forwarded."""
-    shown = {name: property_text(value) for name, value in properties.items()}
+    """The body of /query that asks for the same, as it is forwarded: with the bound on the lag, as
+    no other property changes a lookup."""
+    shown = {name: property_text(properties[name]) for name in LAG_PROPERTIES if name in properties}
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 
 

@@ -70,6 +70,11 @@ class BatchAnswer:
             return Freshness(served_by=node_id, role="none", state="NONE")
         return oldest([part.fresh for part in self.parts])
 
+    @property
+    def rows_bytes(self) -> int:
+        """Of all rows as they are answered: a key that is asked twice has its row twice."""
+        return sum(len(self.rows.get(key, b"null")) for key in self.keys)
+
     def body(self, form: BatchForm) -> bytes:
         """Raises NoArrow if pyarrow is not installed, ServerError for a row that is none."""
         return self._as_json() if form is BatchForm.JSON else self._as_arrow()
