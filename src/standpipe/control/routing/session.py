@@ -23,7 +23,7 @@ Not here: tokens as text (`session_token.py`), waiting (`node/worker/pull/sessio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -99,8 +99,10 @@ def _named(stamp: Stamp) -> str:
     return f"batch {stamp.batch} (lease epoch {stamp.epoch})"
 
 
-def wanted_of(token: SessionToken, source: Source, cluster: str) -> Wanted:
-    """What a token wants of a table, as this node's map has it.
+def wanted_of(
+    token: SessionToken, source: Source, cluster: str, others: Iterable[Source] = ()
+) -> Wanted:
+    """What a token wants of a table, as this node's map has it. `others`: all that the map has.
 
     Raises TokenRefused if the token can never be covered here, NoReplica if this node's map is
     older than the token.
@@ -113,7 +115,7 @@ def wanted_of(token: SessionToken, source: Source, cluster: str) -> Wanted:
     table_id = source.table_id or ""
     mark = token.marks.get(TableKey(cluster, table_id))
     if mark is None:
-        _check_recreated(token, source)
+        _check_recreated(token, source, {one.table_id for one in others})
         return Wanted()
     if mark.generation > source.generation:
         raise NoReplica(
@@ -125,15 +127,16 @@ def wanted_of(token: SessionToken, source: Source, cluster: str) -> Wanted:
     return Wanted(mark)
 
 
-def _check_recreated(token: SessionToken, source: Source) -> None:
+def _check_recreated(token: SessionToken, source: Source, living: Container[str | None]) -> None:
     """The token may name another table of that name, which was dropped, or which is newer than
-    this node's map. Ids end with the number of the statement that made the table."""
+    this node's map. Ids end with the number of the statement that made the table; what is before it
+    may be the same of two living tables, `orders` and `ORDERS`."""
     stem, number = _parts(source.table_id or "")
     if number is None:
         return
     for _, table_id in token.marks:
         other_stem, other = _parts(table_id)
-        if other is None or other_stem != stem:
+        if other is None or other_stem != stem or table_id in living:
             continue
         if other < number:
             raise TokenRefused(

@@ -145,6 +145,13 @@ def test_definite_refusals(case: Case, error: type[Exception], said: str) -> Non
         wanted_of(token_of(case), SOURCE, "c")
 
 
+@pytest.mark.parametrize("other", ["USERS_39", "USERS_41"])
+def test_a_living_table_with_a_like_id_is_another(other: str) -> None:
+    """`users` and `USERS`: ids do not tell them apart, but both are in the map."""
+    others = [SOURCE, msgspec.structs.replace(SOURCE, table_id=other)]
+    assert wanted_of(token_of(Case((other, 2), "")), SOURCE, "c", others) == Wanted()
+
+
 def test_a_session_that_has_read_the_new_table_goes_on() -> None:
     """It may still carry the one of that name that was dropped."""
     token = token_of(Case(("USERS_39", 9), "")).merged(token_of(Case(("USERS_40", 2), "")))

@@ -27,6 +27,7 @@ Any other exception is a fault of this program. It is counted by kind
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,7 +43,7 @@ from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
-from standpipe.model import NodeId
+from standpipe.model import NodeId, Source
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
@@ -169,7 +170,7 @@ class LookupFastPath:
             return None
         text = None
         if query.session is not None:
-            session = self.tokens.of(query.session, source, view.snapshot.cluster_id)
+            session = self.tokens.of(query.session, source, *_known_to(view))
             text = session.token_if_covered(meta)
             if text is None:
                 return None
@@ -203,7 +204,7 @@ class LookupFastPath:
             return None
         fresh, text = found.fresh, None
         if query.session is not None:
-            session = self.tokens.of(query.session, plan.source, view.snapshot.cluster_id)
+            session = self.tokens.of(query.session, plan.source, *_known_to(view))
             if not all(map(session.covers, found.metas)):
                 return None
             if token.forward is None:
@@ -221,3 +222,8 @@ class LookupFastPath:
         if kind not in self._logged:
             self._logged.add(kind)
             _log.error("fault on the fast path; the slow path answers", exc_info=fault)
+
+
+def _known_to(view: ClusterView) -> tuple[str, Iterable[Source]]:
+    """What a session's token is compared with: the cluster, and its tables."""
+    return view.snapshot.cluster_id, view.snapshot.sources

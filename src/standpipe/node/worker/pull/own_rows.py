@@ -31,7 +31,7 @@ from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.hedging import CHEAP_KEYS_MAX
-from standpipe.node.worker.pull.local_read import Judged, LocalRead
+from standpipe.node.worker.pull.local_read import UNFIT_PAGE, Judged, LocalRead
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.pull.scans import ScanRequest, Scans
@@ -83,7 +83,9 @@ class OwnRows:
             try:
                 return await self._once(query, partition, local, until_s, forward)
             except ForwardRefused as refusal:
-                if not waits or refusal.session is not SessionVerdict.BEHIND:
+                # a page that does not fit the rows is followed by one that does
+                may_pass = refusal.session is SessionVerdict.BEHIND or refusal.why == UNFIT_PAGE
+                if not waits or not may_pass:
                     raise
                 if not await self._has_news(query, partition, seen, until_s - reply_s):
                     raise
@@ -163,8 +165,10 @@ class OwnRows:
             page = local.page()
             store = local.replica.store
             with self.in_hand.on_loop(query.digest), store.begin() as instant:
+                found = local.judged(
+                    page, store.meta_of(instant)
+                )  # else a refusal would be charged
                 rows = self._rows(query, View(instant), partition)
-                found = local.judged(page, store.meta_of(instant))
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
         return rows, found

@@ -16,7 +16,7 @@ Not here: what covers a token (`control.routing.session`), waiting
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,13 +73,16 @@ class SessionTokens:
         default_factory=dict[tuple[str, str, int, str], KnownToken]
     )
 
-    def of(self, text: str, source: Source, cluster: str) -> KnownToken:
-        """What a token wants of a table. Raises TokenRefused; NoReplica for an older map."""
+    def of(
+        self, text: str, source: Source, cluster: str, others: Iterable[Source] = ()
+    ) -> KnownToken:
+        """What a token wants of a table. `others`: all that the map has. Raises TokenRefused;
+        NoReplica for an older map."""
         place = (text, source.table_id or "", source.generation, cluster)
         known = self._known.get(place)
         if known is None:
             token = SessionToken.parse(text)
-            known = KnownToken(token, wanted_of(token, source, cluster), source, cluster)
+            known = KnownToken(token, wanted_of(token, source, cluster, others), source, cluster)
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             if len(text) <= KNOWN_CHARS_MAX:

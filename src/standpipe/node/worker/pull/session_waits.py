@@ -46,6 +46,17 @@ class _Waiter:
     until_s: float
     woken: asyncio.Future[bool]
 
+    def turn(self, page: Page, now_s: float, *, is_look_due: bool) -> None:
+        """Judge the page, and look whether the requester is still there. What fails is this
+        waiter's, and no other's."""
+        try:
+            if not self.woken.done():
+                self.judge(page, now_s)
+            if is_look_due and not self.woken.done():
+                self.requester.look()
+        except Exception as error:
+            self.woken.set_exception(error)
+
     def judge(self, page: Page, now_s: float) -> None:
         """Wake it if the page is due, or its time is over."""
         if page is not self.seen:
@@ -55,13 +66,6 @@ class _Waiter:
                 return
         if now_s >= self.until_s:
             self.woken.set_result(False)
-
-    def look(self) -> None:
-        """End its wait if its requester is gone."""
-        try:
-            self.requester.look()
-        except StandpipeError as gone:
-            self.woken.set_exception(gone)
 
 
 @dataclass
@@ -133,12 +137,14 @@ class SessionWaits:
         if is_look_due:
             self._looked_s = now_s
         for replica_id, waiters in self._waiting.items():
-            page = self.page_of(replica_id)
+            try:
+                page = self.page_of(replica_id)
+                is_read = True
+            except OSError:  # no descriptor is free, for instance: no news
+                page, is_read = None, False
             for waiter in waiters:
-                if not waiter.woken.done():
-                    waiter.judge(page, now_s)
-                if is_look_due and not waiter.woken.done():
-                    waiter.look()
+                shown = page if is_read else waiter.seen
+                waiter.turn(shown, now_s, is_look_due=is_look_due)
         self._tick_s = min(self._tick_s * _SLOWER, TICK_S_MAX)
         self._timer = loop.call_later(self._tick_s, self._tick) if self._count else None
 
@@ -146,15 +152,21 @@ class SessionWaits:
 Try = Coroutine[Any, Any, PartitionAnswer]
 
 
-async def first_covered(tries: Sequence[tuple[Verdict, Try]]) -> PartitionAnswer:
+async def first_covered(
+    tries: Sequence[tuple[Verdict, Try]], requester: ScanRequester
+) -> PartitionAnswer:
     """The first answer of tries that wait side by side; the others are cancelled, so that their
-    targets drop them. Raises AllRefused, or what is wrong with the statement itself."""
+    targets drop them. Raises AllRefused, what is wrong with the statement itself, or BadRequest
+    when the requester is gone."""
     running = {asyncio.create_task(attempt): verdict for verdict, attempt in tries}
     refusals: list[tuple[Verdict, ForwardRefused]] = []
     full: TooManyRequests | None = None
     try:
         while running:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                running, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            requester.look()
             for task in done:
                 verdict = running.pop(task)
                 try:

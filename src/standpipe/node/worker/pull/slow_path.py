@@ -175,7 +175,8 @@ class SlowPath:
         """None: level `eventual`. Raises TokenRefused, NoReplica."""
         if asked.session is None:
             return None
-        known = self.tokens.of(asked.session, source, view.snapshot.cluster_id)
+        snapshot = view.snapshot
+        known = self.tokens.of(asked.session, source, snapshot.cluster_id, snapshot.sources)
         return SessionRead(known, arrived_boot_ms)
 
     async def _stream(
@@ -268,7 +269,8 @@ class SlowPath:
         if left_ms <= 0 or not behind:
             raise AllRefused([])
         return await first_covered(
-            [(one, self._try(query, partition, one, left_ms, waits=True)) for one in behind]
+            [(one, self._try(query, partition, one, left_ms, waits=True)) for one in behind],
+            query.requester,
         )
 
     async def _try(

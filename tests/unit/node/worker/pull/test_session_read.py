@@ -16,12 +16,21 @@ from msgspec.structs import replace as changed
 from tests.unit.node.worker.pull.test_slow_path import Nodes, cluster
 from tests.unit.node.workers import KEYS, USERS, Worker, page, select
 
+from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.routing.route import BETWEEN_BATCHES
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.errors import BadRequest, NoReplica, StandpipeError, TokenRefused, TooManyRequests
 from standpipe.freshness import LEASE_EPOCH_HEADER
-from standpipe.model import NO_BATCH, BatchId, LeaseEpoch, ReplicaState, ReplicaStatus
+from standpipe.model import (
+    NO_BATCH,
+    BatchId,
+    LeaseEpoch,
+    ReplicaId,
+    ReplicaState,
+    ReplicaStatus,
+)
 from standpipe.node.worker.pull.forward_headers import WAITS_HEADER, RequestFormat
+from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_read import NO_SESSIONS
 from standpipe.node.worker.request.head import Form
 from standpipe.session_token import (
@@ -206,6 +215,44 @@ def test_a_page_does_not_speak_for_the_rows(tmp_path: Path) -> None:
         node.slow_path.routing_timeout_ms = 50
         with pytest.raises(NoReplica, match=r"wanted batch 9 \(lease epoch 1\), had batch 7"):
             await read(node, ONE, token(9))
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_page_that_does_not_fit_the_rows_is_waited_for(tmp_path: Path) -> None:
+    """Its next version follows within milliseconds."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.hold(0, at(8))
+        reading = asyncio.create_task(read(node, ONE, token(9)))
+        await waiters(nodes, 1)
+        shown = StatusWriter(page_path(node.paths.run, ReplicaId("T1", 1, 0)))
+        node.apply(0, batch=NO_BATCH, position=130)
+        shown.write(at(9, position=120))  # the rows have gone on meanwhile, into a gap
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        node.apply(0, batch=9, position=140, value=b"[3]")
+        shown.write(at(9, position=140))
+        rows, found = await reading
+        assert (rows, seen_in(found)) == ([[KEYS[0], 3]], (1, 9, 1))
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_refused_try_charges_nothing(tmp_path: Path) -> None:
+    """Its rows are not kept: a read that waits would else fill the memory of all answers."""
+
+    async def story(nodes: Nodes) -> None:
+        node, held = nodes["a"], list[int]()
+        node.hold(0, at(7))
+        requester = ScanRequester()
+        requester.hold = held.append  # type: ignore[method-assign]
+        node.slow_path.routing_timeout_ms = 60
+        body = json.dumps({"ksql": ONE, "streamsProperties": {TOKEN_PROPERTY: token(9)}}).encode()
+        with pytest.raises(NoReplica):
+            await node.slow_path.answer(LINES, body, requester)
+        assert held == []
 
     run(tmp_path, story, {0: ["a"]})
 
@@ -402,7 +449,7 @@ def test_how_it_is_asked_for(
         assert (found is not None) is has_token, why
         body = json.dumps({"ksql": ONE, "requestProperties": properties}).encode()
         answer = await nodes["a"].slow_path.answer(LINES, body)
-        assert (b"consistencyToken" in answer.body) is (TOKEN_PROPERTY in properties), why
+        assert (b"consistencyToken" in answer.body) is has_token, why
 
     run(tmp_path, story)
 

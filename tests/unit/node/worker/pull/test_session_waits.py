@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from errno import EMFILE
 from typing import Any
 
 import pytest
@@ -173,6 +174,51 @@ def test_who_is_gone_waits_no_longer() -> None:
     run(story)
 
 
+def test_a_page_that_cannot_be_read_is_no_news() -> None:
+    """For want of a descriptor, for instance: later ones are, and the time is kept."""
+
+    async def story(pages: Pages) -> None:
+        pages.show(7)
+        waiting, other = pages.wait(9), pages.wait(9, OTHER)
+        short = pages.wait(9, wait_s=0.02)
+        await pages.ticks(1)
+        read, fails = pages.waits.page_of, True
+
+        def page_of(replica_id: ReplicaId) -> ReplicaStatus | None:
+            if fails and replica_id == REPLICA:
+                raise OSError(EMFILE, "Too many open files")
+            return read(replica_id)
+
+        pages.waits.page_of = page_of
+        pages.show(9)
+        pages.show(9, OTHER)
+        assert await other is True
+        assert await short is False
+        assert not waiting.done()
+        fails = False
+        assert await waiting is True
+        assert pages.waits.count == 0
+
+    run(story)
+
+
+def test_what_fails_for_one_waiter_is_no_others() -> None:
+    async def story(pages: Pages) -> None:
+        def fails(_: ReplicaStatus | None) -> bool:
+            raise ValueError("its own")
+
+        pages.show(7)
+        until_s = asyncio.get_running_loop().time() + LONG_S
+        failing = pages.waits.until(REPLICA, None, fails, ScanRequester(), until_s)
+        told, waiting = asyncio.create_task(failing), pages.wait(9)
+        with pytest.raises(ValueError, match="its own"):
+            await told
+        pages.show(9)
+        assert await waiting is True
+
+    run(story)
+
+
 def answer(batch: int) -> PartitionAnswer:
     return PartitionAnswer(rows=[], fresh=Freshness(served_by="", role="", state="", batch=batch))
 
@@ -204,7 +250,8 @@ def test_the_first_answer_wins_and_the_others_end() -> None:
                     (verdict("a"), after(9, REPLICA)),
                     (verdict("b"), refused()),
                     (verdict("c"), after(8, OTHER)),
-                ]
+                ],
+                ScanRequester(),
             )
 
         telling = asyncio.create_task(told())
@@ -217,11 +264,36 @@ def test_the_first_answer_wins_and_the_others_end() -> None:
 
 def test_all_refuse() -> None:
     async def story(pages: Pages) -> None:
+        refusals = [(verdict("a"), refused()), (verdict("b"), refused())]
         with pytest.raises(AllRefused) as failed:
-            await first_covered([(verdict("a"), refused()), (verdict("b"), refused())])
+            await first_covered(refusals, ScanRequester())
         assert {one.node_id for one, _ in failed.value.refusals} == {"a", "b"}
+        refusals = [(verdict("a"), refused()), (verdict("b"), full())]
         with pytest.raises(TooManyRequests):
-            await first_covered([(verdict("a"), refused()), (verdict("b"), full())])
+            await first_covered(refusals, ScanRequester())
+
+    run(story)
+
+
+def test_a_client_that_goes_ends_waits_at_peers() -> None:
+    """Also at a node without a replica of its own, which waits for nothing itself."""
+
+    async def story(pages: Pages) -> None:
+        left: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def receive() -> Message:
+            return await left
+
+        async def waits() -> PartitionAnswer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        told = first_covered([(verdict("a"), waits())], ScanRequester(receive))
+        telling = asyncio.create_task(told)
+        await asyncio.sleep(0)
+        left.set_result({"type": "http.disconnect"})
+        with pytest.raises(BadRequest):
+            await telling
 
     run(story)
 
@@ -238,7 +310,8 @@ def test_a_read_that_ends_takes_its_tries_with_it() -> None:
             )
             raise AssertionError
 
-        telling = asyncio.create_task(first_covered([(verdict("a"), waits())]))
+        told = first_covered([(verdict("a"), waits())], ScanRequester())
+        telling = asyncio.create_task(told)
         await pages.ticks(2)
         assert pages.waits.count == 1
         telling.cancel()
