@@ -43,6 +43,11 @@ from standpipe.sql.plans import PullPlan
 #: dropped (a client could vary them).
 FRAMES_MAX: Final = 256
 PARTS_MAX: Final = 4096
+#: A longer body has no frame: a frame keeps all of it but its text.
+FRAME_BYTES_MAX: Final = 4_096
+#: Frames that were met once, by their hashes: one is learnt when it is met again, so that a client
+#: whose bodies all differ costs little, and drops nobody's frame.
+MET_MAX: Final = 1_024
 #: texts that are put into a frame to see whether it passes them on
 _PROBES: Final = ("", "a", "Zz 9", "7")
 #: stands for the row while a layout is cut around it: no JSON has it
@@ -72,7 +77,6 @@ class _KnownPart:
 class _Frame:
     """What all bodies of a frame have in common."""
 
-    view: ClusterView
     plan: PullPlan
     bounds: Bounds
     token: RequestFormat
@@ -94,7 +98,10 @@ class KnownFrames:
     clock: Clock = field(default_factory=Clock)
     #: None: bodies of this frame always take the other steps
     _frames: dict[bytes, _Frame | None] = field(default_factory=dict[bytes, _Frame | None])
+    _met: set[int] = field(default_factory=set[int])
     _parts_count: int = 0
+    #: the map that the frames hold for
+    _view: ClusterView | None = None
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
 
@@ -107,21 +114,21 @@ class KnownFrames:
         Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        found = cut(token.head, body)
+        found = cut(token.head, body) if len(body) <= FRAME_BYTES_MAX else None
         if found is None:
             return None
+        if view is not self._view:
+            self._adopt(view)
         mark, text_hash, key = found
         frame = self._frames.get(mark)
         if frame is None:
-            self.is_new = mark not in self._frames
-            return None
-        if frame.view is not view and not self._adopt(mark, frame, view):
+            self.is_new = mark not in self._frames and self._is_met_again(mark)
             return None
         number = text_hash % frame.plan.source.partitions
         part = frame.parts.get(number)
         now_ms = int(time.time() * 1000)
         if part is None or not self._is_current(part, now_ms, view):
-            part = self._opened(frame, number, now_ms)
+            part = self._opened(frame, number, now_ms, view)
             if part is None:
                 return None
         with part.store.begin() as instant:
@@ -156,7 +163,6 @@ class KnownFrames:
         assert key == store_key(plan.keys[0], ("STRING",))
         assert text_hash % source.partitions == partition_of_key(source, plan.keys[0])
         self._frames[mark] = _Frame(
-            view=view,
             plan=plan,
             bounds=self.routes.bounds(query.offset_lag_max, source),
             token=token,
@@ -169,14 +175,26 @@ class KnownFrames:
         self._frames.clear()
         self._parts_count = 0
 
-    def _adopt(self, mark: bytes, frame: _Frame, view: ClusterView) -> bool:
-        """Whether the frame means the same in a newer map: it does while the catalog is the same.
-        Control publishes a map once a second."""
-        if frame.view.plans is not view.plans:
-            del self._frames[mark]
-            return False
-        frame.view = view
-        return True
+    def _is_met_again(self, mark: bytes) -> bool:
+        place = hash(mark)
+        if place in self._met:
+            self._met.discard(place)
+            return True
+        if len(self._met) >= MET_MAX:
+            self._met.clear()
+        self._met.add(place)
+        return False
+
+    def _adopt(self, view: ClusterView) -> None:
+        """Go on with a newer map: frames mean the same in it while the catalog is the same. Control
+        publishes one a second, and each holds every table and node: none but the newest is kept."""
+        if self._view is not None and self._view.plans is not view.plans:
+            self.forget()
+        for frame in self._frames.values():
+            if frame is not None:
+                frame.parts.clear()
+        self._parts_count = 0
+        self._view = view
 
     def _is_current(self, part: _KnownPart, now_ms: int, view: ClusterView) -> bool:
         return (
@@ -186,12 +204,14 @@ class KnownFrames:
             and self.routes.is_current(part.route, view)
         )
 
-    def _opened(self, frame: _Frame, number: int, now_ms: int) -> _KnownPart | None:
+    def _opened(
+        self, frame: _Frame, number: int, now_ms: int, view: ClusterView
+    ) -> _KnownPart | None:
         """The partition as it is now; None: this node is not to answer for it."""
         replica_id = frame.plan.source.replica_id(number)
         replica = self.replicas.get(replica_id)
         status = replica.status()
-        route = self.routes.of(frame.view, replica_id, status, frame.bounds)
+        route = self.routes.of(view, replica_id, status, frame.bounds)
         if status is None or route.first_here(is_forward=False) is None:
             return None
         if number not in frame.parts:

@@ -73,6 +73,8 @@ class RouteCache:
     clock: Clock = field(default_factory=Clock)
     #: the newest decision on each partition that was asked for
     _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
+    #: the map that they are of: an older one is large, and none of its decisions holds
+    _view: ClusterView | None = None
     #: (request's bound, table's bound) -> the effective bounds; the same object each time
     _bounds: dict[tuple[int | None, int | None], Bounds] = field(
         default_factory=dict[tuple[int | None, int | None], Bounds]
@@ -125,8 +127,9 @@ class RouteCache:
         ):
             return known
         suspects = self.forwarder.suspects(view.nodes)
-        if len(self._known) >= OPEN_STORES_MAX:
+        if view is not self._view or len(self._known) >= OPEN_STORES_MAX:
             self._known.clear()
+            self._view = view
         state = self.peers.state
         lag_unknown, due_boot_ms = self._lag_unknown(status, bounds)
         verdicts = self._routed(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +40,12 @@ def by_frame(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | 
         return path._frames.answer(form, body, path.map.view)
     except EXPECTED:  # as the fast path does
         return None
+
+
+def learnt(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | None:
+    """An answer whose frame is known then: it is learnt when it is met again."""
+    path.answer(form, body)
+    return path.answer(form, body)
 
 
 def same_id(answer: bytes | None) -> str:
@@ -78,7 +86,7 @@ def test_all_ways_send_the_same(
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
         path, known = node.fast_path(), format_of(form)
-        assert path.answer(known, body_of(one("x1")))
+        assert learnt(path, known, body_of(one("x1")))
         assert len(path._frames) == 1
         for key in (*KEYS.values(), *OTHERS, "nobody", "a--b", "/*", "7", "${x}", "x" * 501):
             slow, fast, shortest = await three_ways(path, node, form, body_of(one(key)))
@@ -206,7 +214,7 @@ def after_a_change(
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
         path, body = node.fast_path(), body_of(one(KEYS[1]))
-        assert path.answer(LINES, body)
+        assert learnt(path, LINES, body)
         before = await three_ways(path, node, Form.LINES, body)
         assert before[2]
         change(node)
@@ -261,7 +269,7 @@ def test_a_damaged_row_is_left_to_another_replica(tmp_path: Path) -> None:
         node = nodes["a"]
         path = node.fast_path()
         key, data = next(iter(rows_of(1).items()))
-        assert path.answer(LINES, body_of(one(key)))
+        assert learnt(path, LINES, body_of(one(key)))
         node.apply(1, more={key: data[:-2] + b"9]"})
         assert path.answer(LINES, body_of(one(key))) is None
         assert b"served-by: b" in (
@@ -279,7 +287,7 @@ def test_another_table_of_the_same_name(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
         path, body = node.fast_path(), body_of(one("x1"))
-        assert path.answer(LINES, body)
+        assert learnt(path, LINES, body)
         assert by_frame(path, LINES, body)
         columns = (*USERS.columns[:1], Column(name="M", type="BIGINT"))
         source: Source = changed(USERS, columns=columns)
@@ -297,7 +305,7 @@ def test_the_same_catalog_in_a_newer_map(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
         path, body = node.fast_path(), body_of(one("x1"))
-        assert path.answer(LINES, body)
+        assert learnt(path, LINES, body)
         node.publish(["a", "b"], {number: ["a"] for number in range(PARTITIONS)}, epoch=2)
         assert by_frame(path, LINES, body)
 
@@ -314,6 +322,7 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
             body = body_of(one("x1")) + b" " * blanks
             assert path.answer(LINES, body)
             assert path.answer(LINES, body)
+            assert path.answer(LINES, body)
             assert len(path._frames) <= 3
         for key in KEYS.values():
             assert path.answer(LINES, body_of(one(key)))
@@ -323,10 +332,50 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
     run(tmp_path, story)
 
 
+def test_bodies_that_all_differ_drop_nobodys_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_frames, "FRAMES_MAX", 3)
+    monkeypatch.setattr(known_frames, "MET_MAX", 2)
+
+    async def story(nodes: Nodes) -> None:
+        path = nodes["a"].fast_path()
+        assert learnt(path, LINES, body_of(one("x1")))
+        for number in range(10):
+            body = json.dumps({"ksql": one("x1"), "request": number}).encode()
+            assert path.answer(LINES, body)
+        assert by_frame(path, LINES, body_of(one("x1")))
+        assert len(path._frames) == 1
+        long = body_of(one("x1")) + b" " * known_frames.FRAME_BYTES_MAX
+        assert learnt(path, LINES, long), "it is answered all the same"
+        assert len(path._frames) == 1
+
+    run(tmp_path, story)
+
+
+def test_frames_keep_no_map_but_the_newest(tmp_path: Path) -> None:
+    """A map holds every table and node, and a node gets one each second."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, placed = node.fast_path(), {number: ["a"] for number in range(PARTITIONS)}
+        seen: list[weakref.ref[object]] = []
+        for turn in range(5):
+            body = body_of(one("x1")) + b" " * turn  # each map meets another frame
+            assert learnt(path, LINES, body)
+            seen.append(weakref.ref(path.map.view))
+            node.publish(["a", "b"], placed, epoch=2 + turn)
+        assert path.answer(LINES, body_of(one("x1")))
+        gc.collect()
+        assert [each() for each in seen] == [None] * 5
+
+    run(tmp_path, story)
+
+
 def test_a_refused_text_is_refused_in_a_known_frame(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         path, body = nodes["a"].fast_path(), body_of(one("x1"))
-        assert path.answer(LINES, body)
+        assert learnt(path, LINES, body)
         path.in_hand.is_refusing = True
         path.in_hand.refused_for_s = lambda text: 1.0 if text == one("x1") else 0.0  # type: ignore[method-assign]
         assert path.answer(LINES, body) is None
