@@ -213,3 +213,7 @@ CREATE SOURCE STREAM t (a INT KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FOR
 ----
 STREAM T: `A` INTEGER KEY, `V` INTEGER
 topic nowhere x 2 (to be made), KAFKA → JSON
+
+CREATE STREAM s (a INT, h ARRAY<STRUCT<key STRING, value BYTES>> HEADERS, g BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Schema already contains a HEADERS column.

@@ -351,3 +351,28 @@ CREATE TABLE t AS SELECT f.seats + 1 AS more, tail, carrier, COUNT(*) FROM fligh
 !   GROUP BY F.TAIL, F.CARRIER, (F.SEATS + 1)
 !   HAVING (COUNT(*) > 1)
 !   EMIT CHANGES
+
+# Without arguments.
+CREATE TABLE t AS SELECT tail, MAX() AS m FROM flights GROUP BY tail;
+----
+! 40001 1:32 Function 'max' does not accept parameters ().
+!   Valid alternatives are:
+!   MAX(T)
+
+CREATE TABLE t AS SELECT tail, TOPK() AS m FROM flights GROUP BY tail;
+----
+! 40001 1:32 Function 'topk' does not accept parameters ().
+!   Valid alternatives are:
+!   TOPK(T, INTEGER)
+!   TOPK(T, K, INTEGER)
+!   TOPK(T, K, V, INTEGER)
+
+CREATE STREAM s AS SELECT tail, DATEADD() AS m FROM flights;
+----
+! 40001 1:33 Function 'dateadd' does not accept parameters ().
+!   Valid alternatives are:
+!   DATEADD(STRING, INTEGER, DATE)
+
+CREATE STREAM s AS SELECT tail, delay AS `rowtime` FROM flights;
+----
+! 40001 1:33 `rowtime` is a reserved column name. You cannot use it as an alias for a column.

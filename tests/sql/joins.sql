@@ -159,3 +159,24 @@ SELECT * FROM (SELECT *, `D_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `_
 CREATE TABLE t AS SELECT f.tail, p.rowoffset AS o FROM fleet f JOIN planes p ON f.tail = p.tail;
 ----
 ! 40001 1:34 P.ROWOFFSET: a row of joined tables is made of several records, and has no position.
+
+# What a stream was joined with is a stream: a further table is joined on its primary key, which is
+# no foreign key of a table.
+CREATE STREAM s AS SELECT * FROM flights f LEFT JOIN planes p ON f.tail = p.tail LEFT JOIN fleet x ON p.maker = x.tail;
+----
+STREAM S: `P_MAKER` STRING KEY, `F_TAIL` STRING, `F_CARRIER` STRING, `F_DELAY` DOUBLE, `F_SEATS` INTEGER, `F_MILES` BIGINT, `F_FARE` DECIMAL(6, 2), `F_DAY` DATE, `F_AT` TIMESTAMP, `F_TAGS` ARRAY<STRING>, `F_INFO` STRUCT<`X` INTEGER, `Y` STRING>, `P_TAIL` STRING, `X_TAIL` STRING, `X_MAKER` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None; planes as S_7__IN1, watermark None; fleet as S_7__IN2, watermark None
+SELECT * FROM (SELECT *, `P_MAKER` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `F_TAIL`, `__L`.`c1` AS `F_CARRIER`, `__L`.`c2` AS `F_DELAY`, `__L`.`c3` AS `F_SEATS`, `__L`.`c4` AS `F_MILES`, `__L`.`c5` AS `F_FARE`, `__L`.`c6` AS `F_DAY`, `__L`.`c7` AS `F_AT`, `__L`.`c8` AS `F_TAGS`, `__L`.`c9` AS `F_INFO`, `__L`.`c10` AS `F_ROWTIME`, `__L`.`c11` AS `P_TAIL`, `__L`.`c12` AS `P_MAKER`, `__L`.`c13` AS `P_ROWTIME`, `__L`.`c14` AS `ROWTIME`, `__R`.`c0` AS `X_TAIL`, `__R`.`c1` AS `X_MAKER`, `__R`.`c2` AS `X_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: BIGINT, c11: STRING, c12: STRING, c13: BIGINT, c14: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: BIGINT>') AS `__R` FROM `S_7__J1`)))
+
+CREATE STREAM s AS SELECT p.maker, x.maker AS other, f.delay FROM flights f LEFT JOIN planes p ON f.tail = p.tail LEFT JOIN fleet x ON p.maker = x.tail;
+----
+STREAM S: `P_MAKER` STRING KEY, `OTHER` STRING, `DELAY` DOUBLE
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None; planes as S_7__IN1, watermark None; fleet as S_7__IN2, watermark None
+SELECT * FROM (SELECT *, `P_MAKER` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `F_TAIL`, `__L`.`c1` AS `F_CARRIER`, `__L`.`c2` AS `F_DELAY`, `__L`.`c3` AS `F_SEATS`, `__L`.`c4` AS `F_MILES`, `__L`.`c5` AS `F_FARE`, `__L`.`c6` AS `F_DAY`, `__L`.`c7` AS `F_AT`, `__L`.`c8` AS `F_TAGS`, `__L`.`c9` AS `F_INFO`, `__L`.`c10` AS `F_ROWTIME`, `__L`.`c11` AS `P_TAIL`, `__L`.`c12` AS `P_MAKER`, `__L`.`c13` AS `P_ROWTIME`, `__L`.`c14` AS `ROWTIME`, `__R`.`c0` AS `X_TAIL`, `__R`.`c1` AS `X_MAKER`, `__R`.`c2` AS `X_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: BIGINT, c11: STRING, c12: STRING, c13: BIGINT, c14: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: BIGINT>') AS `__R` FROM `S_7__J1`)))
+
+CREATE STREAM s AS SELECT f.tail, x.maker AS other FROM flights f LEFT JOIN planes p ON f.tail = p.tail LEFT JOIN fleet x ON p.maker = x.tail;
+----
+! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+!   The query used to build `S` must include the join expressions P.MAKER or X.TAIL in its projection (eg, SELECT P.MAKER...).

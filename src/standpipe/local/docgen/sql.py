@@ -220,9 +220,19 @@ CLAUSES: Final = (
     ),
     SupportRow("a source joined with itself", "yes", "refused: declare another over its topic"),
     SupportRow(
+        "ROWPARTITION, ROWOFFSET in joins",
+        "differs",
+        "inner joins of streams only: rows of tables do not keep their positions",
+    ),
+    SupportRow(
         "joins of sources whose topics have different numbers of partitions",
         "differs",
         "they may be joined: Spark brings equal keys together",
+    ),
+    SupportRow(
+        "TIMESTAMP_FORMAT",
+        "differs",
+        "without E, G and z, which Spark and the nodes do not read alike",
     ),
     SupportRow(
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"

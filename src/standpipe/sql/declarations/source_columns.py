@@ -32,9 +32,12 @@ def header_column(definition: ColumnDefinition) -> Column:
 
 
 def check_headers(columns: Sequence[Column], at: Position) -> None:
-    """Refuses the headers of a record twice: all of them, or those with one key."""
+    """Refuses the headers of a record twice: all of them, or those with one key; and those with a
+    key after all of them. ksqlDB takes the other order."""
     keys = [column.header for column in columns if column.header is not None]
     twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is None and "" in keys[:-1]:
+        twice = ""
     if twice is not None:
         what = f"HEADER('{twice}')" if twice else "HEADERS"
         raise refusal(f"Schema already contains a {what} column.", at)

@@ -88,7 +88,7 @@ def check_item(of: SqlType, node: ast.Expression) -> None:
 
 def check_alias(alias: str, at: ast.Position) -> None:
     """Refuses the name of a pseudo column as an alias."""
-    if alias in RESERVED:
+    if alias.upper() in RESERVED:
         raise refusal(
             f"`{alias}` is a reserved column name. You cannot use it as an alias for a column.", at
         )

@@ -31,6 +31,8 @@ class Called:
 
 def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
     """DATEADD(DAYS, …): the unit is a bare name, and becomes a text literal."""
+    if not node.arguments:  # for the registry to refuse
+        return node
     unit, *rest = node.arguments
     if isinstance(unit, ast.ColumnName) and unit.source is None and unit.name in UNITS:
         named = ast.LiteralValue(unit.at, "STRING", unit.name)

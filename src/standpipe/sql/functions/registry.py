@@ -56,7 +56,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
     fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
     if name in _ORDERS and any(each.contains("MAP") for each in arguments):
         fits = []  # maps have no order
-    if name in _COMPARING and (arguments[0].is_nested or arguments[0].base == "BOOLEAN"):
+    compared = arguments[:1] if name in _COMPARING else ()
+    if any(each.is_nested or each.base == "BOOLEAN" for each in compared):
         fits = []
     if not fits:
         given = ", ".join("null" if each == NULL else str(each) for each in arguments)

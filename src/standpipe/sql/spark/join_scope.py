@@ -106,8 +106,9 @@ class JoinScope:
 
     @property
     def keeps_left_key(self) -> bool:
-        """Whether the last join is on a foreign key: the result then has the first source's key."""
-        return self.sides[-1].is_foreign
+        """Whether the last join is of tables on a foreign key: the result then has the first
+        source's key. What a stream has been joined with is a stream, which has no foreign keys."""
+        return self.sides[0].source.kind == "TABLE" and self.sides[-1].is_foreign
 
     def _keyed(self) -> list[Side]:
         """The sides whose key is the result's: those of the last join, and all on the same key;
