@@ -184,7 +184,8 @@ def walk_of(folder: Path, *, is_known: bool) -> list[str]:
 
     def story(worker: Worker) -> None:
         fast_path, body = worker.fast_path(), body_of(ONE)
-        assert fast_path.answer(LINES, body)
+        for _ in range(2):  # a frame is learnt when it is met again
+            assert fast_path.answer(LINES, body)
         if not is_known:
             fast_path._frames.forget()
             fast_path._frames.learn = lambda *_: None  # type: ignore[method-assign]
