@@ -49,6 +49,8 @@ from standpipe.pipeline.wanted import WantedQuery
 
 NODE = NodeId("node-1")
 SERVICE = "conformance_"
+#: which seals progress records: the tailer ignores those without a seal
+SECRET = "secret"
 QUERY_S_MAX = 600.0
 READ_S_MAX = 120.0
 
@@ -94,7 +96,7 @@ class World:
         self.servers = self.broker.bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self.config = registry.load({"standpipe.pipeline.shuffle.partitions": 1})
-        self.log = ProgressLog(self.servers, SERVICE)
+        self.log = ProgressLog(self.servers, SERVICE, SECRET)
         self.make_topics({self.log.topic: 1, f"{SERVICE}ksql_processing_log": 1})
         self.spark = self._open_spark()
         self.around = PipelineContext(
@@ -136,7 +138,7 @@ class World:
 
     def _start_tailer(self) -> None:
         secret = self.directory / "secret"
-        write_secret(secret, "secret")
+        write_secret(secret, SECRET)
         self.node = NodeConfig(
             node_id=NODE,
             data_dir=str(self.directory / "node"),
