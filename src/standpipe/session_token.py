@@ -29,7 +29,7 @@ from standpipe.errors import TokenRefused
 VERSION: Final = 0
 #: of a token's text; longer ones are refused before they are read
 TOKEN_CHARS_MAX: Final = 65_536
-#: tables that one token names; more mean that it should be begun anew
+#: tables that one token names; with more, the client should start a new session
 TABLES_MAX: Final = 256
 _BATCH, _EPOCH = "-1", "-2"
 _NUMBER_MAX: Final = 2**63 - 1
@@ -128,7 +128,7 @@ class SessionToken:
 
 
 RETURN: Final = "Send back the text of an answer unchanged."
-ANEW: Final = "begin a new session, with an empty token."
+ANEW: Final = "start a new session with an empty token."
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

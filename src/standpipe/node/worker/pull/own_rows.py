@@ -165,9 +165,8 @@ class OwnRows:
             page = local.page()
             store = local.replica.store
             with self.in_hand.on_loop(query.digest), store.begin() as instant:
-                found = local.judged(
-                    page, store.meta_of(instant)
-                )  # else a refusal would be charged
+                # judged before the rows are read: a refusal is charged for none
+                found = local.judged(page, store.meta_of(instant))
                 rows = self._rows(query, View(instant), partition)
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)

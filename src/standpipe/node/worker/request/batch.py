@@ -19,6 +19,7 @@ from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
     LAG_PROPERTIES,
+    both,
     offset_lag_max,
     property_text,
     refuse_session,
@@ -76,7 +77,7 @@ def parse_batch(body: bytes) -> Batch:
         raise BadRequest(
             f"the batch names {len(asked.keys)} keys. One may name {KEYS_MAX}: send several"
         )
-    properties = asked.properties or asked.streamsProperties or {}
+    properties = both(asked.properties, asked.streamsProperties) or {}
     refuse_session(properties, "batches: ask /query for IN")
     return Batch(asked.table, asked.keys, properties, offset_lag_max(properties))
 

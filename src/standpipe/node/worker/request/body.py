@@ -113,9 +113,7 @@ def parse_lookup(body: bytes) -> Lookup:
     text = request.ksql if request.ksql is not None else request.sql
     if text is None:
         raise BadRequest('the body has no "ksql" (on /query-stream: "sql")')
-    properties = request.streamsProperties or request.properties
-    if request.streamsProperties and request.properties:
-        properties = {**request.properties, **request.streamsProperties}
+    properties = both(request.properties, request.streamsProperties)
     if request.requestProperties:  # all others are ignored, whatever they are
         given = request.requestProperties
         read = {name: given[name] for name in _READ_REQUEST_PROPERTIES if name in given}
@@ -125,6 +123,13 @@ def parse_lookup(body: bytes) -> Lookup:
     if not properties:
         return Lookup(text)
     return Lookup(text, *_asked(properties))
+
+
+def both(
+    ours: dict[str, object] | None, ksqldb: dict[str, object] | None
+) -> dict[str, object] | None:
+    """The properties of both spellings: none is ignored. ksqlDB's win."""
+    return {**ours, **ksqldb} if ours and ksqldb else ksqldb or ours
 
 
 def _substitutes(properties: Mapping[str, object]) -> bool:

@@ -31,8 +31,11 @@ def with_key(*types: str) -> Source:
     return replace(USERS, columns=(*keys, *USERS.columns[1:]))
 
 
-def test_a_batch_has_no_session() -> None:
-    asked = {"table": "T", "keys": [], "properties": {LEVEL_PROPERTY: "session"}}
+@pytest.mark.parametrize("place", ["properties", "streamsProperties"])
+def test_a_batch_has_no_session(place: str) -> None:
+    """Nor is it ignored beside properties of the other spelling."""
+    other = "streamsProperties" if place == "properties" else "properties"
+    asked = {"table": "T", "keys": [], place: {LEVEL_PROPERTY: "session"}, other: {"max.x": "1"}}
     with pytest.raises(BadRequest, match="read level session"):
         batch.parse_batch(json.dumps(asked).encode())
 
