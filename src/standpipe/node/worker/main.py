@@ -70,7 +70,6 @@ from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
 from standpipe.node.room import NodeRoom
 from standpipe.node.worker.addresses import bind_address, dialled, watched
-from standpipe.node.worker.batch_endpoint import BatchEndpoint
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
@@ -87,6 +86,7 @@ from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
+from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.in_hand import TURN_MS, TextsInHand

@@ -63,7 +63,7 @@ class PublicApplication:
 
     queries: QueryEndpoint
     inserts: Application  # `node.worker.inserts_stream`
-    batches: Application  # `node.worker.batch_endpoint`
+    batches: Application  # `node.worker.query_batch.endpoint`
     rest: Starlette
     pages: PageGuard
 

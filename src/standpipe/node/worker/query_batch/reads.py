@@ -8,9 +8,9 @@
 
 All rules are those of a pull query: which replica answers, bounds on the lag, hedging, refusals. A
 batch is answered whole or not at all. Rows of one partition are of one batch of the pipeline if
-they come from one statement (`node.worker.request.batch.slices`), which holds 1,000 keys.
+they come from one statement (`request_body.slices`), which holds 1,000 keys.
 
-Not here: HTTP (`node.worker.batch_endpoint`), the layouts (`node.worker.request.batch_answer`).
+Not here: HTTP (`endpoint.py`), the layouts (`answer.py`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.refusals import Unanswered, unanswered
 from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
-from standpipe.node.worker.request.answer import oldest
-from standpipe.node.worker.request.batch import (
+from standpipe.node.worker.query_batch.answer import BatchAnswer, PartitionFreshness
+from standpipe.node.worker.query_batch.request_body import (
     Batch,
     body_of,
     check_keys,
@@ -38,7 +38,7 @@ from standpipe.node.worker.request.batch import (
     slices,
     statement,
 )
-from standpipe.node.worker.request.batch_answer import BatchAnswer, PartitionFreshness
+from standpipe.node.worker.request.answer import oldest
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.plans import PullPlan, Value
 from standpipe.sql.types.names import folded, name_literal

@@ -12,7 +12,7 @@ from tests.unit.node.workers import USERS
 
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source, Window
-from standpipe.node.worker.request import batch
+from standpipe.node.worker.query_batch import request_body
 from standpipe.session_token import LEVEL_PROPERTY
 from standpipe.sql.lookup.plan_cache import PlanCache
 from standpipe.sql.lookup.template import KEYS_MAX
@@ -37,7 +37,7 @@ def test_a_batch_has_no_session(place: str) -> None:
     other = "streamsProperties" if place == "properties" else "properties"
     asked = {"table": "T", "keys": [], place: {LEVEL_PROPERTY: "session"}, other: {"max.x": "1"}}
     with pytest.raises(BadRequest, match="read level session"):
-        batch.parse_batch(json.dumps(asked).encode())
+        request_body.parse_batch(json.dumps(asked).encode())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_batch_has_no_session(place: str) -> None:
 )
 def test_which_tables_a_batch_cannot_read(source: Source, why: str) -> None:
     with pytest.raises(BadRequest, match="Use /query") as refused:
-        batch.sample(source)
+        request_body.sample(source)
     assert why in str(refused.value)
 
 
@@ -60,8 +60,8 @@ def test_which_tables_a_batch_cannot_read(source: Source, why: str) -> None:
     ("type_", "key", "is_key"),
     [
         ("STRING", "", True),
-        ("STRING", "x" * batch.KEY_CHARACTERS_MAX, True),
-        ("STRING", "x" * (batch.KEY_CHARACTERS_MAX + 1), False),
+        ("STRING", "x" * request_body.KEY_CHARACTERS_MAX, True),
+        ("STRING", "x" * (request_body.KEY_CHARACTERS_MAX + 1), False),
         ("STRING", 1, False),
         ("BIGINT", "1", False),
         ("BIGINT", 2**63 - 1, True),
@@ -76,12 +76,12 @@ def test_which_tables_a_batch_cannot_read(source: Source, why: str) -> None:
 def test_which_keys_fit_the_column(type_: str, key: str | int, is_key: bool) -> None:
     source = with_key(type_)
     good: list[str | int] = ["a"] if type_ == "STRING" else [1]
-    batch.check_keys(source, good)
+    request_body.check_keys(source, good)
     if is_key:
-        batch.check_keys(source, [*good, key])
+        request_body.check_keys(source, [*good, key])
     else:
         with pytest.raises(BadRequest, match=r"keys\[1\]"):
-            batch.check_keys(source, [*good, key])
+            request_body.check_keys(source, [*good, key])
 
 
 KEYS = {
@@ -101,7 +101,7 @@ def test_a_statement_asks_for_its_keys(asked: tuple[str, list[object]], name: st
     """As parser and analyser read it, whatever stands in names and keys."""
     type_, keys = asked
     source = replace(with_key(type_), name=name)
-    plan = PlanCache({name: source}).plan(batch.statement(source, keys), {})  # type: ignore[arg-type]
+    plan = PlanCache({name: source}).plan(request_body.statement(source, keys), {})  # type: ignore[arg-type]
     assert plan.source == source
     assert plan.keys == tuple((key,) for key in keys)
     assert plan.projection is None
@@ -111,9 +111,9 @@ def test_a_statement_asks_for_its_keys(asked: tuple[str, list[object]], name: st
 def test_slices_are_all_keys_in_order(texts: list[str], keys_max: int, size_max: int) -> None:
     keys = [(text,) for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "STATEMENT_KEYS_MAX", keys_max)
-        patch.setattr(batch, "STATEMENT_CHARACTERS_MAX", size_max)
-        parts = [keys[each] for each in batch.slices(keys)]
+        patch.setattr(request_body, "STATEMENT_KEYS_MAX", keys_max)
+        patch.setattr(request_body, "STATEMENT_CHARACTERS_MAX", size_max)
+        parts = [keys[each] for each in request_body.slices(keys)]
     assert [key for part in parts for key in part] == keys
     assert all(0 < len(part) <= keys_max for part in parts)
     for part in parts:
@@ -123,14 +123,14 @@ def test_slices_are_all_keys_in_order(texts: list[str], keys_max: int, size_max:
 
 def test_a_statement_is_one_that_nodes_take() -> None:
     """Its longest has room for the longest key and the longest names."""
-    assert batch.STATEMENT_KEYS_MAX <= KEYS_MAX
-    longest = 2 * batch.KEY_CHARACTERS_MAX + batch.STATEMENT_CHARACTERS_MAX
+    assert request_body.STATEMENT_KEYS_MAX <= KEYS_MAX
+    longest = 2 * request_body.KEY_CHARACTERS_MAX + request_body.STATEMENT_CHARACTERS_MAX
     assert longest + 3000 < TEXT_CHARS_MAX
 
 
 def test_what_a_body_says() -> None:
     body = {"table": "t", "keys": ["a", 1], "streamsProperties": {"acceptable.offset.lag": "5"}}
-    found = batch.parse_batch(json.dumps(body).encode())
+    found = request_body.parse_batch(json.dumps(body).encode())
     assert found == ("t", ["a", 1], {"acceptable.offset.lag": "5"}, 5)
-    forwarded = json.loads(batch.body_of("SELECT", found.properties))
+    forwarded = json.loads(request_body.body_of("SELECT", found.properties))
     assert forwarded == {"ksql": "SELECT", "streamsProperties": {"acceptable.offset.lag": "5"}}

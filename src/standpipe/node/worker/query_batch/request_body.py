@@ -5,7 +5,7 @@
 Keys are values of the table's only key column: texts, or whole numbers. What is asked of each
 partition becomes a lookup with IN (`statement`), which is what nodes forward to each other.
 
-Not here: the answer (`node.worker.request.batch_answer`), the reads (`node.worker.pull.batch`).
+Not here: the answer (`answer.py`), the reads (`reads.py`).
 """
 
 from __future__ import annotations

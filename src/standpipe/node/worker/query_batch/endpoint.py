@@ -4,7 +4,7 @@ Its caller has checked method and head, as for a query (`node.worker.routes`). T
 large as a query's, rows count against the budget of all answers of the worker, and an answer is
 sent whole, with its length.
 
-Not here: the reads (`node.worker.pull.batch`), the layouts (`node.worker.request.batch_answer`).
+Not here: the reads (`reads.py`), the layouts (`answer.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import Headers, Receive, Send
 from standpipe.errors import BodyTooLarge
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
-from standpipe.node.worker.pull.batch import BatchReads
 from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
+from standpipe.node.worker.query_batch.answer import BatchForm, arrow
+from standpipe.node.worker.query_batch.reads import BatchReads
+from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.answer import headers as fresh_headers
-from standpipe.node.worker.request.batch import parse_batch
-from standpipe.node.worker.request.batch_answer import BatchForm, arrow
 from standpipe.node.worker.request.head import accepted, header
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 

@@ -1,0 +1,1 @@
+"""POST /query-batch: many keys of one table in one request."""
