@@ -101,10 +101,10 @@ def read_confirmed_by_any_fetch() -> list[Plant]:
 def read_before_own_commit() -> list[Plant]:
     """A new leader answers reads with the high watermark that it knew as a follower."""
 
-    def note(raft: Raft, leadership: Leadership, reader: Any, request: int) -> None:
-        leadership.rounds.note(reader, request, raft.log.high_watermark)
+    def note(leadership: Leadership, reader: Any, request: int) -> None:
+        leadership.rounds.note(reader, request, leadership._log.high_watermark)
 
-    return [(Raft, "_note_read", note)]
+    return [(Leadership, "note_read", note)]
 
 
 def count_a_non_voter() -> list[Plant]:

@@ -106,7 +106,7 @@ def ignore_the_generation() -> list[Plant]:
     """Batches of two generations are compared."""
 
     def make(wanted_of: Any) -> Any:
-        def careless(token: SessionToken, source: Any, cluster: str) -> Wanted:
+        def careless(token: SessionToken, source: Any, cluster: str, others: Any = ()) -> Wanted:
             mark = token.marks.get(TableKey(cluster, source.table_id))
             return Wanted() if mark is None else Wanted(mark)
 
@@ -119,11 +119,11 @@ def answer_with_an_older_map() -> list[Plant]:
     """A node that has not heard of the switch takes a newer generation's token for none."""
 
     def make(wanted_of: Any) -> Any:
-        def careless(token: SessionToken, source: Any, cluster: str) -> Wanted:
+        def careless(token: SessionToken, source: Any, cluster: str, others: Any = ()) -> Wanted:
             mark = token.marks.get(TableKey(cluster, source.table_id))
             if mark is not None and mark.generation > source.generation:
                 return Wanted()
-            return wanted_of(token, source, cluster)
+            return wanted_of(token, source, cluster, others)
 
         return careless
 
@@ -213,7 +213,7 @@ def one_batch_too_few() -> list[Plant]:
     return [replacing(decisions.Wanted, "verdict", make)]
 
 
-PLANTED = (
+PLANTS = (
     answer_from_an_older_replica,
     trust_an_older_release,
     compare_with_the_wrong_partition,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .runner import Outcome, outcome_of, run_planted, run_seeds
-from .session_planted import PLANTED
+from .session_planted import PLANTS
 from .session_world import SessionWorld
 
 #: what should happen in many seeds, or they show nothing
@@ -36,7 +36,7 @@ def main() -> int:
     given = options.parse_args()
     seeds = range(given.first, given.first + given.seeds)
     if given.planted:
-        found = run_planted(PLANTED, run_seed, seeds, given.processes)
+        found = run_planted(PLANTS, run_seed, seeds, given.processes)
         return int(any(one.seed is None for one in found))
     return int(bool(run_seeds(run_seed, seeds, given.processes, EXPECTED).failed))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.sim import runner, sessions
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes, violations
-from tests.sim.session_planted import PLANTED
+from tests.sim.session_planted import PLANTS
 
 
 def test_seeds() -> None:
@@ -20,7 +20,7 @@ def test_seeds() -> None:
     assert [name for name in sessions.EXPECTED if not total[name]] == []
 
 
-@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_the_judge_catches(plant: Callable[[], list[runner.Plant]]) -> None:
     seed, by = runner.catch(plant, sessions.run_seed, range(30))
     assert seed is not None, by
