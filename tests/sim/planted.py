@@ -12,10 +12,10 @@ from typing import Any
 from standpipe.control.raft import votes
 from standpipe.control.raft.core import Raft
 from standpipe.control.raft.events import ElectionState, PersistElection, Recovered
+from standpipe.control.raft.followers import Followers
 from standpipe.control.raft.leader import Leadership
 from standpipe.control.raft.log import LogView
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset
-from standpipe.control.raft.progress import Followers
 
 from . import runner
 from .disk import SimDisk

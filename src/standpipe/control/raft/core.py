@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from standpipe.control.raft import events, messages
 from standpipe.control.raft.elections import Candidacy
 from standpipe.control.raft.events import ElectionState, ElectionStateLost, Order, Send
+from standpipe.control.raft.followers import QuorumDescription
 from standpipe.control.raft.inflight import Calls, Kind
 from standpipe.control.raft.leader import Leadership, is_malformed_fetch
 from standpipe.control.raft.log import LogView, SnapshotInfo
@@ -35,7 +36,6 @@ from standpipe.control.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from standpipe.control.raft.progress import QuorumDescription
 from standpipe.control.raft.reads import ReadQueue
 from standpipe.control.raft.roles import ASKING, FETCHING, LED, Cause, Role
 from standpipe.control.raft.state import QuorumState

@@ -27,6 +27,7 @@ from standpipe.control.raft.events import (
     VoterAddRequested,
     VoterRemoveRequested,
 )
+from standpipe.control.raft.followers import Followers, QuorumDescription
 from standpipe.control.raft.log import (
     Diverges,
     Entry,
@@ -44,7 +45,6 @@ from standpipe.control.raft.messages import (
     ReadOffsetResponse,
     refusal,
 )
-from standpipe.control.raft.progress import Followers, QuorumDescription
 from standpipe.control.raft.reads import NotedRead, ReadRounds
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.control.raft.voter_changes import PendingVoterChange

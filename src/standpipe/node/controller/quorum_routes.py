@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from standpipe.adapters.http.internal import MSGPACK, Call, Handler, Reply, json_reply
-from standpipe.control.raft.progress import QuorumDescription, ReplicaDescription
+from standpipe.control.raft.followers import QuorumDescription, ReplicaDescription
 from standpipe.errors import LogUnavailable
 from standpipe.model import NodeId, Record
 from standpipe.node.batched import Shared

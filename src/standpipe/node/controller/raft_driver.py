@@ -35,10 +35,10 @@ from standpipe.adapters.raft.log_file import DiskThread
 from standpipe.adapters.raft.wire import Greeting, QuorumWire
 from standpipe.control.raft import events as ev
 from standpipe.control.raft.core import Raft
+from standpipe.control.raft.followers import QuorumDescription
 from standpipe.control.raft.log import Entry, LogViolation, SnapshotInfo
 from standpipe.control.raft.majority import LeaderEpoch, LogOffset, ReplicaKey, VoterSet
 from standpipe.control.raft.messages import Error, Message, ProtocolViolation
-from standpipe.control.raft.progress import QuorumDescription
 from standpipe.control.raft.roles import IllegalTransition
 from standpipe.control.raft.timeouts import RaftSettings
 from standpipe.errors import ServerError
