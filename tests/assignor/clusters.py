@@ -210,25 +210,25 @@ def check_step(world: World, step: Step, where: str) -> None:
             world.broken.append(f"{where}: impossible nodes {held}")
         ready = [n for n in world.able if world.is_caught_up(partition, n)]
         if ready and held.active not in ready:
-            world.broken.append(f"{where}: {held} leads, ready are {ready}")
+            world.broken.append(f"{where}: the active of {held} is not one of the ready {ready}")
     if warmups > world.throttle.warmup_count_max:
         world.broken.append(f"{where}: {warmups} warm-ups")
 
 
 def check_end(world: World, event: str) -> None:
     draining = set(world.nodes) - set(world.able)
-    leads: Counter[NodeId] = Counter()
+    actives: Counter[NodeId] = Counter()
     for partition, held in world.holdings.items():
-        leads.update(held.replicas[:1])
+        actives.update(held.replicas[:1])
         if draining & set(held.nodes):
             world.broken.append(f"{event}: {partition} is still on {draining}")
         if distinct(world, held.replicas) < best_distinct(world, held.replicas):
             world.broken.append(f"{event}: {held.replicas} could be further apart")
     able = world.able
-    high = max(leads[n] / c for n, c in able.items())
-    low = min((leads[n] + 1) / c for n, c in able.items())
+    high = max(actives[n] / c for n, c in able.items())
+    low = min((actives[n] + 1) / c for n, c in able.items())
     if high > low + 1e-9:
-        world.broken.append(f"{event}: actives are not balanced: {leads} on {able}")
+        world.broken.append(f"{event}: actives are not balanced: {actives} on {able}")
     again = world.step()
     changes = [
         (world.holdings[p], held)

@@ -1,11 +1,11 @@
-"""The order of standbys, planned ahead, so that no node inherits all that a lost one led.
+"""The order of standbys, planned ahead, so that no node inherits all actives of a lost one.
 
 The first standby of a partition is promoted first if it has caught up (`transition.py` decides
-which copy leads). For every node, the first standbys of its actives are spread over the others: no
-survivor gets more than another could have got instead, per unit of capacity. Reordering is free, so
-it comes first; then standbys are placed elsewhere or exchanged where neither spread nor balance
-suffers, first those that must be copied anyway. Kafka has no such rule: placement there is per
-task, so after a crash one server can inherit everything that the dead one did.
+which copy is the active). For every node, the first standbys of its actives are spread over the
+others: no survivor gets more than another could have got instead, per unit of capacity. Reordering
+is free, so it comes first; then standbys are placed elsewhere or exchanged where neither spread nor
+balance suffers, first those that must be copied anyway. Kafka has no such rule: placement there is
+per task, so after a crash one server can inherit everything that the dead one did.
 """
 
 from __future__ import annotations

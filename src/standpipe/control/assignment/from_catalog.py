@@ -5,8 +5,8 @@
     ClusterObservation ─┘
 
 A silent node is away, but not yet gone: it keeps its copies until `gone_after_ms`, but its lags
-count as unknown, so another copy leads meanwhile. While too little is known (the leader has just
-been elected), owners stay and only partitions without any holder are placed.
+count as unknown, so another copy is the active meanwhile. While too little is known (the leader has
+just been elected), owners stay and only partitions without any holder are placed.
 
 Not here: clocks, reports, commits (`node.controller.leader`); where copies should be (`plan.py`).
 """

@@ -8,8 +8,8 @@ Read `plan` from top to bottom. Each goal has its own module:
 A goal that cannot be met is reported as a `Violation`; nothing here fails, waits, or depends on
 the order of its input (KIP-708: an assignment that is not ideal is still an assignment).
 
-Not here: the rule that a copy must catch up before it may lead (`rebalance.py` takes the steps).
-Why: DESIGN.md.
+Not here: the rule that a copy must catch up before it may be the active (`rebalance.py` takes the
+steps). Why: DESIGN.md.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def plan(
     warming = stateful.rows(begun or {})
     holders = stateful.holders(previous, lags, warming)
     found = stateful.with_leftovers(holders, lags)
-    leaders = stateful.indices(actives) if actives else stateful.lead(previous, found)
-    copies = stateful.follow(leaders, holders, standby_count, warming)
+    chosen = stateful.indices(actives) if actives else stateful.actives(previous, found)
+    copies = stateful.with_standbys(chosen, holders, standby_count, warming)
     replicas = stateful.named(copies.of)
 
-    loads = [leaders.count(n) for n in range(len(able))] if stateless.partitions else []
+    loads = [chosen.count(n) for n in range(len(able))] if stateless.partitions else []
     anywhere = [()] * len(stateless.partitions)
-    alone = stateless.lead(previous, anywhere, loads)
+    alone = stateless.actives(previous, anywhere, loads)
     replicas.update(stateless.named([[n] if n != NO_NODE else [] for n in alone]))
     return Plan(replicas, tuple(_unmet(stateful, copies)))
 
@@ -126,7 +126,7 @@ def place_stateless(
     for node_id in serving:
         if node_id in problem.index:
             loads[problem.index[node_id]] += 1
-    alone = problem.lead(previous, [()] * len(problem.partitions), loads)
+    alone = problem.actives(previous, [()] * len(problem.partitions), loads)
     return problem.named([[n] if n != NO_NODE else [] for n in alone])
 
 
@@ -207,7 +207,7 @@ class _Problem:
             if node in self.index and lag is not BadReport.NOTHING and is_caught_up(lag, limit)
         }
 
-    def lead(
+    def actives(
         self,
         previous: Replicas,
         holders: Sequence[Sequence[int]],
@@ -228,9 +228,9 @@ class _Problem:
         )
         return choose_actives(work)
 
-    def follow(
+    def with_standbys(
         self,
-        leaders: Sequence[int],
+        actives: Sequence[int],
         holders: Sequence[Sequence[int]],
         standby_count: int,
         begun: Sequence[Collection[int]],
@@ -241,7 +241,7 @@ class _Problem:
             capacities=self.capacities,
             corners=grid.corner_of,
             spread=Spread(grid.corners, grid.nodes_of_corner, copies_max, grid.limits),
-            actives=leaders,
+            actives=actives,
             holders=holders,
             standby_count=standby_count,
             begun=begun,

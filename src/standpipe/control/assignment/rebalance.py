@@ -130,8 +130,8 @@ def rebalance(
 def keep_owners(cluster: Cluster, current: Holdings) -> Step:
     """Without lags nothing moves: no copy is known to be ready (KIP-441, fallback assignor).
 
-    Copies on nodes that are gone are dropped; the next copy in order leads. A partition without
-    holders goes to the node with capacity and the fewest copies, since that can lose no copy.
+    Copies on nodes that are gone are dropped; the next copy in order is the active. A partition
+    without holders goes to the node with capacity and the fewest copies: that can lose no copy.
     """
     live = {node.node_id for node in cluster.nodes}
     kept = {p: on_nodes(current.get(p, HeldCopies()), live) for p in sorted(cluster.partitions)}

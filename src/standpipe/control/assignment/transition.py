@@ -38,7 +38,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def on_nodes(held: HeldCopies, live: Collection[NodeId]) -> HeldCopies:
-    """The copies that remain on these nodes; a warm-up leads only if nothing else remains."""
+    """The copies that remain on these nodes; a warm-up is the active only if
+    nothing else remains."""
     replicas = tuple(n for n in held.replicas if n in live)
     warmups = tuple(n for n in held.warmups if n in live)
     return HeldCopies(replicas, warmups) if replicas else HeldCopies(warmups)
@@ -78,7 +79,7 @@ class Transition:
         if not goal:
             return Draft(partition, goal, held.replicas, (), frozenset())
         owner = committed.active if committed.active in self.nodes else None
-        active = self._leader(partition, owner, held, goal)
+        active = self._active(partition, owner, held, goal)
         standbys = self._standbys(partition, held, goal, active)
         wanted = tuple(n for n in goal if n != active and n not in standbys)
         begun = frozenset(n for n in wanted if n in held.nodes)
@@ -87,7 +88,7 @@ class Transition:
         )
         return Draft(partition, goal, (active, *standbys), wanted, begun, usable)
 
-    def _leader(
+    def _active(
         self,
         partition: TablePartition,
         owner: NodeId | None,
@@ -136,7 +137,7 @@ class Transition:
     def _stand_in(
         self, candidates: Sequence[NodeId], held: HeldCopies, goal: tuple[NodeId, ...]
     ) -> NodeId:
-        """The node that leads until the planned one is ready: the first planned standby, as
+        """The active until the planned one is ready: the first planned standby, as
         `first_standbys.py` has spread them, then a planned copy, then a current one, then the node
         that stands in for the fewest partitions, relative to its capacity.
         """

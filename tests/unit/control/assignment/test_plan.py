@@ -130,8 +130,8 @@ def test_redis_rack_zone() -> None:
         ([1, 2, 3], 6, [1, 2, 3], "by capacity"),
         ([6, 3], 9, [6, 3], "by capacity"),
         ([5, 5, 5], 4, [2, 1, 1], "equal capacities: as even as counts allow, not within 5"),
-        ([1, 0, 1], 4, [2, 0, 2], "a draining node leads nothing"),
-        ([0, 0], 4, [0, 0], "nobody may lead: an empty placement, not an error"),
+        ([1, 0, 1], 4, [2, 0, 2], "a draining node gets no active"),
+        ([0, 0], 4, [0, 0], "no node may hold one: an empty placement, not an error"),
     ],
 )
 def test_balance_of_actives(

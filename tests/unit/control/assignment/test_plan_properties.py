@@ -134,7 +134,7 @@ LAGS = st.sampled_from([0, 50, 100, 101, 5_000, BadReport.UNKNOWN, BadReport.NOT
 @given(st.data(), st.integers(0, 2), st.integers(1, 5))
 @settings(max_examples=examples(30), deadline=None)
 def test_one_step_serves_from_the_readiest(data: st.DataObject, standbys: int, count: int) -> None:
-    """Ready copies lead wherever there is one; the throttle holds; no node holds a copy twice."""
+    """The active is a ready copy if there is one; the throttle holds; no node has a copy twice."""
     nodes = data.draw(node_lists())
     previous = data.draw(previous_placements(nodes, count))
     lags: dict[TablePartition, dict[NodeId, Lag]] = {

@@ -61,12 +61,12 @@ def held(text: str) -> HeldCopies:
         ("ac", "ad", {A: SERVING, C: NOTHING}, "ad", "nothing to keep: replaced at once"),
         ("a", "ac", {A: SERVING}, "ac", "a missing copy is no warm-up and needs no budget"),
         ("zc", "ca", {C: 0}, "ca", "owner gone, its standby is ready and planned"),
-        ("zc", "ac", {C: 50, A: NOTHING}, "ca", "ready but not planned: leads, a stands by"),
-        ("zc", "ac", {C: 500, A: 900}, "ca", "nobody ready: the least lag leads"),
+        ("zc", "ac", {C: 50, A: NOTHING}, "ca", "ready but not planned: active, a stands by"),
+        ("zc", "ac", {C: 500, A: 900}, "ca", "nobody ready: the least lag is the active"),
         ("zc", "ac", {C: UNKNOWN, A: 900}, "ac", "... and unknown is not least"),
         ("zc", "ac", {}, "ac", "no data anywhere: start as planned"),
         ("a", "a", {A: 5_000, B: 0}, "b+a", "an owner far behind yields to a ready copy"),
-        ("", "ac", {D: 10}, "da+c", "a left-over disk that is ready leads until the plan is"),
+        ("", "ac", {D: 10}, "da+c", "a left-over disk that is ready stands in until the plan is"),
     ],
 )
 def test_one_step(now: str, goal: str, lags: dict[NodeId, Lag], after: str, why: str) -> None:
@@ -132,7 +132,7 @@ def test_warm_ups_that_have_begun_go_on() -> None:
 
 
 def test_copies_do_not_come_closer_on_the_way() -> None:
-    """a in zone x leads, planned are b (x) and c (y): the first copy is made in the other zone."""
+    """a (zone x) is active, planned are b (x) and c (y): the first copy goes to the other zone."""
     step = advance(cluster({T0: {A: SERVING}}), {T0: held("a")}, {T0: (B, C)}, RULES, Throttle(0))
     assert step.holdings[T0] == held("ac")
 
@@ -171,7 +171,7 @@ def test_a_move_from_start_to_end() -> None:
 
 
 @pytest.mark.parametrize("node_count", [4, 6])
-def test_the_first_standby_leads_when_the_active_falls_silent(node_count: int) -> None:
+def test_the_first_standby_becomes_active_when_the_active_falls_silent(node_count: int) -> None:
     """The plan spreads the turns of first standbys; the step took the lowest node id instead."""
     nodes = tuple(PlanNode(NodeId(f"n{i}"), {}) for i in range(node_count))
     partitions = tuple(TablePartition("T", 1, p) for p in range(30))
