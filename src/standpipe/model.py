@@ -269,7 +269,7 @@ class NodeInfo(Record, frozen=True, kw_only=True):
 class Health(IntEnum):
     """A node's verdict on a peer (`control.liveness.heartbeats`)."""
 
-    UNKNOWN = 0  # newly known: not enough beats received, or missed, to judge it
+    UNKNOWN = 0  # newly known: not enough heartbeats received, or missed, to judge it
     ALIVE = 1
     DOWN = 2
 

@@ -1,6 +1,7 @@
 """Lags that nodes report for their replicas, and their verdicts on each other's liveness.
 
-Wire format of beats and reports (`node/liveness/wire.py`) and of `run/lags` and `run/liveness`.
+Wire format of heartbeats and reports (`node/liveness/wire.py`) and of `run/lags` and
+`run/liveness`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class LagDelta(Record, frozen=True, kw_only=True):
-    """What changed in a node's lags since the `base` that the receiver acknowledged (on a beat)."""
+    """What changed in a node's lags since the `base` that the receiver acknowledged."""
 
     session: int  # grows with every start of the sender
     base: int  # version that the receiver acknowledged; 0: nothing
     through: int  # version that it has after this delta
-    #: over all lags of the sender; None: there are more changes than fit into one beat
+    #: over all lags of the sender; None: there are more changes than fit into one heartbeat
     digest: int | None
     changes: tuple[ReplicaLag, ...] = ()
 
@@ -56,7 +57,7 @@ class KnownLags(Record, frozen=True, kw_only=True):
 
     published_boot_ms: int
     known: tuple[KnownLag, ...] = ()
-    age_ms_max: int = 0  # how long each is valid; 0: beats confirm them continuously
+    age_ms_max: int = 0  # how long each is valid; 0: heartbeats confirm them continuously
     refused_count: int = 0  # reports that could not be true, since control started
 
 
@@ -65,8 +66,8 @@ class PeerLiveness(Record, frozen=True, kw_only=True):
 
     node_id: NodeId
     health: Health
-    is_held_down: bool = False  # it is DOWN although it beats: it came back too often
-    beat_boot_ms: int = 0  # its last beat; 0: none
+    is_held_down: bool = False  # it is DOWN although it sends heartbeats: it came back too often
+    beat_boot_ms: int = 0  # its last heartbeat; 0: none
     workers_ok: bool = True  # by its own report: none hangs and at least one is alive
     tailer_ok: bool = True
     is_leaving: bool = False  # it is drained or about to stop

@@ -158,7 +158,7 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_peer_up": (
         ("peer",),
-        "1: this node hears a peer's beats; 0: it considers it down.",
+        "1: this node hears a peer's heartbeats; 0: it considers it down.",
     ),
     "standpipe_lag_reports_refused_total": (
         (),

@@ -1,24 +1,24 @@
-"""Which members are alive: by beats, and in a large cluster by gossip too. Pure.
+"""Which members are alive: by heartbeats, and in a large cluster by gossip too. Pure.
 
 `control.liveness.heartbeats` decides when a silent peer becomes DOWN. This module decides which
 nodes judge it.
 
     up to SWITCH_NODES nodes   every node sends heartbeats to every other and judges each
                                (`control.liveness.heartbeats`)
-    above, from feature level  each node beats to a few and judges a few; verdicts on the others
-    GOSSIP on                  arrive as rumours from their watchers (`control.liveness.gossip`)
+    above, from feature level  each node sends heartbeats to a few and judges a few; verdicts on the
+    GOSSIP on                  others arrive as rumours from watchers (`control.liveness.gossip`)
 
 A node switches when the log's member count says so, so nodes switch at slightly different times.
-For one window of beats after it, a node also beats to its previous receivers, so that no node is
+For one window after it, a node also sends heartbeats to its previous receivers, so that no node is
 found down because another one switched first. The same applies when the ring changes.
 
-For a peer that it watches, a node trusts its own count of beats; for any other, it trusts VOICES
-watchers. A peer that no watcher doubts counts as ALIVE once rumours have had time to arrive; until
-then it is UNKNOWN.
+For a peer that it watches, a node trusts its own count of heartbeats; for any other, it trusts
+VOICES watchers. A peer that no watcher doubts counts as ALIVE once rumours have had time to arrive;
+until then it is UNKNOWN.
 
-Simulated (tests/sim/gossip.py): at 20 nodes, beats to all others are 190 messages/s from each node.
-Gossip takes 66 at 21 nodes and 86 at 100, reports included, and every node knows of a lost node
-within 0.5 s.
+Simulated (tests/sim/gossip.py): at 20 nodes, heartbeats to all others are 190 messages/s from each
+node. Gossip takes 66 at 21 nodes and 86 at 100, reports included, and every node knows of a lost
+node within 0.5 s.
 
 Source: KLIP-12. Not here: how verdicts affect reads (`control.routing.route`), sending
 (`node.liveness.loop`).
@@ -37,9 +37,9 @@ from standpipe.control.liveness.heartbeats import (
     CheckVoid,
     HeartbeatSettings,
     Mark,
-    Membership,
     MembersKnown,
     Order,
+    PeerVerdicts,
 )
 from standpipe.model import Health, NodeId
 
@@ -52,7 +52,7 @@ class Verdicts:
 
     def __init__(self, me: NodeId, rules: HeartbeatSettings) -> None:
         self._rules = rules
-        self._membership = Membership(rules)
+        self._verdicts = PeerVerdicts(rules)
         self._gossip = Gossip(me)
         #: every other member -> when it became known
         self._known_ms: dict[NodeId, float] = {}
@@ -70,7 +70,7 @@ class Verdicts:
         self._unwatched_ms: dict[NodeId, float] = {}
         #: last message from each node itself
         self._heard_ms: dict[NodeId, float] = {}
-        #: receiver -> when beats were due to it last
+        #: receiver -> when heartbeats were due to it last
         self._due_ms: dict[NodeId, float] = {}
 
     # ------------------------------------------------------------------------- events
@@ -92,25 +92,25 @@ class Verdicts:
         return orders if self.is_mesh else [*orders, *self._changes(self._known_ms, at_ms)]
 
     def heard(self, node: NodeId, at_ms: float, *, is_beat: bool) -> None:
-        """A message arrived from a member. Only beats (`is_beat`) count towards its beats in a row.
+        """A message arrived from a member. Only heartbeats (`is_beat`) count as received in a row.
 
         Other messages arrive at random: two of them would make a peer count as alive although it
-        sends beats only once the log has reached it.
+        sends heartbeats only once the log has reached it.
         """
         if node in self._known_ms:
             self._heard_ms[node] = at_ms
             if is_beat:
-                self._membership.handle(BeatHeard(node, at_ms))
+                self._verdicts.handle(BeatHeard(node, at_ms))
 
     def check(self, at_ms: float) -> list[Order]:
         """Judge all peers again; a `Mark` for each one whose verdict changed."""
-        orders = self._membership.handle(CheckDue(at_ms))
+        orders = self._verdicts.handle(CheckDue(at_ms))
         void = [order for order in orders if isinstance(order, CheckVoid)]
         if void:
             self._listening_ms = at_ms
         if self.is_mesh:
             return self._show(orders, at_ms)
-        own = self._membership.health
+        own = self._verdicts.health
         for node in self._watched:
             self._gossip.judged(node, own[node])
         moved = self._watch(at_ms)
@@ -137,8 +137,8 @@ class Verdicts:
         return self._shown
 
     def is_held_down(self, node: NodeId) -> bool:
-        """Whether a peer that is DOWN beats again, if this node receives its beats."""
-        return node in self._membership.held_down
+        """Whether a peer that is DOWN sends heartbeats again, if it sends them to this node."""
+        return node in self._verdicts.held_down
 
     def last_message_ms(self, node: NodeId) -> float | None:
         """Instant of the last message sent by the peer itself; None: none yet."""
@@ -151,11 +151,11 @@ class Verdicts:
         return max(since_ms, self._heard_ms.get(node, since_ms))
 
     def note_of(self, node: NodeId) -> Note | None:
-        """What a peer reported about itself, by gossip; None: only its beats carry that."""
+        """What a peer reported about itself, by gossip; None: only its heartbeats carry that."""
         return None if self.is_mesh else self._gossip.note_of(node)
 
     def receivers(self, at_ms: float) -> list[NodeId]:
-        """Nodes that get a beat now."""
+        """Nodes that get a heartbeat now."""
         now = [*self._known_ms] if self.is_mesh else self._gossip.beats_to
         self._due_ms |= dict.fromkeys(now, at_ms)
         since_ms = at_ms - self._rules.window_ms
@@ -186,20 +186,20 @@ class Verdicts:
     # ------------------------------------------------------------------------- inside
 
     def _watch(self, at_ms: float) -> list[Order]:
-        """Judge the peers whose beats should arrive here, and stop judging any others."""
+        """Judge the peers whose heartbeats should arrive here, and stop judging any others."""
         peers = frozenset(self._known_ms)
         watched = peers if self.is_mesh else frozenset(self._gossip.watched)
-        if watched == self._watched and not watched ^ self._membership.health.keys():
+        if watched == self._watched and not watched ^ self._verdicts.health.keys():
             return []
         for gone in self._watched - watched:
             self._gossip.judged(gone, Health.UNKNOWN)
             self._unwatched_ms[gone] = at_ms
         self._watched = watched
-        orders = self._membership.handle(MembersKnown(watched, at_ms))
+        orders = self._verdicts.handle(MembersKnown(watched, at_ms))
         return self._show(orders, at_ms) if self.is_mesh else self._changes(self._known_ms, at_ms)
 
     def _show(self, orders: list[Order], now_ms: float) -> list[Order]:
-        """Orders that change a verdict: a verdict holds until its peer's beats are recounted."""
+        """Orders that change a verdict: a verdict holds until its peer is judged again."""
         return [
             order for order in orders if not isinstance(order, Mark) or self._is_new(order, now_ms)
         ]
@@ -211,8 +211,8 @@ class Verdicts:
         self._shown[node] = mark.health
         (self._waiting.discard if mark.health is Health.ALIVE else self._waiting.add)(node)
         if mark.health is Health.DOWN:
-            is_own = self._membership.health.get(node) is Health.DOWN
-            self._down_ms[node] = self._membership.silent_since_ms(node) if is_own else now_ms
+            is_own = self._verdicts.health.get(node) is Health.DOWN
+            self._down_ms[node] = self._verdicts.silent_since_ms(node) if is_own else now_ms
         else:
             self._down_ms.pop(node, None)
         return True
@@ -234,7 +234,7 @@ class Verdicts:
         return None if heard_ms is None else now_ms - heard_ms
 
     def _verdict(self, node: NodeId, now_ms: float) -> Health:
-        own = self._membership.health.get(node, Health.UNKNOWN)
+        own = self._verdicts.health.get(node, Health.UNKNOWN)
         if own is not Health.UNKNOWN:
             return own
         if self._gossip.is_down(node):

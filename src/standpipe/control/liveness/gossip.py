@@ -1,18 +1,19 @@
-"""Liveness in large clusters: each node sends few beats; verdicts spread as rumours. Pure.
+"""Liveness in large clusters: each node sends few heartbeats; verdicts spread as rumours. Pure.
 
 If every node sends heartbeats to every other (KLIP-12), each one sends O(N) messages. Instead:
 
-    beats     go to FANOUT watchers, the next live nodes on a ring of hashed ids. Only they judge
-              the sender, by `control.liveness.heartbeats`
-    rumours   a watcher's verdicts on the peers that it watches. They travel with every beat and in
-              messages to SPREAD random peers; each node forwards a rumour for O(log N) rounds
-    verdict   a peer becomes DOWN when VOICES watchers report it DOWN, so one sick watcher alone
-              takes no peer down. The peer stays DOWN until some watcher receives its beats and
-              fewer than VOICES report DOWN; the loss or change of watchers brings no peer back. A
-              node that is DOWN has no vote and watches no peer: the next node on the ring takes its
-              place, and needs a whole window of silence to judge (one window after another if all
-              watchers are lost too)
-    note      what a node reports about itself (`Note`): a rumour whose watcher is the node itself
+    heartbeats  go to FANOUT watchers, the next live nodes on a ring of hashed ids. Only they judge
+                the sender, by `control.liveness.heartbeats`
+    rumours     a watcher's verdicts on the peers that it watches. They travel with every heartbeat,
+                and in messages to SPREAD random peers; each node forwards a rumour for O(log N)
+                rounds
+    verdict     a peer becomes DOWN when VOICES watchers report it DOWN, so one sick watcher alone
+                takes no peer down. The peer stays DOWN until some watcher receives its heartbeats
+                and fewer than VOICES report DOWN; the loss or change of watchers brings no peer
+                back. A node that is DOWN has no vote and watches no peer: the next node on the ring
+                takes its place, and needs a whole window of silence to judge (one window after
+                another if all watchers are lost too)
+    note        what a node reports about itself (`Note`): a rumour whose watcher is the node itself
 
 So a node sends a fixed number of messages, every node knows of a change after O(log N) rounds, and
 the size of a message grows with the number of changes, not with N. A rumour carries its watcher's
@@ -131,16 +132,16 @@ class Gossip:
 
     @property
     def beats_to(self) -> list[NodeId]:
-        """Receivers of this node's beats: the next on the ring, up to the FANOUT-th live one.
+        """Receivers of this node's heartbeats: the next on the ring, up to the FANOUT-th live one.
 
-        Nodes between them that are down get beats too: after a network partition, all nodes of the
-        other side are down, and some beat has to get through first.
+        Nodes between them that are down get heartbeats too: after a network partition, all nodes of
+        the other side are down, and some heartbeat has to get through first.
         """
         return self._neighbours(1)
 
     @property
     def watched(self) -> list[NodeId]:
-        """Nodes whose beats should arrive here: the mirror of `beats_to`."""
+        """Nodes whose heartbeats should arrive here: the mirror of `beats_to`."""
         return self._neighbours(-1)
 
     def targets(self, draws: Sequence[int]) -> list[NodeId]:

@@ -1,19 +1,19 @@
-"""Which peers are alive, judged from the beats that arrived. Pure: instants arrive in events.
+"""Which peers are alive, judged from the heartbeats that arrived. Pure: instants arrive in events.
 
 Every node sends a heartbeat to every other once per SEND interval. Once per CHECK interval, a node
-looks at the beats of the last WINDOW and counts those missed, and those received, in a row up to
-now:
+looks at the heartbeats of the last WINDOW and counts those missed, and those received, in a row up
+to now:
 
     UNKNOWN ── enough received ──► ALIVE ── enough missed ──► DOWN ── enough received ──► ALIVE
        └────── a whole window of silence ────────────────────►┘        (at most twice a minute)
 
 All instants are the *receiver's* (one clock, monotonic), so skew between machines cannot matter;
-the instant in a ksqlDB beat is ignored. A check that runs more than one SEND interval late is
-discarded: this process was starved or stopped, beats may lie unread, and a node that was not
+the instant in a ksqlDB heartbeat is ignored. A check that runs more than one SEND interval late is
+discarded: this process was starved or stopped, heartbeats may lie unread, and a node that was not
 listening must not judge its peers. After a discarded check, silence counts from its instant.
 
 A peer counts as down at once, but a flapping peer returns at most twice a minute. One that sends
-beats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
+heartbeats meanwhile is *held down* (`held_down`): reads go to it only if no other replica answers.
 The verdicts decide routing only (`control.routing.route`). The leader of the metadata quorum
 decides who is promoted (`control.assignment.transition`) and when a silent node counts as gone
 (`control.assignment.from_catalog`), by its own observations.
@@ -40,7 +40,7 @@ RETURNS_MS: Final = 60_000
 
 
 class Count(Enum):
-    """What the beats of a window add up to."""
+    """What the heartbeats of a window add up to."""
 
     ENOUGH_MISSED = auto()  # in a row, up to now
     ENOUGH_RECEIVED = auto()  # in a row, up to now
@@ -50,7 +50,7 @@ class Count(Enum):
 #: The only ways a verdict can change; a missing pair changes nothing.
 NEXT: Final = {
     (Health.UNKNOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,
-    (Health.UNKNOWN, Count.SILENT): Health.DOWN,  # it may still be starting: not after 3 beats
+    (Health.UNKNOWN, Count.SILENT): Health.DOWN,  # it may still be starting: not after 3 heartbeats
     (Health.ALIVE, Count.ENOUGH_MISSED): Health.DOWN,
     (Health.ALIVE, Count.SILENT): Health.DOWN,
     (Health.DOWN, Count.ENOUGH_RECEIVED): Health.ALIVE,  # at most twice a minute
@@ -59,7 +59,7 @@ NEXT: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatSettings:
-    """KLIP-12's parameters. Detects after at most send x missed + check (+ one beat's latency)."""
+    """KLIP-12's parameters. Detects after at most send x missed + check (+ one latency)."""
 
     send_ms: int = 100
     check_ms: int = 200
@@ -92,7 +92,7 @@ class MembersKnown:
 
 @dataclass(frozen=True)
 class BeatHeard:
-    """A peer's beat arrived."""
+    """A peer's heartbeat arrived."""
 
     node: NodeId
     at_ms: float
@@ -107,7 +107,7 @@ class CheckDue:
 
 @dataclass(frozen=True)
 class Mark:
-    """Order: from now on the peer counts as `health`. `silent_ms`: time since its last beat."""
+    """Order: from now on the peer counts as `health`. `silent_ms`: since its last heartbeat."""
 
     node: NodeId
     health: Health
@@ -129,18 +129,19 @@ Order = Mark | CheckVoid
 
 
 def missed_in_row(silent_ms: float, send_ms: int) -> int:
-    """Beats missed in a row up to now. A beat exactly on time is not missed.
+    """Heartbeats missed in a row up to now. A heartbeat exactly on time is not missed.
 
-    0..100 ms of silence: none at 100 ms between beats; 301 ms: three.
+    0..100 ms of silence: none at 100 ms between heartbeats; 301 ms: three.
     """
     return max(0, -int(-silent_ms // send_ms) - 1)  # ceiling - 1
 
 
 def received_in_row(beats_ms: list[float], now_ms: float, send_ms: int) -> int:
-    """Beats received in a row up to now. `beats_ms`: instants, ascending.
+    """Heartbeats received in a row up to now. `beats_ms`: instants, ascending.
 
-    Two beats are consecutive unless a second one was due between them, so a beat that is late by
-    less than an interval does not break the row. (KLIP-12 counts slots, which jitter would empty.)
+    Two heartbeats are consecutive unless a second one was due between them, so a heartbeat that is
+    late by less than an interval does not break the row. (KLIP-12 counts slots, which jitter would
+    empty.)
     """
     count, later = 0, now_ms
     for beat in reversed(beats_ms):
@@ -156,16 +157,16 @@ class _PeerRecord:
 
     known_ms: float
     health: Health = Health.UNKNOWN
-    #: instants of beats within the window, ascending
+    #: instants of heartbeats within the window, ascending
     beats_ms: list[float] = field(default_factory=list[float])
     newest_ms: float | None = None
     #: instants at which it came back from DOWN, within RETURNS_MS
     returns_ms: list[float] = field(default_factory=list[float])
-    #: its beats are those of a live peer, but it came back too often
+    #: its heartbeats are those of a live peer, but it came back too often
     is_held_down: bool = False
 
 
-class Membership:
+class PeerVerdicts:
     """The verdicts of one node on its peers. `handle(event) -> [orders]`."""
 
     def __init__(self, rules: HeartbeatSettings | None = None) -> None:
@@ -182,11 +183,11 @@ class Membership:
 
     @property
     def held_down(self) -> frozenset[NodeId]:
-        """Peers that are DOWN only because they came back too often: their beats do arrive."""
+        """Peers that are DOWN only because they came back too often: their heartbeats do arrive."""
         return frozenset(node for node, peer in self._peers.items() if peer.is_held_down)
 
     def silent_since_ms(self, node: NodeId) -> float:
-        """When a known peer sent its last beat, or became known if it sent none."""
+        """When a known peer sent its last heartbeat, or became known if it sent none."""
         peer = self._peers[node]
         return peer.known_ms if peer.newest_ms is None else peer.newest_ms
 

@@ -1,13 +1,13 @@
 """How far every replica has read: a node's reports about its replicas, and those of other nodes.
 
     Reporter (sender)   lags of its own replicas, each under a version that grows with every change
-         │ delta(base)  on each beat: what changed since the version that the receiver has, at
+         │ delta(base)  on each heartbeat: what changed since the version that the receiver has, at
          │              most DELTA_BYTES_MAX; the last part carries a digest of everything
          ▼
     Ledger (receiver)   acknowledges its version; if the digest differs, 0, which asks for all
 
-So lost, duplicate or reordered beats and a restart at either end need no further repair. A full
-report (`POST /lag`) is the same without a base.
+So lost, duplicate or reordered heartbeats and a restart at either end need no further repair. A
+full report (`POST /lag`) is the same without a base.
 
 Three rules keep old reports out: a report counts only under its sender's incarnation in the log;
 within that incarnation, older versions are ignored, and older sessions while the newest reports;
@@ -37,7 +37,7 @@ from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaState
 from standpipe.model_liveness import KnownLag, LagDelta, ReplicaLag
 
 NO_END: Final = Offset(-1)
-#: Encoded lags on one beat: a beat must fit into one packet.
+#: Encoded lags on one heartbeat: a heartbeat must fit into one packet.
 DELTA_BYTES_MAX: Final = 900
 #: A lag that was true longer ago is stale: the ends known now include what was written since.
 FRESH_MS: Final = 1000
@@ -66,7 +66,7 @@ def audience(placements: Iterable[Placement], me: NodeId) -> frozenset[NodeId]:
 def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
     """Upper bound of a peer's lag in ms, now; None: it was never at its end, or did not say.
 
-    Beats confirm what did not change, but its lag in time grows anyway.
+    Heartbeats confirm what did not change, but its lag in time grows anyway.
     """
     told_ms = known.lag.replica_lag_ms
     return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)

@@ -15,10 +15,10 @@ PAUSED_MS: Final = 1000
 class Belief:
     """From which instant on the assigning node trusts reports. Instants are of its clock, in ms.
 
-    Without beats, reports are rare and go only to the leader, so a report expires after
-    `age_ms_max`. With beats, these confirm reports or show that a node is down, so reports stay
-    valid. A node that was not listening for a while has missed newer reports: none expires until
-    the others have had `settle_ms` to report again.
+    Without heartbeats, reports are rare and go only to the leader, so a report expires after
+    `age_ms_max`. With heartbeats, these confirm reports or show that a node is down, so reports
+    stay valid. A node that was not listening for a while has missed newer reports: none expires
+    until the others have had `settle_ms` to report again.
     """
 
     def __init__(self, age_ms_max: int, settle_ms: int) -> None:

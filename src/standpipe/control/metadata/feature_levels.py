@@ -55,7 +55,7 @@ OLDEST: Final = 1
 NEWEST: Final = 10
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
-#: below, every node expects beats from every other
+#: below, every node expects heartbeats from every other
 GOSSIP: Final = 5
 #: below, topics are deleted by name, even if another program made them
 TOPIC_IDS: Final = 6

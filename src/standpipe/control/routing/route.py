@@ -3,16 +3,16 @@
 A pure decision on local data: it makes no remote call (KLIP-12, tradeoff 2). Order: the active,
 then standbys by lag, the least first, an unknown lag after every known one. Doubtful replicas come
 after all others, because a doubt may be wrong and a late answer is better than none. Doubts: no
-report yet, not answering as of its last report, beats that came back too often, workers that hang,
-no beats, a path that failed. Only a node that neither beats nor answers on its path is refused as
-dead.
+report yet, not answering as of its last report, heartbeats that came back too often, workers that
+hang, no heartbeats, a path that failed. Only a node that neither sends heartbeats nor answers on
+its path is refused as dead.
 
 Bounds are enforced here with what this node knows: on its own replica, and on a peer that has just
 reported its lag. The target of a forward enforces them again with its own numbers. An older lag is
 an upper bound: a replica that exceeds the bound by it is tried last, not refused. The same holds
 for a peer's lag against the committed end of this node's own replica, which is current.
 
-Not here: which of equals is preferred (`control.routing.policies`), how beats become verdicts
+Not here: which of equals is preferred (`control.routing.policies`), how heartbeats become verdicts
 (`control.liveness.heartbeats`) and reports lags (`control.liveness.lag`), hedging and the forward
 (`node.worker.pull.forward`).
 """
@@ -82,7 +82,7 @@ class Candidate:
     #: of the local replica: why a lag in records says nothing now; "": it does
     lag_unknown: str = ""
     health: Health = Health.ALIVE
-    is_held_down: bool = False  # DOWN although it beats
+    is_held_down: bool = False  # DOWN although it sends heartbeats
     workers_ok: bool = True
     is_leaving: bool = False  # it is drained, or about to stop
     is_suspect: bool = False  # its path failed recently
@@ -92,7 +92,7 @@ class Candidate:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its beats have stopped."""
+        """Whether its heartbeats have stopped."""
         return self.health is Health.DOWN and not self.is_held_down
 
     def is_beyond(self, bounds: Bounds) -> bool:
@@ -119,7 +119,7 @@ class Verdict:
     info: NodeInfo | None = None
     state: ReplicaState | None = None
     health: Health = Health.ALIVE
-    #: instants of the last beat and of the lag, on this node's boot clock; 0: none
+    #: instants of the last heartbeat and of the lag, on this node's boot clock; 0: none
     beat_boot_ms: int = 0
     lag_boot_ms: int = 0
 
@@ -165,13 +165,13 @@ def is_role_allowed(candidate: Candidate, bounds: Bounds) -> str | None:
 
 
 def is_not_dead(candidate: Candidate, bounds: Bounds) -> str | None:
-    """A node is dead if it neither beats nor answers: either sign alone may have another cause.
+    """A node is dead if it neither sends heartbeats nor answers: one sign alone proves nothing.
 
-    A node whose controller stopped sends no beats but answers reads; a path that failed may work
-    again. Source: KLIP-12; ksqlDB's LivenessFilter.
+    A node whose controller stopped sends no heartbeats but answers reads; a path that failed may
+    work again. Source: KLIP-12; ksqlDB's LivenessFilter.
     """
     if candidate.is_silent and candidate.is_suspect:
-        return "Host is not alive: no beats, and its path failed."
+        return "Host is not alive: no heartbeats, and its path failed."
     return None
 
 
@@ -229,14 +229,14 @@ RULES: Final[tuple[Rule, ...]] = (
 #: reason.
 DOUBTS: Final[tuple[tuple[Callable[[Candidate], bool], str], ...]] = (
     (lambda c: c.is_leaving, "Host reports that it is draining or stopping; tried late."),
-    (lambda c: c.health is Health.UNKNOWN, "No beat received yet; tried after live hosts."),
+    (lambda c: c.health is Health.UNKNOWN, "No heartbeat received yet; tried after live hosts."),
     (
         lambda c: c.state is not None and not c.state.answers,
         "Replica was not answering as of its last report; tried late.",
     ),
-    (lambda c: c.is_held_down, "Host sends beats again but has flapped recently; tried late."),
+    (lambda c: c.is_held_down, "Host sends heartbeats again but has flapped recently; tried late."),
     (lambda c: not c.workers_ok, "Host reports hung or dead workers; tried late."),
-    (lambda c: c.is_silent, "Host sends no beats; tried late."),
+    (lambda c: c.is_silent, "Host sends no heartbeats; tried late."),
     (lambda c: c.is_suspect, "Path failed recently; tried last."),
 )
 

@@ -4,7 +4,7 @@ A peer's store is copied, verified and then tailed from its position. The time g
 of the rows, whereas that of a replay grows with the changelog. Donors are live peers that hold the
 partition and answer from it: first the one with the newest rows; of equals a standby, so that the
 active keeps its disk for readers. While no donor is known the node waits a moment, since after its
-start it hears from peers only after some beats. Without any donor it replays. Pure.
+start it hears from peers only after some heartbeats. Without any donor it replays. Pure.
 
 Source: ours (KIP-535 restores from the changelog alone). Not here: the copy
 (`adapters.store.copy`), the transport (`node.store_transfer.donor`,

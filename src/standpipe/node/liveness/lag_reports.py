@@ -1,8 +1,9 @@
-"""What a node reports about its own replicas besides beats: the body of `/lag`, to whom, and when.
+"""What a node reports about its own replicas besides heartbeats: the body of `/lag`, to whom, and
+when.
 
-A full report is sent each LAG SEND. Where beats carry no lags, because they are off or the cluster
-is large, *news* does not wait for the interval: another leader, another co-holder, a replica that
-changed state, a peer that restarted and needs everything again.
+A full report is sent each LAG SEND. Where heartbeats carry no lags, because they are off or the
+cluster is large, *news* does not wait for the interval: another leader, another co-holder, a
+replica that changed state, a peer that restarted and needs everything again.
 
 In a large cluster lags go to the nodes that hold copies of the same partitions, which compute their
 own lags from the reported ends, and to the leader, which assigns. Any other entry node lacks them:

@@ -1,17 +1,17 @@
-"""Beats and lag reports of a node: sent, received, judged, and published to its workers.
+"""Heartbeats and lag reports of a node: sent, received, judged, and published to its workers.
 
-    status pages ─► Reporter ─┬─► beat to every member, each SEND ─► its /heartbeat ─┐
-    pid files ────────────────┘   all lags, each LAG SEND ─────────► its /lag ───────┤
-                                                                                     ▼
-    run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── beats received ◄ this node's routes
+    status pages ─► Reporter ─┬─► heartbeat to every member, each SEND ─► its /heartbeat ─┐
+    pid files ────────────────┘   all lags, each LAG SEND ──────────────► its /lag ───────┤
+                                                                                          ▼
+    run/liveness ◄── Verdicts ◄──── check, each CHECK ◄── heartbeats received ◄ this node's routes
     run/lags     ◄── Ledger ◄──────────────────────────── lags received ◄┘
 
 Part of the control process; all decisions are in `control.liveness.failure_detector` and
-`control.liveness.lag`. Beats and lag reports are independent: each can be off (KLIP-12, tradeoff
-1), and then its routes do not exist (404, as in ksqlDB). Beats carry the lags that changed.
+`control.liveness.lag`. Heartbeats and lag reports are independent: each can be off (KLIP-12,
+tradeoff 1), and its routes then do not exist (404, as in ksqlDB). Heartbeats carry changed lags.
 
-In a large cluster beats go to a few nodes and carry rumours, and only reports carry lags, to the
-nodes that need them (`node.liveness.lag_reports`).
+In a large cluster heartbeats go to a few nodes and carry rumours, and only reports carry lags, to
+the nodes that need them (`node.liveness.lag_reports`).
 
 Not here: how readers use it (`node.liveness.peer_state`, by `node.liveness.publish`), who is a
 member (the metadata log).
@@ -59,7 +59,7 @@ from standpipe.node.liveness.wire import (
     node_named,
 )
 
-#: A beat that is not answered by then is lost; the next ones are on their way.
+#: A heartbeat that is not answered by then is lost; the next ones are on their way.
 BEAT_WAIT_S: Final = 1.0
 REPORT_WAIT_S: Final = 2.0
 #: How often to look for news.
@@ -101,7 +101,7 @@ class LivenessLoop:
         self._reporter = self._lag_reports.reporter
         #: node -> version of this node's lags that it acknowledged
         self._acknowledged: dict[NodeId, int] = {}
-        #: node -> its newest beat
+        #: node -> its newest heartbeat
         self._said: dict[NodeId, BeatExtra] = {}
         self._peers: dict[NodeId, NodeInfo] = {}
         self._seen: Catalog | None = None
@@ -179,7 +179,7 @@ class LivenessLoop:
         )
 
     def away_ms(self) -> dict[NodeId, int]:
-        """Nodes that are found down -> ms since their last beat."""
+        """Nodes that are found down -> ms since their last heartbeat."""
         if not self.beats:
             return {}
         now_ms = self._clock.boot_ms()
@@ -298,11 +298,11 @@ class LivenessLoop:
         self._send(peer, "/heartbeat", beat, BEAT_WAIT_S)
 
     def send_news(self) -> None:
-        """Where beats carry no lags: send at once what must not wait."""
+        """Where heartbeats carry no lags: send at once what must not wait."""
         self._refresh_members()
         self._belief.look(self._clock.boot_ms(), by_reports=self._by_reports)
         if not self._by_reports:
-            self._lag_reports.forget_news()  # news counts once beats carry no lags
+            self._lag_reports.forget_news()  # news counts once heartbeats carry no lags
             return
         self._observe()
         if self._lag_reports.take_news(self._leader(), self._clock.boot_ms()):
@@ -329,7 +329,7 @@ class LivenessLoop:
         task.add_done_callback(self._sends.discard)
 
     async def _deliver(self, peer: NodeInfo, path: str, body: bytes, wait_s: float) -> None:
-        """An unreachable peer is detected by its missing beats, not here."""
+        """An unreachable peer is detected by its missing heartbeats, not here."""
         try:
             response = await self._client.request(
                 peer.internal, path, to=peer.node_id, body=body, timeout_s=wait_s
@@ -392,7 +392,7 @@ class LivenessLoop:
 
 
 def _tell(order: Order) -> None:
-    """Changes are logged, beats are not (ksql#8224)."""
+    """Changes are logged, heartbeats are not (ksql#8224)."""
     if isinstance(order, CheckVoid):
         _log.warning("this node was not listening: no peer is judged", late_ms=int(order.late_ms))
         return

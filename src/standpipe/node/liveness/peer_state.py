@@ -134,7 +134,7 @@ def _turn(instants_ms: Sequence[int], now_ms: int, age_ms_max: int) -> int:
 
 
 def lags_age_ms_max(settings: Config) -> int:
-    """How long to believe a lag that beats keep confirming."""
+    """How long to believe a lag that heartbeats keep confirming."""
     return max(settings[BEAT_WINDOW], VERDICTS_AGE_MS_MAX)
 
 

@@ -24,7 +24,7 @@ PUBLISH_MS: Final = 500
 
 
 class LivenessPages:
-    """Writer of both. `said`: the newest beat of each peer; `beats`: whether there are any."""
+    """Writer of both. `said`: the newest heartbeat of each peer; `beats`: whether there are any."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from standpipe.model_liveness import LagDelta, ReplicaLag
 
 
 class BeatExtra(Record, frozen=True, kw_only=True):
-    """What our nodes add to a beat."""
+    """What our nodes add to a heartbeat."""
 
     node_id: NodeId
     incarnation: str
@@ -34,7 +34,7 @@ class BeatExtra(Record, frozen=True, kw_only=True):
     tailer_ok: bool = True
     is_leaving: bool = False
     lags: LagDelta | None = None
-    #: in a large cluster (`control.liveness.gossip`); None: the sender beats to all nodes
+    #: in a large cluster (`control.liveness.gossip`); None: the sender sends one to all nodes
     digest: int | None = None
     rumours: tuple[Rumour, ...] = ()
     #: False: this message is no heartbeat and only carries rumours

@@ -56,7 +56,7 @@ CONNECT_S_MAX: Final = 4.0
 #: well under a second, an answer comes each MAKE_WAIT_MS, and a control that lacks a CPU is late by
 #: a second or two. While it waits, this replica does not answer.
 SILENCE_S_MAX: Final = 5.0
-#: The same, once its beats have stopped too: one late piece is not yet a dead donor.
+#: The same, once its heartbeats have stopped too: one late piece is not yet a dead donor.
 QUIET_S_MAX: Final = 1.0
 #: A donor copies a whole store first. Only for a donor that says that it is copying.
 MAKE_S_MAX: Final = 600.0
@@ -102,7 +102,7 @@ class Fetch:
     peers: Sequence[NodeInfo]
     identity: PeerIdentity
     rate_bytes: int
-    #: whether a peer's beats have stopped; called in the fetch's thread
+    #: whether a peer's heartbeats have stopped; called in the fetch's thread
     is_down: Callable[[NodeId], bool] = lambda node: False
     done_bytes: int = 0
     total_bytes: int = 0
@@ -259,7 +259,7 @@ class Fetch:
             if silent_s >= SILENCE_S_MAX:
                 raise TimeoutError(f"silent for {SILENCE_S_MAX} s")
             if silent_s >= QUIET_S_MAX and self.is_down(NodeId(self.peer)):
-                raise TimeoutError("silent, and its beats ceased")
+                raise TimeoutError("silent, and it sends no heartbeats")
 
     def _install(self, file: Path) -> None:
         """Make it a store, with the marker of an orderly close, by one rename."""

@@ -19,9 +19,9 @@ from standpipe.control.liveness.heartbeats import (
     Event,
     HeartbeatSettings,
     Mark,
-    Membership,
     MembersKnown,
     Order,
+    PeerVerdicts,
     missed_in_row,
     received_in_row,
 )
@@ -73,7 +73,7 @@ def test_every_transition_is_in_the_table() -> None:
 # ---------------------------------------------------------------------------------- stories
 
 
-def told(machine: Membership, events: Iterable[Event]) -> list[Order]:
+def told(machine: PeerVerdicts, events: Iterable[Event]) -> list[Order]:
     return [order for event in events for order in machine.handle(event)]
 
 
@@ -89,16 +89,16 @@ def known(*nodes: NodeId, at: float = 0) -> MembersKnown:
     return MembersKnown(frozenset(nodes), at)
 
 
-def alive_at(now: float) -> Membership:
+def alive_at(now: float) -> PeerVerdicts:
     """A machine that found A alive at its check at `now`, its last beat then."""
-    machine = Membership()
+    machine = PeerVerdicts()
     told(machine, [known(A), CheckDue(now - 200), *beats(now - 100, now), CheckDue(now)])
     assert machine.health == {A: ALIVE}
     return machine
 
 
 def test_newly_known_is_unknown_not_alive() -> None:
-    machine = Membership()
+    machine = PeerVerdicts()
     assert machine.handle(known(A, B)) == [Mark(A, UNKNOWN, None), Mark(B, UNKNOWN, None)]
     assert told(machine, [*beats(50), *checks(100)]) == [], "one beat is not enough"
     assert told(machine, [*beats(150), *checks(300)]) == [Mark(A, ALIVE, 150)]
@@ -106,7 +106,7 @@ def test_newly_known_is_unknown_not_alive() -> None:
 
 
 def test_never_heard_for_a_window_is_down() -> None:
-    machine = Membership()
+    machine = PeerVerdicts()
     machine.handle(known(A))
     assert told(machine, checks(*range(200, 2001, 200))) == [], "it may still be starting"
     assert told(machine, checks(2200)) == [Mark(A, DOWN, None)]
@@ -137,7 +137,7 @@ def test_klip_12_up() -> None:
 
 
 def test_beats_before_the_window_are_expunged() -> None:
-    machine = Membership(HeartbeatSettings(window_ms=300))
+    machine = PeerVerdicts(HeartbeatSettings(window_ms=300))
     told(machine, [known(A), CheckDue(0), *beats(0, 100), CheckDue(200)])
     assert machine.health == {A: ALIVE}
     assert told(machine, checks(400)) == [], "300 ms of silence: still in the window"
@@ -168,7 +168,7 @@ def test_dead_after_void_is_found_all_the_same() -> None:
 
 def test_flapping_comes_up_twice_a_minute() -> None:
     """400 ms of beats, 400 ms of silence, for three minutes."""
-    machine = Membership()
+    machine = PeerVerdicts()
     machine.handle(known(A))
     ups: list[float] = []
     for now in range(0, 180_000, 50):
@@ -209,7 +209,7 @@ def test_a_member_that_left_is_forgotten() -> None:
 
 
 def test_beats_of_strangers_are_not_heard() -> None:
-    machine = Membership()
+    machine = PeerVerdicts()
     told(machine, [known(A), *beats(0, 100, node=B), *checks(150)])
     assert machine.health == {A: UNKNOWN}
 
@@ -220,7 +220,7 @@ def test_beats_of_strangers_are_not_heard() -> None:
 @given(st.lists(st.floats(50, 190), min_size=2, max_size=60), st.integers(0, 199))
 def test_jitter_below_an_interval_never_condemns(gaps: list[float], phase: int) -> None:
     """Beats never 200 ms apart: at no check has the peer missed three."""
-    machine = Membership()
+    machine = PeerVerdicts()
     machine.handle(known(A))
     now, due = 0.0, float(phase)
     for gap in gaps:
@@ -235,7 +235,7 @@ def test_jitter_below_an_interval_never_condemns(gaps: list[float], phase: int) 
 @given(st.integers(0, 99), st.integers(0, 199), st.integers(0, 100))
 def test_detection_time(last_phase: int, check_phase: int, late: int) -> None:
     """Silence is found within send x missed + 1 + check (+ how late the check may be)."""
-    machine = Membership()
+    machine = PeerVerdicts()
     machine.handle(known(A))
     instants = [100 * i + last_phase for i in range(20)]
     last = instants[-1]
@@ -254,7 +254,7 @@ def test_detection_time(last_phase: int, check_phase: int, late: int) -> None:
 )
 def test_agrees_with_a_dull_twin(steps: list[tuple[str, float]]) -> None:
     """Without damping and void checks: counted again from all beats, slot by slot."""
-    machine = Membership(HeartbeatSettings(check_ms=10**6))
+    machine = PeerVerdicts(HeartbeatSettings(check_ms=10**6))
     machine.handle(known(A))
     heard: list[float] = []
     state, now, returns = UNKNOWN, 0.0, 0

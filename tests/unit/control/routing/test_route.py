@@ -444,7 +444,7 @@ def test_a_verdict_says_what_it_was_judged_on() -> None:
         "host": "p",
         "role": "ACTIVE",
         "usable": False,
-        "why": "Host is not alive: no beats, and its path failed.",
+        "why": "Host is not alive: no heartbeats, and its path failed.",
         "alive": "DOWN",
         "beat_age_ms": 500,
         "state": "RUNNING",

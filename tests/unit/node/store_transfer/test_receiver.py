@@ -234,7 +234,7 @@ def impatient_with(name: str, fetch: Fetch, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("is_down", "why"),
-    [(False, "silence alone"), (True, "its beats ceased: nobody waits as long")],
+    [(False, "silence alone"), (True, "its heartbeats ceased: nobody waits as long")],
 )
 def test_a_silent_donor_is_left_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_down: bool, why: str

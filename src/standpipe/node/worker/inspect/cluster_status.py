@@ -1,9 +1,10 @@
 """`GET /clusterStatus`: every member as this node sees it.
 
-Shape: ksqlDB's REST API; field names: as docs/sources.md says. A host that sends no beats, whose
-path failed or that has sent nothing yet is not alive and shows empty maps (as docs/sources.md's
-article does); an unknown lag is left out, never 0 (ksql#4833). Nodes that left the log are not
-listed. What ksqlDB has no field for (why, ages, states, batches) is under `standpipe`.
+Shape: ksqlDB's REST API; field names: as docs/sources.md says. A host that sends no heartbeats,
+whose path failed or that has sent nothing yet is not alive and shows empty maps (as
+docs/sources.md's article does); an unknown lag is left out, never 0 (ksql#4833). Nodes that left
+the log are not listed. What ksqlDB has no field for (why, ages, states, batches) is under
+`standpipe`.
 
 Not here: verdicts (`control.liveness.heartbeats`), lags (`control.liveness.lag`), what workers know
 of it (`node.liveness.peer_state`).

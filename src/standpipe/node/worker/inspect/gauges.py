@@ -199,7 +199,7 @@ def _state(query: PersistentQuery, status: QueryStatus | None) -> tuple[str, str
 
 
 def of_peers(view: ClusterView, state: PeerState) -> Iterator[Sample]:
-    """Verdicts on members; none on a peer that is newly known, or if no beats are sent."""
+    """Verdicts on members; none on a peer that is newly known, or if no heartbeats are sent."""
     for node, peer in state.liveness.items():
         if node in view.nodes and peer.health is not Health.UNKNOWN:
             yield (node,), float(peer.health is Health.ALIVE)
