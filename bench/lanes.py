@@ -7,7 +7,8 @@ start, so that a stall is counted by all lookups that it meets. Each round measu
 decodes all rows and returns none, "whole" returns all of them. So both neighbours in time have the
 same machine, and the ratio is loaded / idle of one round.
 
-A slice of a scan takes 0.6 ms, and one runs at a time; so a lookup waits for 0.3 ms on average.
+A slice of a scan takes 0.6 ms (`SLICE_S`, and the rest of a step), and one runs at a time; so a
+lookup waits for 0.3 ms on average.
 
     python bench/lanes.py [--rounds 5] [--rows 100000] [--seconds 4] [--rate 200]
 

@@ -83,7 +83,8 @@ def excess_lag(forward: ForwardHeaders | None, status: ReplicaStatus, bounds: Bo
     """The lag in records against the sender's committed end, if it exceeds the bound; else None.
 
     `SlowPath._here_only` refuses the forwarded read by it (KLIP-12). The target counts from its own
-    position, which is newer than the one that the sender knows. `furthest` is the end for the rest.
+    position, which is newer than the one that the sender knows. All other checks and the reported
+    lag use the end from `furthest`.
     """
     if forward is None or forward.committed_end is None:
         return None

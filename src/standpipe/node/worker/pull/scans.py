@@ -1,6 +1,6 @@
 """Scans of a worker: in slices, between which the worker does everything else.
 
-    slice ≤ 0.7 ms ─► a turn of the event loop: lookups, probes, forwards ─► another slice …
+    slice of SLICE_S ─► a turn of the event loop: lookups, probes, forwards ─► another slice …
 
 A scan of a million rows takes seconds. A worker that served nothing else for so long would fail
 every other read, its peers would open their breakers, and the tailer would kill it for the pages
@@ -38,6 +38,7 @@ from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
+#: a slice ends with the step in which this passes, about 0.1 ms later
 SLICE_S: Final = 0.000_5
 #: between two slices, while lookups come
 REST_S: Final = 0.001

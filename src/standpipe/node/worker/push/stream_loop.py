@@ -7,9 +7,10 @@ any worker of the node, or when the node leaves; whatever ends it, its consumer 
 step never waits and handles a few records, and between two steps of any answers the loop turns: a
 hundred streams hold up a lookup of the same worker no longer than one does. If a
 client does not read, the steps stop, and so does the fetching: what is in between is bounded by the
-socket's buffer, uvicorn's 64 KiB and the Kafka client's queue.
+kernel's socket buffer, uvicorn's 64 KiB and the Kafka client's 1 MiB (`adapters/kafka/tail.py`).
 
-Not here: what a step does (`Live`), how a silent client is noticed (TCP, `node.worker.main`).
+Not here: what a step does (`Live`), how a silent client is noticed
+(`node.worker.addresses.watched`).
 """
 
 from __future__ import annotations
