@@ -96,7 +96,7 @@ GONE_AFTER = key(
     unit="ms",
     low=1_000,
     doc="A node that is silent for this long loses its copies: they are rebuilt on other nodes. "
-    "Until then other replicas only lead in its place.",
+    "Until then other replicas answer in its place.",
 )
 FEATURE_LEVEL_MAX = key(
     "standpipe.feature.level.max",
