@@ -165,7 +165,13 @@ class ApplyMachine:
         return [*self._apply(), *self._flow()]
 
     def status(
-        self, *, confirmed_boot_ms: int, rows: int, known_boot_ms: int = 0, beat_boot_ms: int = 0
+        self,
+        *,
+        confirmed_boot_ms: int,
+        rows: int,
+        known_boot_ms: int = 0,
+        beat_boot_ms: int = 0,
+        source_boot_ms: int = 0,
     ) -> ReplicaStatus:
         """The status page of this replica. Its committed end is unknown until all progress was
         read: before that it is stale, and the lag would seem to be zero."""
@@ -183,6 +189,7 @@ class ApplyMachine:
             watermark_ms=self.meta.watermark_ms,
             known_boot_ms=known_boot_ms,
             beat_boot_ms=beat_boot_ms,
+            source_boot_ms=source_boot_ms,
         )
 
     # -------------------------------------------------------------------------- taking in

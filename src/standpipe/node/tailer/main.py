@@ -41,7 +41,7 @@ from standpipe.data.replica.events import (
     ProgressCaughtUp,
     TopicReported,
 )
-from standpipe.data.replica.holdings import Holding, holdings
+from standpipe.data.replica.holdings import Holding, holdings, writers
 from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
@@ -52,6 +52,7 @@ from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
 from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import TailedReplica, World
+from standpipe.node.tailer.source_ends import SourceEnds
 from standpipe.node.tailer.store_opener import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
 
@@ -81,6 +82,7 @@ class Tailer:
         self._progress = ProgressFollower(kafka, topic, seal)
         self._tables = PartitionReader(kafka)
         self._topics = TopicProbe(kafka)
+        self._sources = SourceEnds(kafka)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[keys.RESTORE_BYTES]
@@ -88,6 +90,8 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        #: {topic: the query that writes it}
+        self._writers: dict[str, str] = {}
         #: what the map assigns to this node, and what of it is open
         self._holdings: dict[ReplicaId, Holding] = {}
         self._replicas: dict[ReplicaId, TailedReplica] = {}
@@ -105,6 +109,7 @@ class Tailer:
         if self._snapshots.refresh() or not self._holdings:
             with contextlib.suppress(NotReady):
                 self._holdings = holdings(self._snapshots.current())
+                self._writers = writers(self._snapshots.current())
         for replica_id in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(replica_id).close(in_order=True)
         for replica_id in self._pages.keys() - self._holdings.keys():
@@ -133,13 +138,20 @@ class Tailer:
     def follow_topics(self) -> None:
         """Tell replicas the current ids of their topics: a recreated topic is a different one."""
         names = frozenset(replica.topic.topic for replica in self._replicas.values())
-        heard = self._topics.tick(self._clock.boot_ms(), names)
+        heard = self._topics.tick(self._clock.boot_ms(), names | self._sources.topics)
         if heard is None:
             return
-        at_ms, ids = heard
+        at_ms, seen = heard
+        self._sources.heard(seen)
         for replica in list(self._replicas.values()):
-            if replica.topic.topic in ids:
-                self._dispatch([replica], TopicReported(ids[replica.topic.topic], at_ms))
+            if replica.topic.topic in seen:
+                now = TopicReported(seen[replica.topic.topic].topic_id, at_ms)
+                self._dispatch([replica], now)
+
+    def follow_sources(self) -> None:
+        """Date the replicas by the ends of the topics that clients write."""
+        read_by = {replica.holding.query_id for replica in self._replicas.values()}
+        self._sources.tick(self._clock.boot_ms(), self._progress.book, read_by, self._writers)
 
     def follow_tables(self) -> None:
         """Pass what was read to the replicas of its partition, which apply whole batches."""
@@ -177,6 +189,8 @@ class Tailer:
         """Write status pages and metrics; do housekeeping now and then."""
         if self._every.is_due("pages", PAGES_MS):
             for replica in self._replicas.values():
+                query_id = replica.holding.query_id
+                replica.note_sources(self._sources.covered(query_id, self._progress.book))
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
             try:
@@ -340,6 +354,7 @@ def run(tailer: Tailer, stop: process.StopSignal) -> None:
         tailer.follow_topics()
         tailer.follow_tables()
         tailer.confirm()
+        tailer.follow_sources()
         tailer.publish()
 
 

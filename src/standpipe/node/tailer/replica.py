@@ -109,6 +109,8 @@ class TailedReplica:
         self._confirmed_boot_ms = 0
         #: boot ms at which Kafka last had no progress that was not read
         self._known_boot_ms = 0
+        #: boot ms from before which no source record is missing in the rows; 0: unknown
+        self._source_boot_ms = 0
         #: boot ms of the last request that Kafka answered with this topic's id; 0: none
         self._topic_heard_ms = 0
         #: records are fetched: all progress was known once
@@ -180,6 +182,11 @@ class TailedReplica:
             if must_note_current(self._written.current_ms, now_ms, TOMBSTONES_MS):
                 self.store.apply([], [], self._stamped(self.store.meta()))
 
+    def note_sources(self, boot_ms: int) -> None:
+        """Everything that is committed has all source records from before `boot_ms`; 0: unknown."""
+        if self.machine.is_caught_up:
+            self._source_boot_ms = max(self._source_boot_ms, boot_ms)
+
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
@@ -191,6 +198,7 @@ class TailedReplica:
             rows=self._rows,
             known_boot_ms=self._known_boot_ms,
             beat_boot_ms=self._world.clock.boot_ms(),
+            source_boot_ms=self._source_boot_ms,
         )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
