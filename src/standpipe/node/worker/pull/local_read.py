@@ -40,8 +40,8 @@ class LocalRead:
 
     replica: LocalReplica
     route: Callable[[], CachedRoute]
-    #: refuses rows of a replica that do not cover a session's token; None: there is no session
-    check: Callable[[ReplicaStatus, StoreMeta], None] | None = None
+    #: raises ForwardRefused for rows that are too old, of a replica with this page
+    check: Callable[[ReplicaStatus, StoreMeta], None]
 
     def page(self) -> tuple[ReplicaStatus, Verdict]:
         """The status of the replica and the verdict on it, before its rows are read. Raises
@@ -62,11 +62,10 @@ class LocalRead:
 
     def judged(self, page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:
         """The page, with the meta of the instant that was read after it. Raises ForwardRefused if
-        the page may not decide about its rows, or they are too old for the session."""
+        the page may not decide about its rows, or they are too old."""
         if not may_judge(page[0], rows):
             raise ForwardRefused(UNFIT_PAGE)
-        if self.check is not None:
-            self.check(page[0], rows)
+        self.check(page[0], rows)
         return Judged(*page, rows)
 
 

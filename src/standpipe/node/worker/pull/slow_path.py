@@ -146,7 +146,7 @@ class SlowPath:
             body=body,
             view=view,
             plan=plan,
-            bounds=self.routes.bounds(asked.offset_lag_max, plan.source),
+            bounds=self.routes.bounds(asked.bounds, plan.source),
             requester=requester,
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,
