@@ -6,6 +6,8 @@ Not here: which bound is in force (`control.routing.bounds`); all other keys
 
 from __future__ import annotations
 
+from typing import Final
+
 from standpipe.config.registry import key
 
 LAG_MAX = key(
@@ -50,3 +52,6 @@ LAG_END_AGE = key(
     doc="A read with a bound on its lag is refused by a replica whose committed end Kafka has not "
     "confirmed for so long: its lag is not known any longer. Reads without a bound go on.",
 )
+
+#: the properties of a request that bound a lag in time
+TIME_BOUNDS: Final = (REPLICA_LAG_MAX.name, SOURCE_LAG_MAX.name)

@@ -11,14 +11,13 @@ which replica is within a lag in records (`control.routing.route`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 #: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
 LAG_UNBOUNDED: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class AskedBounds:
+class AskedBounds(NamedTuple):
     """What the properties of a request ask for. None: what the node says applies."""
 
     lag_records_max: int | None = None

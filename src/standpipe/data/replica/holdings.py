@@ -41,12 +41,3 @@ def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
         replica_id = placement.replica_id
         held[replica_id] = Holding(source=source, replica_id=replica_id)
     return held
-
-
-def writers(snapshot: Snapshot) -> dict[str, str]:
-    """{topic: the query that writes it}, of the topics of our own queries."""
-    return {
-        source.topic: source.query_id
-        for source in (*snapshot.sources, *snapshot.successors)
-        if source.query_id is not None
-    }

@@ -33,7 +33,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.commit.progress import TargetSet
+from standpipe.data.commit.progress import Rank, TargetSet
 from standpipe.data.commit.topic_identity import TopicChecker
 from standpipe.data.encoding.store_keys import commit_header
 from standpipe.data.replica.events import (
@@ -137,6 +137,18 @@ class ApplyMachine:
             and self.meta.position == self.committed_end
             and self.state is ReplicaState.RUNNING
         )
+
+    @property
+    def newest_rank(self) -> Rank | None:
+        """Of the newest target; None: not all progress is known."""
+        return self._newest.rank if self._newest and self._knows_all_progress else None
+
+    @property
+    def shown_rank(self) -> Rank | None:
+        """Of the target whose rows it shows; None: they are of no batch, or it does not answer."""
+        meta = self.meta
+        is_whole = meta.batch != NO_BATCH and self.state.answers
+        return (meta.position, meta.lease_epoch, meta.batch) if is_whole else None
 
     def handle(self, event: Event) -> list[Order]:
         """The next event -> what the driver has to do, in this order, before the next one."""

@@ -35,13 +35,14 @@ from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
+from standpipe.data.commit.committed import written_by_one_query
 from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.replica.events import (
     Event,
     ProgressCaughtUp,
     TopicReported,
 )
-from standpipe.data.replica.holdings import Holding, holdings, writers
+from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
@@ -108,8 +109,9 @@ class Tailer:
         """Open replicas that the map assigns to this node, close the others."""
         if self._snapshots.refresh() or not self._holdings:
             with contextlib.suppress(NotReady):
-                self._holdings = holdings(self._snapshots.current())
-                self._writers = writers(self._snapshots.current())
+                snapshot = self._snapshots.current()
+                self._holdings = holdings(snapshot)
+                self._writers = written_by_one_query((*snapshot.sources, *snapshot.successors))
         for replica_id in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(replica_id).close(in_order=True)
         for replica_id in self._pages.keys() - self._holdings.keys():
@@ -142,16 +144,17 @@ class Tailer:
         if heard is None:
             return
         at_ms, seen = heard
-        self._sources.heard(seen)
+        self._sources.heard(at_ms, seen)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in seen:
                 now = TopicReported(seen[replica.topic.topic].topic_id, at_ms)
                 self._dispatch([replica], now)
 
     def follow_sources(self) -> None:
-        """Date the replicas by the ends of the topics that clients write."""
-        read_by = {replica.holding.query_id for replica in self._replicas.values()}
-        self._sources.tick(self._clock.boot_ms(), self._progress.book, read_by, self._writers)
+        """Ask where the topics end that clients write, by which the replicas are dated."""
+        if self._progress.knows_all:  # else its book is that of an earlier time
+            held = {replica.holding.query_id for replica in self._replicas.values()}
+            self._sources.tick(self._clock.boot_ms(), self._progress.book, held, self._writers)
 
     def follow_tables(self) -> None:
         """Pass what was read to the replicas of its partition, which apply whole batches."""
@@ -188,9 +191,9 @@ class Tailer:
     def publish(self) -> None:
         """Write status pages and metrics; do housekeeping now and then."""
         if self._every.is_due("pages", PAGES_MS):
+            covered = self._sources.covered(self._progress.book)
             for replica in self._replicas.values():
-                query_id = replica.holding.query_id
-                replica.note_sources(self._sources.covered(query_id, self._progress.book))
+                replica.note_sources(covered.get(replica.holding.query_id, 0))
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
             try:

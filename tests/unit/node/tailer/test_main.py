@@ -355,6 +355,43 @@ def test_idle_sources_keep_rows_young(node: Node) -> None:
     assert node.clock.now_ms - node.status().source_boot_ms < 1500
 
 
+def test_rows_that_are_always_a_batch_behind_have_an_age(node: Node) -> None:
+    node.place(PLACE)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.ends.ends = {Partition("S", 0): 5}
+    node.commit(0, 1, source_end=5)
+    node.turn()
+    node.deliver((0, "a", 1))
+    node.turn(20)
+    for batch in range(1, 6):
+        node.ends.ends = {Partition("S", 0): 5 + batch}
+        node.commit(batch, batch + 1, source_end=5 + batch)
+        node.turn(20)
+        node.deliver((batch, "a", 1))  # of the batch that is committed; by now there is the next
+        node.commit(batch + 10, batch + 1, source_end=5 + batch)
+        node.turn()
+    assert node.clock.now_ms - node.status().source_boot_ms < 6_000
+
+
+def test_what_was_found_with_other_progress_is_forgotten(node: Node) -> None:
+    """While the progress topic is read again, its book has the ends of an earlier time."""
+    node.place(PLACE)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.ends.ends = {Partition("S", 0): 5}
+    node.commit(0, 1, source_end=5)
+    node.turn()
+    node.deliver((0, "a", 1))
+    node.turn(20)
+    book = node.progress.book
+    assert node.tailer._sources.covered(book)["Q"] > 0
+    node.progress.read_again()
+    assert node.tailer._sources.covered(node.progress.book) == {}
+    node.tailer.follow_sources()
+    assert node.tailer._sources._book is book, "nothing is asked with a part of it"
+    node.turn(20)
+    assert node.tailer._sources.covered(node.progress.book)["Q"] > 0
+
+
 def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:
     node.place(PLACE)
     node.tailer.follow_map()

@@ -19,7 +19,7 @@ from standpipe.control.routing.bounds import AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
-    LAG_PROPERTIES,
+    BOUND_PROPERTIES,
     asked_bounds,
     both,
     property_text,
@@ -123,9 +123,11 @@ def statement(source: Source, keys: Sequence[Value]) -> str:
 
 
 def body_of(text: str, properties: Mapping[str, object]) -> bytes:
-    """The body of /query that asks for the same, as it is forwarded: with the bound on the lag, as
-    no other property changes a lookup."""
-    shown = {name: property_text(properties[name]) for name in LAG_PROPERTIES if name in properties}
+    """The body of /query that asks for the same, as it is forwarded: with its bounds, as no other
+    property changes a lookup."""
+    shown = {
+        name: property_text(properties[name]) for name in BOUND_PROPERTIES if name in properties
+    }
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 
 

@@ -35,7 +35,7 @@ _Body = TypeVar("_Body")
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (lags.LAG_MAX.name, "acceptable.offset.lag")
 #: those that bound how old an answer may be
-BOUND_PROPERTIES = frozenset({*LAG_PROPERTIES, lags.REPLICA_LAG_MAX.name, lags.SOURCE_LAG_MAX.name})
+BOUND_PROPERTIES = frozenset({*LAG_PROPERTIES, *lags.TIME_BOUNDS})
 #: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
@@ -148,6 +148,8 @@ _RECENT_MAX = 256
 #: of one request that is kept: a client could send any number of them, of any length
 _RECENT_PROPERTIES_MAX = 16
 _RECENT_CHARS_MAX = 4_096
+#: of a bound: 2^63 - 1 has 19
+_DIGITS_MAX = 40
 
 
 def _asked(properties: Mapping[str, object]) -> _Asked:
@@ -189,6 +191,15 @@ def session_of(properties: Mapping[str, str]) -> str | None:
         refused = LEVEL_PROPERTY if level == "eventual" else ENABLE_PROPERTY
         raise BadRequest(f"{refused} = {properties[refused]} contradicts a session token")
     return (token or "") if is_asked else None
+
+
+def refuse_levels(properties: Mapping[str, object], what: str) -> None:
+    """Raises BadRequest if the properties ask for level `session` or bound a lag in time, of which
+    `what` has none. The bound in records is without effect there, as in ksqlDB."""
+    refuse_session(properties, what)
+    for name in lags.TIME_BOUNDS:
+        if name in properties:
+            raise BadRequest(f"{name} is for pull queries on tables, not for {what}")
 
 
 def refuse_session(properties: Mapping[str, object], what: str) -> None:
@@ -247,7 +258,8 @@ def _whole_number(properties: Mapping[str, object], name: str, of: str) -> int |
     if name not in properties:
         return None
     value = properties[name]
-    is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdigit()
+    text = value.strip() if isinstance(value, str) else ""
+    is_text = len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
     if is_text or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         number = int(value)  # pyright: ignore[reportArgumentType]
         if number <= LAG_UNBOUNDED:

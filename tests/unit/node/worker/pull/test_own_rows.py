@@ -24,6 +24,8 @@ from standpipe.model import NO_BATCH, ReplicaState, ReplicaStatus
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check_answer
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.scans import ScanRequest
+from standpipe.node.worker.request.body import refuse_levels
 from standpipe.node.worker.request.head import Form
 
 REPLICA, SOURCE = lags.REPLICA_LAG_MAX.name, lags.SOURCE_LAG_MAX.name
@@ -168,3 +170,34 @@ def test_a_peer_that_knows_no_such_bound_is_not_believed() -> None:
         with pytest.raises(ForwardRefused, match="source lag"):
             check_answer(changed(fresh, source_lag_ms=source_lag_ms), bounds)
     check_answer(changed(fresh, source_lag_ms=30_000), bounds)
+
+
+def test_a_scan_is_as_old_as_its_begin(tmp_path: Path) -> None:
+    """However long it takes: its rows are of that instant."""
+
+    async def story(nodes: Nodes) -> None:
+        for number in KEYS:
+            nodes["a"].hold(number, aged(nodes["a"], source_ms=20_000))
+        a, ahead_ms, scans = nodes["a"], 0, 0
+        boot_ms, rows = a.clock.boot_ms, a.slow_path.scans.rows
+        a.clock.boot_ms = lambda: boot_ms() + ahead_ms  # type: ignore[method-assign]
+
+        async def slow(scan: ScanRequest[Any]) -> Any:
+            nonlocal ahead_ms, scans
+            found, scans = await rows(scan), scans + 1
+            if scans == len(KEYS):  # all have begun
+                ahead_ms = 60_000
+            return found
+
+        a.slow_path.scans.rows = slow  # type: ignore[method-assign]
+        assert await served_by(nodes["c"], SCAN, source=30_000) == "a"
+        assert ahead_ms > 0
+
+    run(tmp_path, story, {number: ["a"] for number in KEYS})
+
+
+@pytest.mark.parametrize("name", [REPLICA, SOURCE])
+def test_what_has_no_replicas_refuses_a_bound_in_time(name: str) -> None:
+    with pytest.raises(BadRequest, match="not for streams"):
+        refuse_levels({name: 5}, "streams")
+    refuse_levels({lags.LAG_MAX.name: 5}, "streams")
