@@ -352,8 +352,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
 class Commit(Record, frozen=True, kw_only=True):
     """Identifies what one foreachBatch call wrote. Only an exact match is ever visible.
 
-    The fields are those of a record's `sp-commit` header: 8 bytes lease epoch, 8 bytes batch,
-    8 bytes attempt, each big-endian.
+    The fields are those of a record's `sp-commit` header, each as 8 bytes, big-endian.
     """
 
     lease_epoch: LeaseEpoch
@@ -414,6 +413,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     watermark_ms: int
     known_boot_ms: int = 0  # boot clock: last instant at which Kafka had no more than C; 0: never
     beat_boot_ms: int = 0  # boot clock: when the tailer wrote this page; 0: it does not say
+    source_boot_ms: int = 0  # boot clock: the rows have all source records from before; 0: unknown
 
     @property
     def offset_lag(self) -> int | None:

@@ -116,7 +116,7 @@ STATES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_replica_source_lag_seconds": (
         _REPLICA,
-        "Age of the newest source events that a copy surely shows; grows while a source is idle.",
+        "Age of the newest source records that a copy surely shows.",
     ),
     "standpipe_replica_rows": (_REPLICA, "Rows of a copy."),
     "standpipe_replica_foreign_records_total": (

@@ -56,6 +56,8 @@ def connect(
     timeout_s: float = 10.0,
     patience_s: float = 0.5,
     lag_records_max: int | None = None,
+    replica_lag_ms_max: int | None = None,
+    source_lag_ms_max: int | None = None,
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
@@ -64,7 +66,9 @@ def connect(
 
     `timeout_s`: for each call, retries included. `patience_s`: how long one node may take for a
     lookup while another one could answer. `lag_records_max`: how many records an answer may be
-    behind; None: as the nodes are set. `ca`: PEM file of the authority to trust, for `https://`
+    behind what is committed; `replica_lag_ms_max`: for how long its replica may have lacked
+    something that was; `source_lag_ms_max`: how old the newest source record may be that it lacks.
+    None: as the nodes are set. `ca`: PEM file of the authority to trust, for `https://`
     addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
     owner of a key; False: use only the addresses given, as behind a load balancer. A client with
     `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
@@ -80,6 +84,8 @@ def connect(
             timeout_s=timeout_s,
             patience_s=patience_s,
             lag_records_max=lag_records_max,
+            replica_lag_ms_max=replica_lag_ms_max,
+            source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
         ),
@@ -94,6 +100,8 @@ def connect_async(
     timeout_s: float = 10.0,
     patience_s: float = 0.5,
     lag_records_max: int | None = None,
+    replica_lag_ms_max: int | None = None,
+    source_lag_ms_max: int | None = None,
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
@@ -105,6 +113,8 @@ def connect_async(
             timeout_s=timeout_s,
             patience_s=patience_s,
             lag_records_max=lag_records_max,
+            replica_lag_ms_max=replica_lag_ms_max,
+            source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
         ),

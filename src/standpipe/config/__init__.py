@@ -5,6 +5,7 @@ An import of any module of this package declares every key, so that `registry.lo
 
 from standpipe.config import kafka as kafka
 from standpipe.config import keys as keys
+from standpipe.config import lags as lags
 from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness
 from standpipe.config import statements as statements

@@ -1,8 +1,8 @@
 """All configuration keys: name, type, unit, default, bounds, source, meaning; and their relations.
 
 `docs/config.md` is generated from this list (`make docs`). Not here: how keys are layered and
-checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`), and of the ports
-(`listeners.py`).
+checked (`registry.py`); the keys of heartbeats and lag reports (`liveness.py`), of how far behind
+an answer may be (`lags.py`), and of the ports (`listeners.py`).
 """
 
 from __future__ import annotations
@@ -106,32 +106,6 @@ FEATURE_LEVEL_MAX = key(
     low=0,
     doc="Newest feature level that this node claims to support, as an older release would; 0: all "
     "that the program supports. For trying an upgrade with two versions in one cluster.",
-)
-LAG_MAX = key(
-    "ksql.query.pull.max.allowed.offset.lag",
-    int,
-    2**63 - 1,
-    unit="records",
-    low=0,
-    source="ksqlDB",
-    doc="A replica whose lag behind the committed end is larger is not read.",
-)
-LAG_LIMIT = key(
-    "standpipe.query.pull.max.allowed.offset.lag.limit",
-    int,
-    2**63 - 1,
-    unit="records",
-    low=0,
-    doc="Upper limit of the lag that a request, a table or this node may allow.",
-)
-LAG_END_AGE = key(
-    "standpipe.query.pull.lag.age.ms.max",
-    int,
-    60_000,
-    unit="ms",
-    low=1000,
-    doc="A read with a bound on its lag is refused by a replica whose committed end Kafka has not "
-    "confirmed for so long: its lag is not known any longer. Reads without a bound go on.",
 )
 STANDBY_READS = key(
     "ksql.query.pull.enable.standby.reads",

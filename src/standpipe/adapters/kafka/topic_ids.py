@@ -112,12 +112,12 @@ class TopicProbe:
         self._asked: frozenset[str] = frozenset()
         self._asked_ms = -PROBE_MS
 
-    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
-        """(instant of the request, {topic: its id}) when answers have arrived since the last call.
-        Topics that are absent, or for which Kafka gave no answer, are left out."""
-        heard: tuple[int, dict[str, str]] | None = None
+    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, TopicSeen]] | None:
+        """(instant of the request, what Kafka said of each topic) when answers have arrived since
+        the last call. Topics that are absent, or for which it gave no answer, are left out."""
+        heard: tuple[int, dict[str, TopicSeen]] | None = None
         if self._answers and all(answer.done() for answer in self._answers.values()):
-            heard = self._asked_ms, dict(_ids(self._answers, self._kafka))
+            heard = self._asked_ms, dict(_seen_now(self._answers, self._kafka))
             self._answers = dict[str, Future[Any]]()
         if not self._answers and topics:
             is_news = not topics <= self._asked
@@ -130,13 +130,13 @@ class TopicProbe:
         return heard
 
 
-def _ids(answers: Mapping[str, Future[Any]], kafka: Kafka) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _seen_now(answers: Mapping[str, Future[Any]], kafka: Kafka) -> list[tuple[str, TopicSeen]]:
+    found: list[tuple[str, TopicSeen]] = []
     for topic, answer in answers.items():
         try:
             seen = _seen(topic, answer, 0, kafka)
         except KafkaUnavailable:
             continue
         if seen is not None:
-            found.append((topic, seen.topic_id))
+            found.append((topic, seen))
     return found

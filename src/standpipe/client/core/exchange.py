@@ -220,8 +220,9 @@ class AnswerParser:
         self._headers, self._pieces = {}, []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header line."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """A header line. httptools leaves blanks after the value, which are not part of it (RFC
+        9110, section 5.5)."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip(" \t")
 
     def on_headers_complete(self) -> None:
         """The head is whole."""

@@ -54,7 +54,12 @@ from standpipe.sql.types.names import folded, name_literal
 #: a map that proved old is read again, but not more often than this
 MAP_AGE_S_MIN: Final = 1.0
 MEMBERS_AGE_S_MAX: Final = 60.0
-LAG_PROPERTY: Final = "ksql.query.pull.max.allowed.offset.lag"
+#: of `Settings`: the property of a request
+BOUND_PROPERTIES: Final = {
+    "lag_records_max": "ksql.query.pull.max.allowed.offset.lag",
+    "replica_lag_ms_max": "standpipe.query.pull.max.allowed.replica.lag.ms",
+    "source_lag_ms_max": "standpipe.query.pull.max.allowed.source.lag.ms",
+}
 
 _READS: Final = re.compile(r"\s*(SHOW|LIST|DESCRIBE|EXPLAIN)\b[^;]*;?\s*", re.IGNORECASE)
 _ENDLESS: Final = re.compile(r"\bEMIT\s+CHANGES\b|^\s*PRINT\b", re.IGNORECASE)
@@ -67,8 +72,9 @@ class Settings:
     """What holds for all calls of a client.
 
     `timeout_s`: for a call, retries included. `patience_s`: how long one node may take for a
-    lookup while another one could answer. `lag_records_max`: how many records an answer may be
-    behind; None: what the nodes have set. `finds_members`: ask for the cluster's members; else only
+    lookup while another one could answer. `lag_records_max`, `replica_lag_ms_max`,
+    `source_lag_ms_max`: how old an answer may be (docs/consistency.md); None: what the nodes have
+    set. `finds_members`: ask for the cluster's members; else only
     the given addresses are used. `session`: the token to go on from, "" for none; None: reads are
     at level `eventual`.
     """
@@ -76,6 +82,8 @@ class Settings:
     timeout_s: float = 10.0
     patience_s: float = 0.5
     lag_records_max: int | None = None
+    replica_lag_ms_max: int | None = None
+    source_lag_ms_max: int | None = None
     finds_members: bool = True
     session: str | None = None
 
@@ -178,8 +186,9 @@ class Operations:
     ) -> Attempt:
         body: dict[str, object] = {"sql": text}
         properties: dict[str, object] = {}
-        if self.settings.lag_records_max is not None:
-            properties[LAG_PROPERTY] = self.settings.lag_records_max
+        for setting, name in BOUND_PROPERTIES.items():
+            if (maximum := getattr(self.settings, setting)) is not None:
+                properties[name] = maximum
         patience_s = self.settings.patience_s if patience_s is None else patience_s
         if self.session is not None:
             properties |= self.session.properties()

@@ -199,7 +199,7 @@ def is_within_lag(candidate: Candidate, bounds: Bounds) -> str | None:
     replica with an unknown lag passes only if there is no bound. Source: KLIP-12; texts of
     ksqlDB's MaximumLagFilter.
     """
-    if not bounds.is_bounded:
+    if not bounds.is_lag_bounded:
         return None
     if candidate.lag_unknown:
         return candidate.lag_unknown
@@ -300,8 +300,9 @@ def _lag_doubt(candidate: Candidate, bounds: Bounds) -> int:
     last report, by their lag or because their rows were of no batch."""
     if not bounds.is_bounded:
         return 0
-    is_doubtful = candidate.is_between_batches or candidate.is_beyond(bounds)
-    return 2 if is_doubtful else int(candidate.lag_records is None)
+    if candidate.is_between_batches or candidate.is_beyond(bounds):
+        return 2
+    return int(bounds.is_lag_bounded and candidate.lag_records is None)
 
 
 def _why_usable(candidate: Candidate, bounds: Bounds) -> str:

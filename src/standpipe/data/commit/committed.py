@@ -14,12 +14,12 @@ Not here: which progress records are valid (`data/commit/progress.py`); Spark
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from standpipe.data.commit.progress import ProgressBook, TargetSet
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
-from standpipe.model import Offset, Progress
+from standpipe.model import Offset, Progress, Source
 
 #: a batch covers at most this many ranges of a partition: each is an entry of the filter's table
 RANGES_MAX: Final = 64
@@ -35,6 +35,22 @@ class Range(NamedTuple):
     low: int
     high: int
     mark: bytes | None
+
+
+def written_by_one_query(sources: Iterable[Source]) -> dict[str, str]:
+    """{topic: the query that writes it} of the topics whose records are all named by the progress
+    records of that query. By topic, since it may be declared under several names.
+
+    Not the topic of a CREATE SOURCE TABLE, which its query only reads, nor one that an INSERT INTO
+    writes, too: these are read as they are, to their log's end.
+    """
+    listed = list(sources)
+    shared = {source.topic for source in listed if source.takes_inserts}
+    return {
+        source.topic: source.query_id
+        for source in listed
+        if source.query_id is not None and source.changelog is None and source.topic not in shared
+    }
 
 
 class Committed:

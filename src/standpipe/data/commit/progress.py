@@ -27,6 +27,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Progress).decode
 
 
+#: orders the valid targets of one partition: (end, lease epoch, batch)
+Rank = tuple[int, int, int]
+
+
 class TargetSet(Record, frozen=True, kw_only=True):
     """A batch is committed in one partition: all its records are below `end`.
 
@@ -63,8 +67,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
         return max(0, self.after) < self.start and newest.clean_through < self.start
 
     @property
-    def rank(self) -> tuple[int, int, int]:
-        """Orders the valid targets of one partition: (end, lease epoch, batch)."""
+    def rank(self) -> Rank:
+        """Its place among the valid targets of its partition."""
         return (self.end, self.commit.lease_epoch, self.commit.batch)
 
 

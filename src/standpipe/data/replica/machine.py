@@ -33,7 +33,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.commit.progress import TargetSet
+from standpipe.data.commit.progress import Rank, TargetSet
 from standpipe.data.commit.topic_identity import TopicChecker
 from standpipe.data.encoding.store_keys import commit_header
 from standpipe.data.replica.events import (
@@ -138,6 +138,18 @@ class ApplyMachine:
             and self.state is ReplicaState.RUNNING
         )
 
+    @property
+    def newest_rank(self) -> Rank | None:
+        """Of the newest target; None: not all progress is known."""
+        return self._newest.rank if self._newest and self._knows_all_progress else None
+
+    @property
+    def shown_rank(self) -> Rank | None:
+        """Of the target whose rows it shows; None: they are of no batch, or it does not answer."""
+        meta = self.meta
+        is_whole = meta.batch != NO_BATCH and self.state.answers
+        return (meta.position, meta.lease_epoch, meta.batch) if is_whole else None
+
     def handle(self, event: Event) -> list[Order]:
         """The next event -> what the driver has to do, in this order, before the next one."""
         if isinstance(event, LogEndReported):
@@ -165,7 +177,13 @@ class ApplyMachine:
         return [*self._apply(), *self._flow()]
 
     def status(
-        self, *, confirmed_boot_ms: int, rows: int, known_boot_ms: int = 0, beat_boot_ms: int = 0
+        self,
+        *,
+        confirmed_boot_ms: int,
+        rows: int,
+        known_boot_ms: int = 0,
+        beat_boot_ms: int = 0,
+        source_boot_ms: int = 0,
     ) -> ReplicaStatus:
         """The status page of this replica. Its committed end is unknown until all progress was
         read: before that it is stale, and the lag would seem to be zero."""
@@ -183,6 +201,7 @@ class ApplyMachine:
             watermark_ms=self.meta.watermark_ms,
             known_boot_ms=known_boot_ms,
             beat_boot_ms=beat_boot_ms,
+            source_boot_ms=source_boot_ms,
         )
 
     # -------------------------------------------------------------------------- taking in

@@ -301,15 +301,18 @@ def tailer_silent_ms(status: ReplicaStatus, now_boot_ms: int) -> int | None:
     return max(0, now_boot_ms - status.beat_boot_ms)
 
 
-def source_lag_ms(status: ReplicaStatus, now_ms: int, now_boot_ms: int) -> int | None:
-    """now - the instant up to which all source events are in the answer; None: unknown.
+def source_lag_ms(
+    status: ReplicaStatus, instant_ms: int, *, now_ms: int, now_boot_ms: int
+) -> int | None:
+    """now - the instant up to which all source records are in the rows, >= 0; None: unknown.
 
-    The pipeline finds that instant with each batch (`data/commit/source_instant.py`): a table whose
-    sources are idle looks older than it is, never younger.
+    The tailer finds that instant on this node's own clock (`data/commit/query_instants.py`), and
+    goes on finding newer ones while nothing is written. Until it has, the batch of the rows says it
+    (`instant_ms`, Unix ms by the pipeline's clock).
     """
-    if status.source_instant_ms == 0 or replica_lag_ms(status, now_boot_ms) is None:
-        return None
-    return max(0, now_ms - status.source_instant_ms)
+    if 0 < status.source_boot_ms <= now_boot_ms + _AHEAD_MS_MAX:
+        return max(0, now_boot_ms - status.source_boot_ms)
+    return max(0, now_ms - instant_ms) if instant_ms else None
 
 
 def blank_status(state: ReplicaState) -> ReplicaStatus:
@@ -332,7 +335,7 @@ def blank_status(state: ReplicaState) -> ReplicaStatus:
 # ------------------------------------------------------------------------------- status pages
 
 #: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
-_PAGE: Final = struct.Struct("<Iixxxx12q")
+_PAGE: Final = struct.Struct("<Iixxxx13q")
 _CRC: Final = struct.Struct("<I")
 _FIELDS: Final = (
     "position",
@@ -347,6 +350,7 @@ _FIELDS: Final = (
     "watermark_ms",
     "known_boot_ms",
     "beat_boot_ms",
+    "source_boot_ms",
 )
 STATUS_BYTES: Final = _PAGE.size
 

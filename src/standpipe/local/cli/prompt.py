@@ -10,7 +10,7 @@ Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -26,6 +26,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
 from standpipe.client.core.session import ClientSession
+from standpipe.config.lags import TIME_BOUNDS
 from standpipe.errors import StandpipeError
 from standpipe.local.cli import sql_text
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
@@ -72,16 +73,16 @@ class SqlSession:
             answer = self._pull(text)
             print_pull(self._console, answer, as_json=self._as_json)
         else:
-            for entity in self._client.execute(text, self._levelless, self._sent_variables):
+            properties = self._without(PROPERTIES)
+            for entity in self._client.execute(text, properties, self._sent_variables):
                 print_entity(self._console, entity, as_json=self._as_json)
             self._remember(sql_text.setting(text))
             if sql_text.is_definition(text):
                 self._define(text)
 
-    @property
-    def _levelless(self) -> dict[str, str]:
-        """The properties without those of read levels."""
-        return {name: text for name, text in self._properties.items() if name not in PROPERTIES}
+    def _without(self, names: Collection[str]) -> dict[str, str]:
+        """The properties without those that are for pull queries."""
+        return {name: text for name, text in self._properties.items() if name not in names}
 
     def _pull(self, text: str) -> PullAnswer:
         session = self._session
@@ -96,7 +97,8 @@ class SqlSession:
     def _follow(self, text: str) -> None:
         """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
-        with closing(self._client.follow(text, self._levelless, self._sent_variables)) as lines:
+        properties = self._without((*PROPERTIES, *TIME_BOUNDS))
+        with closing(self._client.follow(text, properties, self._sent_variables)) as lines:
             for line in lines:
                 output.line(line)
 

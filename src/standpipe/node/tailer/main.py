@@ -35,6 +35,7 @@ from standpipe.adapters.store.reader_watch import PinWatch
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
+from standpipe.data.commit.committed import written_by_one_query
 from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.replica.events import (
     Event,
@@ -52,6 +53,7 @@ from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
 from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import TailedReplica, World
+from standpipe.node.tailer.source_ends import SourceEnds
 from standpipe.node.tailer.store_opener import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
 
@@ -81,6 +83,7 @@ class Tailer:
         self._progress = ProgressFollower(kafka, topic, seal)
         self._tables = PartitionReader(kafka)
         self._topics = TopicProbe(kafka)
+        self._sources = SourceEnds(kafka)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[keys.RESTORE_BYTES]
@@ -88,6 +91,8 @@ class Tailer:
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
         self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        #: {topic: the query that writes it}
+        self._writers: dict[str, str] = {}
         #: what the map assigns to this node, and what of it is open
         self._holdings: dict[ReplicaId, Holding] = {}
         self._replicas: dict[ReplicaId, TailedReplica] = {}
@@ -104,7 +109,9 @@ class Tailer:
         """Open replicas that the map assigns to this node, close the others."""
         if self._snapshots.refresh() or not self._holdings:
             with contextlib.suppress(NotReady):
-                self._holdings = holdings(self._snapshots.current())
+                snapshot = self._snapshots.current()
+                self._holdings = holdings(snapshot)
+                self._writers = written_by_one_query((*snapshot.sources, *snapshot.successors))
         for replica_id in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(replica_id).close(in_order=True)
         for replica_id in self._pages.keys() - self._holdings.keys():
@@ -133,13 +140,21 @@ class Tailer:
     def follow_topics(self) -> None:
         """Tell replicas the current ids of their topics: a recreated topic is a different one."""
         names = frozenset(replica.topic.topic for replica in self._replicas.values())
-        heard = self._topics.tick(self._clock.boot_ms(), names)
+        heard = self._topics.tick(self._clock.boot_ms(), names | self._sources.topics)
         if heard is None:
             return
-        at_ms, ids = heard
+        at_ms, seen = heard
+        self._sources.heard(at_ms, seen)
         for replica in list(self._replicas.values()):
-            if replica.topic.topic in ids:
-                self._dispatch([replica], TopicReported(ids[replica.topic.topic], at_ms))
+            if replica.topic.topic in seen:
+                now = TopicReported(seen[replica.topic.topic].topic_id, at_ms)
+                self._dispatch([replica], now)
+
+    def follow_sources(self) -> None:
+        """Ask where the topics end that clients write, by which the replicas are dated."""
+        if self._progress.knows_all:  # else its book is that of an earlier time
+            held = {replica.holding.query_id for replica in self._replicas.values()}
+            self._sources.tick(self._clock.boot_ms(), self._progress.book, held, self._writers)
 
     def follow_tables(self) -> None:
         """Pass what was read to the replicas of its partition, which apply whole batches."""
@@ -176,7 +191,9 @@ class Tailer:
     def publish(self) -> None:
         """Write status pages and metrics; do housekeeping now and then."""
         if self._every.is_due("pages", PAGES_MS):
+            covered = self._sources.covered(self._progress.book)
             for replica in self._replicas.values():
+                replica.note_sources(covered.get(replica.holding.query_id, 0))
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
             try:
@@ -340,6 +357,7 @@ def run(tailer: Tailer, stop: process.StopSignal) -> None:
         tailer.follow_topics()
         tailer.follow_tables()
         tailer.confirm()
+        tailer.follow_sources()
         tailer.publish()
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -20,6 +20,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.commit.progress import Rank
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.replica.events import (
@@ -53,6 +54,9 @@ from standpipe.data.replica.store_copy import Meter, RestoreView
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 from standpipe.node.configuration import NodePaths
 from standpipe.topics import TOMBSTONES_MS
+
+#: targets that a replica is behind and that are dated; of more, the oldest are not
+DATED_MAX: Final = 256
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -109,6 +113,10 @@ class TailedReplica:
         self._confirmed_boot_ms = 0
         #: boot ms at which Kafka last had no progress that was not read
         self._known_boot_ms = 0
+        #: boot ms from before which no source record is missing in the rows; 0: unknown
+        self._source_boot_ms = 0
+        #: (rank of a target, the same of its batch), in order, of those that are not applied yet
+        self._dated: deque[tuple[Rank, int]] = deque(maxlen=DATED_MAX)
         #: boot ms of the last request that Kafka answered with this topic's id; 0: none
         self._topic_heard_ms = 0
         #: records are fetched: all progress was known once
@@ -180,6 +188,17 @@ class TailedReplica:
             if must_note_current(self._written.current_ms, now_ms, TOMBSTONES_MS):
                 self.store.apply([], [], self._stamped(self.store.meta()))
 
+    def note_sources(self, boot_ms: int) -> None:
+        """The newest committed batch has all source records from before `boot_ms`; 0: unknown. The
+        rows have them once they show that batch, or a later one."""
+        newest, shown = self.machine.newest_rank, self.machine.shown_rank
+        if newest is not None and boot_ms:
+            if self._dated and self._dated[-1][0] == newest:
+                self._dated.pop()
+            self._dated.append((newest, boot_ms))
+        while self._dated and shown is not None and self._dated[0][0] <= shown:
+            self._source_boot_ms = max(self._source_boot_ms, self._dated.popleft()[1])
+
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
@@ -191,6 +210,7 @@ class TailedReplica:
             rows=self._rows,
             known_boot_ms=self._known_boot_ms,
             beat_boot_ms=self._world.clock.boot_ms(),
+            source_boot_ms=self._source_boot_ms,
         )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:

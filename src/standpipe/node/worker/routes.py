@@ -32,7 +32,7 @@ from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.pull.forward import PROBE_PATH
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.query_endpoint import QueryEndpoint
-from standpipe.node.worker.request.body import LAG_PROPERTIES, is_known_property, offset_lag_max
+from standpipe.node.worker.request.body import BOUND_PROPERTIES, asked_bounds, is_known_property
 from standpipe.node.worker.request.head import (
     BATCH_PATH,
     INSERTS_PATH,
@@ -175,13 +175,13 @@ class Rest:
         return json_response(self.cluster.page())
 
     async def route(self, request: Request) -> Response:
-        """Ours: `?table=T&key=k`, the bound as in a request's properties."""
+        """Ours: `?table=T&key=k`, bounds as in a request's properties."""
         asked = request.query_params
         if "table" not in asked:
             raise BadRequest("name a table: /route?table=T&key=k")
-        given = {name: asked[name] for name in LAG_PROPERTIES if name in asked}
-        lag_max = offset_lag_max(given)
-        return json_response(self.routes.of(asked["table"], asked.getlist("key"), lag_max))
+        given = {name: asked[name] for name in BOUND_PROPERTIES if name in asked}
+        bounds = asked_bounds(given)
+        return json_response(self.routes.of(asked["table"], asked.getlist("key"), bounds))
 
     async def all_statuses(self, request: Request) -> Response:
         """GET /status: all statements in force."""

@@ -15,6 +15,7 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.holds import held_queries
 from standpipe.control.metadata.isolation import SHARED, isolation_of
+from standpipe.data.commit.committed import written_by_one_query
 from standpipe.model import LeaseEpoch, LogIndex, Record
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.wanted import WantedQuery
@@ -96,13 +97,7 @@ def _queries(
     catalog: Catalog, epoch_of: Callable[[str], LeaseEpoch | None]
 ) -> dict[str, WantedQuery]:
     """The queries that should run, whose table exists and that have an epoch, by id."""
-    # By topic, not by name: several sources may share a topic. One with other writers (INSERT INTO,
-    # CREATE SOURCE TABLE) is read up to its log's end: no progress record names all its rows.
-    written = {
-        source.topic: source.query_id
-        for source in catalog.sources.values()
-        if source.query_id is not None and source.changelog is None and not source.takes_inserts
-    }
+    written = written_by_one_query(catalog.sources.values())
     sinks = {source.query_id: source for source in catalog.generations}
     held = held_queries(catalog)
     successors = {source.query_id for source in catalog.successors.values()}

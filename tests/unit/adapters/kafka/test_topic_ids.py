@@ -107,7 +107,7 @@ def test_a_probe_asks_one_question_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     assert probe.tick(PROBE_MS, one) is None
     assert client.asked == [["t"]], "the answer is not there yet"
     there()(client.answers["t"])
-    assert probe.tick(PROBE_MS - 1, one) == (0, {"t": "id-7"})
+    assert probe.tick(PROBE_MS - 1, one) == (0, {"t": TopicSeen("id-7", 2)})
     assert probe.tick(PROBE_MS - 1, one) is None
     assert len(client.asked) == 1
     probe.tick(PROBE_MS, one)
@@ -120,4 +120,6 @@ def test_a_probe_asks_one_question_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(client.asked[-1]) == ["t", "u"], "a topic that is new is asked for at once"
     failed(KafkaError._TIMED_OUT)(client.answers["t"])
     there()(client.answers["u"])
-    assert probe.tick(2 * PROBE_MS, both) == (PROBE_MS + NEWS_MS, {"u": "id-7"}), "who knows"
+    assert probe.tick(2 * PROBE_MS, both) == (PROBE_MS + NEWS_MS, {"u": TopicSeen("id-7", 2)}), (
+        "who knows"
+    )

@@ -62,6 +62,16 @@ def test_the_short_way_reads_what_httptools_reads(
     assert parser.is_kept
 
 
+@pytest.mark.parametrize("blanks", [" ", "\t", " \t "])
+def test_blanks_around_a_value_are_not_part_of_it(blanks: str) -> None:
+    data = answer_bytes(STARTS[0], [("content-length", "0"), ("a", f"{blanks}5{blanks}")], b"")
+    parser = AnswerParser()
+    parser.feed(data[:1])
+    parser.feed(data[1:])
+    assert parser.answer is not None
+    assert parser.answer.headers["a"] == "5"
+
+
 USUAL = answer_bytes(
     STARTS[0],
     [("content-type", "text"), ("content-length", "5"), ("Standpipe-Batch", "7")],

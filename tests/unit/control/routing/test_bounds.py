@@ -1,10 +1,16 @@
-"""Which bound on the lag is in force. Source: docs/sources.md, "max.allowed.offset.lag"."""
+"""Which bounds are in force, and which rows they refuse (docs/sources.md)."""
 
 from __future__ import annotations
 
 import pytest
 
-from standpipe.control.routing.bounds import LAG_UNBOUNDED, lag_bound
+from standpipe.control.routing.bounds import (
+    LAG_UNBOUNDED,
+    NOTHING_ASKED,
+    AskedBounds,
+    Bounds,
+    bounds_in_force,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +26,47 @@ from standpipe.control.routing.bounds import LAG_UNBOUNDED, lag_bound
         (None, None, LAG_UNBOUNDED, 60, 60, "and the node"),
     ],
 )
-def test_lag_bound(
+def test_lag_in_records(
     request_: int | None, table: int | None, node: int, limit: int, bound: int, why: str
 ) -> None:
-    assert lag_bound(request=request_, table=table, node=node, limit=limit) == bound, why
+    asked, own = AskedBounds(lag_records_max=request_), Bounds(lag_records_max=node)
+    found = bounds_in_force(asked, own, table_lag=table, limit=limit)
+    assert found == Bounds(lag_records_max=bound), why
+
+
+def test_lags_in_time_are_those_of_the_request_else_of_the_node() -> None:
+    own = Bounds(replica_lag_ms_max=7, source_lag_ms_max=9, standby_reads=False)
+    assert bounds_in_force(NOTHING_ASKED, own) == own
+    found = bounds_in_force(AskedBounds(replica_lag_ms_max=0), own)
+    assert found == Bounds(replica_lag_ms_max=0, source_lag_ms_max=9, standby_reads=False)
+    found = bounds_in_force(AskedBounds(source_lag_ms_max=LAG_UNBOUNDED), own)
+    assert (found.replica_lag_ms_max, found.source_lag_ms_max) == (7, LAG_UNBOUNDED)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "replica_ms", "source_ms", "named", "why"),
+    [
+        (Bounds(), None, None, "", "anything"),
+        (Bounds(lag_records_max=0), None, None, "", "a lag in records is judged elsewhere"),
+        (Bounds(replica_lag_ms_max=10), 10, None, "", "as much as is allowed"),
+        (Bounds(replica_lag_ms_max=10), 11, 0, "replica lag 11 ms", ""),
+        (Bounds(replica_lag_ms_max=10), None, 0, "replica lag is not known", "never 0"),
+        (Bounds(source_lag_ms_max=10), None, 10, "", "the other one is not asked for"),
+        (Bounds(source_lag_ms_max=10), 0, 11, "source lag 11 ms", ""),
+        (Bounds(source_lag_ms_max=0), 0, None, "source lag is not known", ""),
+    ],
+)
+def test_rows_that_are_late(
+    bounds: Bounds, replica_ms: int | None, source_ms: int | None, named: str, why: str
+) -> None:
+    found = bounds.late(replica_ms, source_ms)
+    assert (named in found) if named else found == "", why
+
+
+def test_what_is_bounded() -> None:
+    assert not Bounds(standby_reads=False).is_bounded
+    assert Bounds(lag_records_max=3).is_lag_bounded
+    assert not Bounds(lag_records_max=3).is_time_bounded
+    assert Bounds(source_lag_ms_max=3).is_time_bounded
+    assert Bounds(replica_lag_ms_max=3).is_bounded
+    assert not Bounds(replica_lag_ms_max=3).is_lag_bounded

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from tests.samples import sample_table
 from tests.unit.data.rows import commit
 
-from standpipe.data.commit.committed import RANGES_MAX, Committed, Range
+from standpipe.data.commit.committed import (
+    RANGES_MAX,
+    Committed,
+    Range,
+    written_by_one_query,
+)
 from standpipe.data.commit.progress import fence
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.model import Commit, LeaseEpoch, Progress
@@ -134,3 +140,14 @@ def test_which_topic_it_is_about(ids: list[str], topic_id: str, why: str) -> Non
     records = zip((progress(B0, 5, 0), progress(B1, 5, 5)), ids, strict=False)
     named = [structs.replace(record, topic_id=each) for record, each in records]
     assert committed(*named).topic_id == topic_id, why
+
+
+def test_topics_that_one_query_writes() -> None:
+    """Those whose records a progress record names, each and all."""
+    table = sample_table(query_id="Q", topic="own")
+    again = structs.replace(table, name="AGAIN", query_id=None)
+    copied = structs.replace(table, topic="users", query_id="CST", changelog="copy")
+    shared = structs.replace(table, topic="shared", query_id="CSAS")
+    inserted = structs.replace(shared, name="OTHER", query_id=None, takes_inserts=True)
+    sources = [table, again, copied, shared, inserted]
+    assert written_by_one_query(sources) == {"own": "Q"}

@@ -229,11 +229,21 @@ def test_replica_lag(confirmed_boot_ms: int, lag_ms: int | None, why: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("source_instant_ms", "confirmed_boot_ms", "lag_ms"), [(0, 1, None), (5, 0, None), (5, 1, 95)]
+    ("source_boot_ms", "instant_ms", "lag_ms", "why"),
+    [
+        (0, 0, None, "nobody knows"),
+        (0, 99_000, 1000, "only the pipeline does"),
+        (700, 99_000, 300, "this node has a clock of its own"),
+        (700, 0, 300, ""),
+        (1200, 0, 0, "read an instant after the clock was"),
+        (2001, 99_000, 1000, "of the boot before"),
+        (0, 100_001, 0, "the pipeline's clock is ahead"),
+    ],
 )
-def test_source_lag(source_instant_ms: int, confirmed_boot_ms: int, lag_ms: int | None) -> None:
-    page = status(source_instant_ms=source_instant_ms, confirmed_boot_ms=confirmed_boot_ms)
-    assert positions.source_lag_ms(page, now_ms=100, now_boot_ms=50) == lag_ms
+def test_source_lag(source_boot_ms: int, instant_ms: int, lag_ms: int | None, why: str) -> None:
+    page = status(source_boot_ms=source_boot_ms)
+    found = positions.source_lag_ms(page, instant_ms, now_ms=100_000, now_boot_ms=1000)
+    assert found == lag_ms, why
 
 
 @pytest.mark.parametrize(
@@ -254,7 +264,7 @@ def test_tailer_silent_ms(beat_boot_ms: int, silent_ms: int | None, why: str) ->
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=12, max_size=12))
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=13, max_size=13))
 def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
     names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
     page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]

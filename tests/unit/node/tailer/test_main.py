@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.samples import sample_table
 
 from standpipe.adapters.files import published
+from standpipe.adapters.kafka.ends import Ends
 from standpipe.adapters.kafka.reader import FetchEvent, Partition
 from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
@@ -22,7 +24,7 @@ from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import ProgressSeal
-from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS
+from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS, TopicSeen
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -41,7 +43,7 @@ from standpipe.data.replica.events import (
 )
 from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity
-from standpipe.errors import DataDirectoryRefused
+from standpipe.errors import DataDirectoryRefused, KafkaUnavailable
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
@@ -59,7 +61,7 @@ from standpipe.model import (
     Snapshot,
 )
 from standpipe.node.configuration import NodeConfig
-from standpipe.node.tailer import main, store_opener
+from standpipe.node.tailer import main, source_ends, store_opener
 from standpipe.node.tailer.main import Tailer
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
@@ -153,10 +155,26 @@ class FakeProbe:
     def __init__(self, _servers: str) -> None:
         self.ids: dict[str, str] | None = None
 
-    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, str]] | None:
+    def tick(self, now_ms: int, topics: frozenset[str]) -> tuple[int, dict[str, TopicSeen]] | None:
         if self.ids is None:
             return None
-        return now_ms, {name: each for name, each in self.ids.items() if name in topics}
+        known = {name: each for name, each in self.ids.items() if name in topics}
+        return now_ms, {name: TopicSeen(each, 1) for name, each in known.items()}
+
+
+class FakeEnds:
+    """Kafka's word on where topics end: what the test says."""
+
+    def __init__(self, _servers: str) -> None:
+        self.ends: Ends | None = None
+
+    def ask(self, partitions: Iterable[Partition]) -> Future[Ends]:
+        answer: Future[Ends] = Future()
+        if self.ends is None:
+            answer.set_exception(KafkaUnavailable("Kafka: away"))
+        else:
+            answer.set_result({one: self.ends.get(one) for one in partitions})
+        return answer
 
 
 class Node:
@@ -192,6 +210,7 @@ class Node:
         self.tables: Any = self.tailer._tables
         self.progress: Any = self.tailer._progress
         self.topics: Any = self.tailer._topics
+        self.ends: Any = self.tailer._sources._reader
 
     def place(self, *placements: Placement) -> None:
         self.stamp += 1
@@ -217,6 +236,7 @@ class Node:
             self.tailer.follow_topics()
             self.tailer.follow_tables()
             self.tailer.confirm()
+            self.tailer.follow_sources()
             self.tailer.publish()
             self.clock.now_ms += ms
 
@@ -225,7 +245,9 @@ class Node:
         assert found is not None
         return found
 
-    def commit(self, batch: int, end: int, lease_epoch: int = 1, topic_id: str = "") -> None:
+    def commit(
+        self, batch: int, end: int, lease_epoch: int = 1, topic_id: str = "", source_end: int = 0
+    ) -> None:
         by = Commit(lease_epoch=LeaseEpoch(lease_epoch), batch=BatchId(batch), attempt=7)
         self.progress.topic.append(
             Progress(
@@ -234,6 +256,8 @@ class Node:
                 sinks={0: Offset(end)},
                 source_instant_ms=77,
                 topic_id=topic_id,
+                sources={"S": {0: source_end}} if source_end else {},
+                source_topic_ids={"S": "id-s"},
             )
         )
 
@@ -264,6 +288,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(main, "PartitionReader", FakeReader)
     monkeypatch.setattr(main, "ProgressFollower", FakeFollower)
     monkeypatch.setattr(main, "TopicProbe", FakeProbe)
+    monkeypatch.setattr(source_ends, "EndsReader", FakeEnds)
     one = Node(tmp_path)
     yield one
     one.stop()
@@ -293,6 +318,78 @@ def test_from_kafka_to_a_store_and_a_page(node: Node) -> None:
     assert (page.state, page.position, page.committed_end) == (ReplicaState.RUNNING, 2, 2)
     assert (page.batch, page.rows, page.source_instant_ms) == (0, 2, 77)
     assert node.rows() == {"a": b"[1]", "b": b"[2]"}
+
+
+def test_idle_sources_keep_rows_young(node: Node) -> None:
+    """Whether or not a pipeline is there to say so."""
+    node.place(PLACE)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.commit(0, 1, source_end=5)
+    node.turn()
+    node.deliver((0, "a", 1))
+    node.turn(20)
+    assert node.status().source_boot_ms == 0, "Kafka has said nothing of the source"
+    node.ends.ends = {Partition("S", 0): 5}
+    for _ in range(3):
+        node.turn(20)
+        assert node.clock.now_ms - node.status().source_boot_ms < 1500
+    node.ends.ends = {Partition("S", 0): 6}  # a record that no batch has
+    node.turn(10)
+    old = node.status().source_boot_ms
+    node.turn(20)
+    assert node.status().source_boot_ms == old
+    node.ends.ends = {Partition("S", 0): 5}
+    node.topics.ids = {"S": "id-other", "T": ""}  # created again, by chance as long as before
+    node.turn(20)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.ends.ends = None  # Kafka is away
+    node.turn(20)
+    seen = node.status().source_boot_ms
+    assert seen - old <= 1500, "at most what was asked before the new id was heard"
+    node.commit(1, 2, source_end=6)
+    node.ends.ends = {Partition("S", 0): 6}
+    node.turn(20)
+    assert node.status().source_boot_ms == seen, "the replica has yet to apply the batch"
+    node.deliver((1, "a", 2))
+    node.turn(20)
+    assert node.clock.now_ms - node.status().source_boot_ms < 1500
+
+
+def test_rows_that_are_always_a_batch_behind_have_an_age(node: Node) -> None:
+    node.place(PLACE)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.ends.ends = {Partition("S", 0): 5}
+    node.commit(0, 1, source_end=5)
+    node.turn()
+    node.deliver((0, "a", 1))
+    node.turn(20)
+    for batch in range(1, 6):
+        node.ends.ends = {Partition("S", 0): 5 + batch}
+        node.commit(batch, batch + 1, source_end=5 + batch)
+        node.turn(20)
+        node.deliver((batch, "a", 1))  # of the batch that is committed; by now there is the next
+        node.commit(batch + 10, batch + 1, source_end=5 + batch)
+        node.turn()
+    assert node.clock.now_ms - node.status().source_boot_ms < 6_000
+
+
+def test_what_was_found_with_other_progress_is_forgotten(node: Node) -> None:
+    """While the progress topic is read again, its book has the ends of an earlier time."""
+    node.place(PLACE)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.ends.ends = {Partition("S", 0): 5}
+    node.commit(0, 1, source_end=5)
+    node.turn()
+    node.deliver((0, "a", 1))
+    node.turn(20)
+    book = node.progress.book
+    assert node.tailer._sources.covered(book)["Q"] > 0
+    node.progress.read_again()
+    assert node.tailer._sources.covered(node.progress.book) == {}
+    node.tailer.follow_sources()
+    assert node.tailer._sources._book is book, "nothing is asked with a part of it"
+    node.turn(20)
+    assert node.tailer._sources.covered(node.progress.book)["Q"] > 0
 
 
 def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:

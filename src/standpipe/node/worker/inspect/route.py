@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.adapters.clock import Clock
-from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, AskedBounds, Bounds
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
 from standpipe.errors import BadRequest
 from standpipe.model import NodeInfo, Source
@@ -34,7 +34,7 @@ class Routes:
     route_cache: RouteCache
     clock: Clock
 
-    def of(self, table: str, keys: Sequence[str], lag_max: int | None) -> dict[str, object]:
+    def of(self, table: str, keys: Sequence[str], asked: AskedBounds) -> dict[str, object]:
         """Routes of the partition that holds a key of a table; of all if no key is given.
 
         Raises BadRequest for an unknown table or a key of the wrong type.
@@ -44,33 +44,34 @@ class Routes:
         if source is None or not source.is_materialized:
             raise BadRequest(f"{table} is not a table that this cluster serves")
         if keys:
-            return self.explain(view.plans.plan(_lookup_text(source, keys), {}), lag_max)
+            return self.explain(view.plans.plan(_lookup_text(source, keys), {}), asked)
         metadata = Metadata(view)
         every = [metadata.of_partition(source, number) for number in range(source.partitions)]
-        return self._described(view, source, every, lag_max)
+        return self._described(view, source, every, asked)
 
-    def explain(self, plan: PullPlan, lag_max: int | None) -> dict[str, object]:
+    def explain(self, plan: PullPlan, asked: AskedBounds) -> dict[str, object]:
         """Routes of a pull query."""
         view = self.map.view
         found = Metadata(view).query_metadata_for_plan(plan)
-        return self._described(view, plan.source, found, lag_max)
+        return self._described(view, plan.source, found, asked)
 
     def _described(
         self,
         view: ClusterView,
         source: Source,
         found: Sequence[KeyQueryMetadata],
-        lag_max: int | None,
+        asked: AskedBounds,
     ) -> dict[str, object]:
-        bounds = self.route_cache.bounds(lag_max, source)
-        bound = bounds.lag_records_max
+        bounds = self.route_cache.bounds(asked, source)
         return {
             "table": source.name,
             "tableId": source.table_id,
             "generation": source.generation,
             "assignmentEpoch": view.snapshot.assignment.epoch,
             "policy": self.route_cache.policy,
-            "maxAllowedOffsetLag": bound if bound < LAG_UNBOUNDED else None,
+            "maxAllowedOffsetLag": _bound(bounds.lag_records_max),
+            "maxAllowedReplicaLagMs": _bound(bounds.replica_lag_ms_max),
+            "maxAllowedSourceLagMs": _bound(bounds.source_lag_ms_max),
             "standbyReads": bounds.standby_reads,
             "partitions": [self._partition(view, source, each, bounds) for each in found],
         }
@@ -88,6 +89,10 @@ class Routes:
             "standbyHosts": [_host(standby) for standby in metadata.standbys],
             "route": [verdict.describe(now_ms) for verdict in verdicts],
         }
+
+
+def _bound(maximum: int) -> int | None:
+    return maximum if maximum < LAG_UNBOUNDED else None
 
 
 def _host(node: NodeInfo | None) -> str | None:

@@ -16,7 +16,8 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
 - a text whose shape is new; a null key, a scan or a merged answer; another replica is first, if
   only for one of several keys; a large answer; no usable replica or no status of it, or one that
   does not fit the rows; a lag beyond the bound of a forward;
-- rows that do not cover a session's token: it may have to wait, or to ask another replica;
+- rows that are too old, by their lag in time or for a session's token: another replica may have
+  newer ones;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -156,7 +157,7 @@ class LookupFastPath:
         replica_id = source.replica_id(partition)
         replica = self.replicas.get(replica_id)
         status = replica.status()
-        bounds = self.routes.bounds(query.offset_lag_max, source)
+        bounds = self.routes.bounds(query.bounds, source)
         route = self.routes.of(view, replica_id, status, bounds)
         here = route.first_here(is_forward=forward is not None)
         if here is None or status is None:
@@ -186,6 +187,8 @@ class LookupFastPath:
                 boot_ms=self.clock.boot_ms(),
                 unix_ms=now_ms,
             )
+            if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
+                return None
             route.label, route.labelled = header_lines(fresh), (now_ms, end, meta)
         label = route.label
         if forward is not None:
@@ -198,11 +201,13 @@ class LookupFastPath:
         self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan
     ) -> _Answer | None:
         """The rows of several keys; None: the slow path finds them."""
-        bounds = self.routes.bounds(query.offset_lag_max, plan.source)
+        bounds = self.routes.bounds(query.bounds, plan.source)
         found = self._many_keys.read(plan, view, bounds, token.forward)
         if found is None:
             return None
         fresh, text = found.fresh, None
+        if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
+            return None
         if query.session is not None:
             session = self.tokens.of(query.session, plan.source, *_known_to(view))
             if not all(map(session.covers, found.metas)):

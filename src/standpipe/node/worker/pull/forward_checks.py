@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.route import BETWEEN_BATCHES
+from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
 from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
@@ -47,10 +48,21 @@ def check(forward: ForwardHeaders, source: Source, partitions: Sequence[int]) ->
 
 
 def check_answer(fresh: Freshness, bounds: Bounds) -> None:
-    """Raises ForwardRefused when a target answered a bounded read with rows of no batch. One of an
-    older release does: it judges them by their lag in records."""
+    """Raises ForwardRefused when a target answered a bounded read with rows of no batch, or too old
+    ones. One of an older release does: it judges rows by their lag in records."""
     if bounds.is_bounded and fresh.batch is None:
         raise ForwardRefused(BETWEEN_BATCHES)
+    if why := bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
+        raise ForwardRefused(why)
+
+
+def check_age(
+    page: ReplicaStatus, rows: StoreMeta, bounds: Bounds, *, boot_ms: int, unix_ms: int
+) -> None:
+    """Raises ForwardRefused when this node's rows are too old, at an instant on both clocks."""
+    source_ms = source_lag_ms(page, rows.source_instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms)
+    if why := bounds.late(replica_lag_ms(page, boot_ms), source_ms):
+        raise ForwardRefused(why)
 
 
 def owners(

@@ -133,10 +133,8 @@ class KnownFrames:
                 return None
         with part.store.begin() as instant:
             stored, meta = instant.get(key), part.store.meta_of(instant)
-        if part.meta is not meta:
-            if not may_judge(part.status, meta):
-                return None
-            self._describe(frame, part, meta)
+        if part.meta is not meta and not self._describe(frame, part, meta):
+            return None
         if stored is None:
             return self._without_row(frame, part)
         return response(part.around, key, stored)
@@ -164,7 +162,7 @@ class KnownFrames:
         assert text_hash % source.partitions == partition_of_key(source, plan.keys[0])
         self._frames[mark] = _Frame(
             plan=plan,
-            bounds=self.routes.bounds(query.offset_lag_max, source),
+            bounds=self.routes.bounds(query.bounds, source),
             token=token,
             before=b"%bcontent-length: " % token.head,
             after=render_rows(token.form, plan, (_ROW,), 0).partition(_ROW)[2],
@@ -222,7 +220,10 @@ class KnownFrames:
         frame.parts[number] = part
         return part
 
-    def _describe(self, frame: _Frame, part: _KnownPart, meta: StoreMeta) -> None:
+    def _describe(self, frame: _Frame, part: _KnownPart, meta: StoreMeta) -> bool:
+        """False: the page may not decide about the rows, or they are too old."""
+        if not may_judge(part.status, meta):
+            return False
         here = part.route.first_here(is_forward=False)
         assert here is not None
         fresh = freshness_of(
@@ -234,11 +235,15 @@ class KnownFrames:
             boot_ms=self.clock.boot_ms(),
             unix_ms=part.at_ms,
         )
+        bounds = frame.bounds
+        if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
+            return False
         layout = render_rows(frame.token.form, frame.plan, (_ROW,), part.at_ms)
         begin = layout.partition(_ROW)[0]
         middle = b"\r\n%b\r\n%b" % (header_lines(fresh), begin)
         part.around = Around(frame.before, middle, frame.after, len(begin) + len(frame.after))
         part.meta = meta
+        return True
 
     def _without_row(self, frame: _Frame, part: _KnownPart) -> bytes:
         body = render_rows(frame.token.form, frame.plan, (), part.at_ms)
@@ -272,7 +277,7 @@ def _means_its_text(body: bytes, query: Lookup) -> bool:
         for text in _PROBES:
             other = parse_lookup(head + text.encode() + tail)
             expected = query.text[:begin] + text + query.text[end:]
-            if other != Lookup(expected, query.properties, query.offset_lag_max):
+            if other != Lookup(expected, query.properties, query.bounds):
                 return False
     except StandpipeError:
         return False

@@ -26,12 +26,21 @@ UNFIT_PAGE: Final = "Replica's rows are not those that its status describes: it 
 NOT_OWNER: Final = "NOT_OWNER: no replica of this partition is assigned to this host."
 
 
+class ReadInstant(NamedTuple):
+    """The same instant on two clocks."""
+
+    boot_ms: int
+    unix_ms: int
+
+
 class Judged(NamedTuple):
-    """A replica that may be read. `rows`: what was recorded with the rows that were read."""
+    """A replica that may be read. `rows`: what was recorded with the rows that were read; `at`:
+    when they were, which for a scan is long before its end."""
 
     status: ReplicaStatus
     verdict: Verdict
     rows: StoreMeta
+    at: ReadInstant
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class LocalRead:
 
     replica: LocalReplica
     route: Callable[[], CachedRoute]
-    #: refuses rows of a replica that do not cover a session's token; None: there is no session
-    check: Callable[[ReplicaStatus, StoreMeta], None] | None = None
+    #: raises ForwardRefused for rows that are too old now, of a replica with this page
+    check: Callable[[ReplicaStatus, StoreMeta], ReadInstant]
 
     def page(self) -> tuple[ReplicaStatus, Verdict]:
         """The status of the replica and the verdict on it, before its rows are read. Raises
@@ -62,12 +71,10 @@ class LocalRead:
 
     def judged(self, page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:
         """The page, with the meta of the instant that was read after it. Raises ForwardRefused if
-        the page may not decide about its rows, or they are too old for the session."""
+        the page may not decide about its rows, or they are too old."""
         if not may_judge(page[0], rows):
             raise ForwardRefused(UNFIT_PAGE)
-        if self.check is not None:
-            self.check(page[0], rows)
-        return Judged(*page, rows)
+        return Judged(*page, rows, self.check(page[0], rows))
 
 
 def verdict_here(route: CachedRoute) -> Verdict:

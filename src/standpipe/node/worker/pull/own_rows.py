@@ -24,14 +24,15 @@ from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import SessionVerdict
 from standpipe.data.query.partition_keys import NO_KEYS
 from standpipe.data.query.pull import is_plain, lookup, lookup_keys
+from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Offset, ReplicaStatus
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
-from standpipe.node.worker.pull.forward_checks import furthest
+from standpipe.node.worker.pull.forward_checks import check_age, furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.hedging import CHEAP_KEYS_MAX
-from standpipe.node.worker.pull.local_read import UNFIT_PAGE, Judged, LocalRead
+from standpipe.node.worker.pull.local_read import UNFIT_PAGE, ReadInstant, Judged, LocalRead
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.pull.scans import ScanRequest, Scans
@@ -148,8 +149,8 @@ class OwnRows:
             reported_end=end,
             served_by=self.node_id,
             role=found.verdict.role.lower(),
-            boot_ms=self.clock.boot_ms(),
-            unix_ms=int(time.time() * 1000),
+            boot_ms=found.at.boot_ms,
+            unix_ms=found.at.unix_ms,
         )
         if query.session is not None:
             fresh = replace(fresh, lease_epoch=found.rows.lease_epoch)
@@ -182,14 +183,20 @@ class OwnRows:
 
     def local(self, query: PullQuery, partition: int) -> LocalRead:
         """The replica of a partition on this node."""
-        session = query.session
         return LocalRead(
             self.replica(query, partition),
             lambda: self.route(query, partition),
-            None
-            if session is None
-            else lambda page, rows: session.check(page, rows, self.clock.boot_ms()),
+            lambda page, rows: self._check(query, page, rows),
         )
+
+    def _check(self, query: PullQuery, page: ReplicaStatus, rows: StoreMeta) -> ReadInstant:
+        """When it was judged. Raises ForwardRefused if the rows are too old for the query."""
+        now, bounds = ReadInstant(self.clock.boot_ms(), int(time.time() * 1000)), query.bounds
+        if bounds.is_time_bounded:
+            check_age(page, rows, bounds, boot_ms=now.boot_ms, unix_ms=now.unix_ms)
+        if query.session is not None:
+            query.session.check(page, rows, now.boot_ms)
+        return now
 
     def route(self, query: PullQuery, partition: int) -> CachedRoute:
         """The replicas of a partition, in the order of the tries."""

@@ -9,13 +9,19 @@ Not here: the decision (`control.routing.route`), the reads (`node.worker.pull.s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.clock import Clock
-from standpipe.config import keys, registry
+from standpipe.config import keys, lags, registry
 from standpipe.control.liveness.lag import NO_END
-from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds, lag_bound
+from standpipe.control.routing.bounds import (
+    LAG_UNBOUNDED,
+    NOTHING_ASKED,
+    AskedBounds,
+    Bounds,
+    bounds_in_force,
+)
 from standpipe.control.routing.route import Verdict, route
 from standpipe.data.replica.positions import StoreMeta, end_age_ms, tailer_silent_ms
 from standpipe.model import NodeId, Offset, ReplicaId, ReplicaStatus, Source
@@ -75,33 +81,33 @@ class RouteCache:
     _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
     #: the map that they are of: an older one is large, and none of its decisions holds
     _view: ClusterView | None = None
-    #: (request's bound, table's bound) -> the effective bounds; the same object each time
-    _bounds: dict[tuple[int | None, int | None], Bounds] = field(
-        default_factory=dict[tuple[int | None, int | None], Bounds]
+    #: (request's bounds, table's lag) -> the bounds in force; the same object each time
+    _bounds: dict[tuple[AskedBounds, int | None], Bounds] = field(
+        default_factory=dict[tuple[AskedBounds, int | None], Bounds]
     )
 
     def __post_init__(self) -> None:
         self.policy = self.settings[keys.ROUTING_POLICY]
-        self.end_age_ms_max = self.settings[keys.LAG_END_AGE]
-        self.limit = self.settings[keys.LAG_LIMIT]
+        self.end_age_ms_max = self.settings[lags.LAG_END_AGE]
+        self.limit = self.settings[lags.LAG_LIMIT]
         self.own = Bounds(
-            lag_records_max=min(self.settings[keys.LAG_MAX], self.limit, LAG_UNBOUNDED),
+            lag_records_max=min(self.settings[lags.LAG_MAX], self.limit, LAG_UNBOUNDED),
+            replica_lag_ms_max=self.settings[lags.REPLICA_LAG_MAX],
+            source_lag_ms_max=self.settings[lags.SOURCE_LAG_MAX],
             standby_reads=self.settings[keys.STANDBY_READS],
         )
 
-    def bounds(self, request: int | None, source: Source) -> Bounds:
+    def bounds(self, asked: AskedBounds, source: Source) -> Bounds:
         """The bounds that apply to a read of a table."""
-        table = source.offset_lag_max
-        if request is None and table is None:
+        table_lag = source.offset_lag_max
+        if asked is NOTHING_ASKED and table_lag is None:
             return self.own
-        found = self._bounds.get((request, table))
+        found = self._bounds.get((asked, table_lag))
         if found is None:
             if len(self._bounds) >= BOUNDS_MAX:
                 self._bounds.clear()
-            lag = lag_bound(
-                request=request, table=table, node=self.own.lag_records_max, limit=self.limit
-            )
-            found = self._bounds[request, table] = replace(self.own, lag_records_max=lag)
+            found = bounds_in_force(asked, self.own, table_lag=table_lag, limit=self.limit)
+            self._bounds[asked, table_lag] = found
         return found
 
     def is_current(self, route: CachedRoute, view: ClusterView) -> bool:
@@ -143,7 +149,7 @@ class RouteCache:
     def _lag_unknown(self, status: ReplicaStatus | None, bounds: Bounds) -> tuple[str, int | None]:
         """For bounded reads: why the lag of this node's replica is not known, and the boot ms from
         which it will not be. Its tailer may have died, or hear nothing of Kafka."""
-        if status is None or not bounds.is_bounded:
+        if status is None or not bounds.is_lag_bounded:
             return "", None
         now_boot_ms = self.clock.boot_ms()
         due_boot_ms: list[int] = []

@@ -60,7 +60,7 @@ from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.answer import against, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
-from standpipe.node.worker.request.body import Lookup, refuse_session
+from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
@@ -139,14 +139,14 @@ class SlowPath:
         is_peer = requester.is_peer
         plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
         if plan.source.kind == "STREAM":
-            refuse_session(asked.properties, "streams")
+            refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         query = PullQuery(
             text=asked.text,
             body=body,
             view=view,
             plan=plan,
-            bounds=self.routes.bounds(asked.offset_lag_max, plan.source),
+            bounds=self.routes.bounds(asked.bounds, plan.source),
             requester=requester,
             time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
             digest=digest,

@@ -20,7 +20,7 @@ from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
 from standpipe.node.worker.push.push_query import PushAnswer, new_query_id
 from standpipe.node.worker.push.stream_loop import Ending, Live, LiveAnswers
-from standpipe.node.worker.request.body import Lookup, refuse_session
+from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
@@ -62,7 +62,7 @@ class Pushes:
         send: Send,
     ) -> None:
         """Send the answer until it ends. Raises StandpipeError only before anything was sent."""
-        refuse_session(asked.properties, "push queries and PRINT")
+        refuse_levels(asked.properties, "push queries and PRINT")
         self.may_begin()
         digest = self.in_hand.admitted(asked.text)
         with self.in_hand.on_loop(digest):

@@ -82,7 +82,7 @@ class BatchReads:
         self, batch: Batch, plan: PullPlan, view: ClusterView, requester: ScanRequester
     ) -> Iterator[tuple[PullQuery, int]]:
         slow_path = self.slow_path
-        bounds = slow_path.routes.bounds(batch.offset_lag_max, plan.source)
+        bounds = slow_path.routes.bounds(batch.bounds, plan.source)
         for partition, its in keys_by_partition(plan).items():
             for part in slices(its.keys):
                 keys = PartitionKeys(its.keys[part], its.store_keys[part], its.kind)

@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from standpipe.control.routing.bounds import AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
-    LAG_PROPERTIES,
+    BOUND_PROPERTIES,
+    asked_bounds,
     both,
-    offset_lag_max,
     property_text,
     refuse_session,
 )
@@ -55,8 +56,7 @@ class Batch(NamedTuple):
     table: str
     keys: Sequence[str | int]
     properties: Mapping[str, object]
-    #: records behind the committed end; None: the node's own setting applies
-    offset_lag_max: int | None
+    bounds: AskedBounds
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -79,7 +79,7 @@ def parse_batch(body: bytes) -> Batch:
         )
     properties = both(asked.properties, asked.streamsProperties) or {}
     refuse_session(properties, "batches: ask /query for IN")
-    return Batch(asked.table, asked.keys, properties, offset_lag_max(properties))
+    return Batch(asked.table, asked.keys, properties, asked_bounds(properties))
 
 
 def sample(source: Source) -> str:
@@ -123,9 +123,11 @@ def statement(source: Source, keys: Sequence[Value]) -> str:
 
 
 def body_of(text: str, properties: Mapping[str, object]) -> bytes:
-    """The body of /query that asks for the same, as it is forwarded: with the bound on the lag, as
-    no other property changes a lookup."""
-    shown = {name: property_text(properties[name]) for name in LAG_PROPERTIES if name in properties}
+    """The body of /query that asks for the same, as it is forwarded: with its bounds, as no other
+    property changes a lookup."""
+    shown = {
+        name: property_text(properties[name]) for name in BOUND_PROPERTIES if name in properties
+    }
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 
 

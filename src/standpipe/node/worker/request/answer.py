@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.data.replica.positions import StoreMeta, replica_lag_ms
+from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER, Freshness
 from standpipe.model import NO_BATCH, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
@@ -98,14 +98,15 @@ def freshness_of(
     reported; NO_END: none.
     """
     shown = status if rows is None else rows
-    source_instant = shown.source_instant_ms
     return Freshness(
         served_by=served_by,
         role=role,
         state=status.state.name,
         offset_lag=offset_lag((status.committed_end, reported_end), shown.position),
         replica_lag_ms=replica_lag_ms(status, boot_ms),
-        source_lag_ms=max(0, unix_ms - source_instant) if source_instant else None,
+        source_lag_ms=source_lag_ms(
+            status, shown.source_instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms
+        ),
         batch=None if shown.batch == NO_BATCH else shown.batch,
     )
 
@@ -189,7 +190,9 @@ def describe(
     """
     if status is None:
         return {"state": "ABSENT"}
-    source_instant = status.source_instant_ms
+    source_lag = source_lag_ms(
+        status, status.source_instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms
+    )
     return {
         "state": status.state.name,
         "position": status.position,
@@ -197,7 +200,7 @@ def describe(
         "logEnd": None if status.log_end < 0 else status.log_end,
         "offsetLag": offset_lag((status.committed_end, reported_end), status.position),
         "replicaLagMs": replica_lag_ms(status, boot_ms),
-        "sourceLagMs": max(0, unix_ms - source_instant) if source_instant else None,
+        "sourceLagMs": source_lag,
         "batch": None if status.batch == NO_BATCH else status.batch,
         "rows": status.rows,
         "foreignRecords": status.foreign_records,

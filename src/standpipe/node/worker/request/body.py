@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
-from standpipe.config import keys, registry
+from standpipe.config import lags, registry
+from standpipe.control.routing.bounds import LAG_UNBOUNDED, NOTHING_ASKED, AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.session_token import (
     ENABLE_PROPERTY,
@@ -32,7 +33,9 @@ from standpipe.sql.syntax import variables
 _Body = TypeVar("_Body")
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
-LAG_PROPERTIES = (keys.LAG_MAX.name, "acceptable.offset.lag")
+LAG_PROPERTIES = (lags.LAG_MAX.name, "acceptable.offset.lag")
+#: those that bound how old an answer may be
+BOUND_PROPERTIES = frozenset({*LAG_PROPERTIES, *lags.TIME_BOUNDS})
 #: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
@@ -93,12 +96,11 @@ class StatementRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """A pull query as asked: its text, its properties, the lag that the answer may have."""
+    """A pull query as asked: its text, its properties, how old the answer may be."""
 
     text: str
     properties: Mapping[str, str] = {}
-    #: records behind the committed end; None: the node's own setting applies
-    offset_lag_max: int | None = None
+    bounds: AskedBounds = NOTHING_ASKED
     #: the token of a read at level `session`, "" for the first one; None: level `eventual`
     session: str | None = None
 
@@ -137,8 +139,8 @@ def _substitutes(properties: Mapping[str, object]) -> bool:
     return variables.substitutes({variables.SUBSTITUTION: property_text(given)})
 
 
-#: what the properties of a request ask for: their texts, the lag bound, the session's token
-_Asked = tuple[Mapping[str, str], int | None, str | None]
+#: what the properties of a request ask for: their texts, the bounds, the session's token
+_Asked = tuple[Mapping[str, str], AskedBounds, str | None]
 #: those of recent requests, with the types of their values, since 1 equals True; clients send the
 #: same ones again and again
 _recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
@@ -146,6 +148,8 @@ _RECENT_MAX = 256
 #: of one request that is kept: a client could send any number of them, of any length
 _RECENT_PROPERTIES_MAX = 16
 _RECENT_CHARS_MAX = 4_096
+#: of a bound: 2^63 - 1 has 19
+_DIGITS_MAX = 40
 
 
 def _asked(properties: Mapping[str, object]) -> _Asked:
@@ -159,9 +163,9 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
             known = place = None
         if known is not None:
             return known
-    bound = offset_lag_max(properties)
+    bounds = asked_bounds(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
-    found = (texts, bound, session_of(texts))
+    found = (texts, bounds, session_of(texts))
     if place is not None and sum(map(len, [*texts, *texts.values()])) <= _RECENT_CHARS_MAX:
         if len(_recent) >= _RECENT_MAX:
             _recent.clear()
@@ -187,6 +191,15 @@ def session_of(properties: Mapping[str, str]) -> str | None:
         refused = LEVEL_PROPERTY if level == "eventual" else ENABLE_PROPERTY
         raise BadRequest(f"{refused} = {properties[refused]} contradicts a session token")
     return (token or "") if is_asked else None
+
+
+def refuse_levels(properties: Mapping[str, object], what: str) -> None:
+    """Raises BadRequest if the properties ask for level `session` or bound a lag in time, of which
+    `what` has none. The bound in records is without effect there, as in ksqlDB."""
+    refuse_session(properties, what)
+    for name in lags.TIME_BOUNDS:
+        if name in properties:
+            raise BadRequest(f"{name} is for pull queries on tables, not for {what}")
 
 
 def refuse_session(properties: Mapping[str, object], what: str) -> None:
@@ -223,13 +236,17 @@ def _decode(decoder: msgspec.json.Decoder[_Body], body: bytes) -> _Body:
         raise BadRequest(f"the body is not the expected JSON object: {error}") from error
 
 
-def offset_lag_max(properties: Mapping[str, object]) -> int | None:
-    """The lag bound among the properties, a number or its text. Raises BadRequest."""
+def asked_bounds(properties: Mapping[str, object]) -> AskedBounds:
+    """The bounds among the properties, numbers or their texts. Raises BadRequest."""
     check_properties(properties)
-    for name in LAG_PROPERTIES:
-        if name in properties:
-            return _whole_number(name, properties[name])
-    return None
+    if BOUND_PROPERTIES.isdisjoint(properties):
+        return NOTHING_ASKED
+    lag_name = next((name for name in LAG_PROPERTIES if name in properties), lags.LAG_MAX.name)
+    return AskedBounds(
+        _whole_number(properties, lag_name, "records"),
+        _whole_number(properties, lags.REPLICA_LAG_MAX.name, "ms"),
+        _whole_number(properties, lags.SOURCE_LAG_MAX.name, "ms"),
+    )
 
 
 def property_text(value: object) -> str:
@@ -237,13 +254,17 @@ def property_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _whole_number(name: str, value: object) -> int:
-    is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdigit()
+def _whole_number(properties: Mapping[str, object], name: str, of: str) -> int | None:
+    if name not in properties:
+        return None
+    value = properties[name]
+    text = value.strip() if isinstance(value, str) else ""
+    is_text = len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
     if is_text or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         number = int(value)  # pyright: ignore[reportArgumentType]
-        if number <= keys.LAG_MAX.default:
+        if number <= LAG_UNBOUNDED:
             return number
-    raise BadRequest(f"{name} = {value!r} is not a number of records, 0 or more")
+    raise BadRequest(f"{name} = {value!r} is not a number of {of}, 0 or more")
 
 
 def check_properties(properties: Mapping[str, object]) -> None:

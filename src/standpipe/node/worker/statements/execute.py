@@ -43,7 +43,7 @@ from standpipe.model import LogIndex, Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.request.body import offset_lag_max, parse_statements, property_text
+from standpipe.node.worker.request.body import asked_bounds, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
@@ -267,7 +267,7 @@ class Statements:
                 return [entity]
             case ExplainRoutePlan():
                 pull = msgspec.structs.replace(plan.pull, source=self._now(plan.pull.source))
-                route = self.routes.explain(pull, offset_lag_max(session.properties))
+                route = self.routes.explain(pull, asked_bounds(session.properties))
                 return [show.route(route, text)]
             case ExplainAssignmentPlan():
                 view = await control_client.assignment(self.control, self.internal_address)

@@ -15,7 +15,7 @@ from tests.unit.node.workers import KEYS, PARTITIONS, Worker, body_of, page, pee
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.folders import store_path
-from standpipe.config import keys
+from standpipe.config import lags
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row
@@ -39,7 +39,7 @@ Story = Callable[[Nodes], Coroutine[Any, Any, None]]
 HERE = {number: ["a", "b"] for number in range(PARTITIONS)}
 #: rows besides those of KEYS; the last needs a shortened key in the store
 OTHERS = [*(f"x{number}" for number in range(120)), "it's", 'q"\\', "é€", "", "long" * 200]
-LAG_MAX = keys.LAG_MAX.name
+LAG_MAX = lags.LAG_MAX.name
 
 
 class StoppedClock(Clock):

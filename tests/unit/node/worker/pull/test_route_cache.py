@@ -10,10 +10,11 @@ from msgspec.structs import replace as changed
 from tests.unit.node.workers import USERS, Worker, page
 
 from standpipe.adapters.clock import Clock
-from standpipe.config import keys
+from standpipe.config import lags
+from standpipe.control.routing.bounds import AskedBounds
 from standpipe.node.worker.pull.route_cache import TAILER_SILENT_MS_MAX
 
-AGE_MS_MAX = keys.LAG_END_AGE.default
+AGE_MS_MAX = lags.LAG_END_AGE.default
 BOOT_MS = 1_000_000
 
 
@@ -41,7 +42,7 @@ def why(worker: Worker, now_ms: int, known_boot_ms: int, bound: int | None) -> s
     assert isinstance(clock, StoppedClock)
     clock.now_ms = now_ms
     status = changed(page(100, 100), confirmed_boot_ms=0, known_boot_ms=known_boot_ms)
-    bounds = worker.routes.bounds(bound, USERS)
+    bounds = worker.routes.bounds(AskedBounds(bound), USERS)
     view = worker.slow_path.map.view
     (verdict,) = worker.routes.of(view, USERS.replica_id(0), status, bounds).verdicts
     return verdict.why
@@ -90,7 +91,7 @@ def test_a_bound_needs_a_tailer_that_lives(
         known_boot_ms=told_ms,
         beat_boot_ms=told_ms,
     )
-    view, bounds = worker.slow_path.map.view, worker.routes.bounds(bound, USERS)
+    view, bounds = worker.slow_path.map.view, worker.routes.bounds(AskedBounds(bound), USERS)
 
     def verdict_at(now_ms: int) -> str:
         clock.now_ms = now_ms
@@ -111,7 +112,7 @@ def test_a_silent_kafka_is_no_dead_tailer(worker: Worker) -> None:
     status = changed(
         page(100, 100), confirmed_boot_ms=0, known_boot_ms=known_ms, beat_boot_ms=BOOT_MS
     )
-    view, bounds = worker.slow_path.map.view, worker.routes.bounds(10, USERS)
+    view, bounds = worker.slow_path.map.view, worker.routes.bounds(AskedBounds(10), USERS)
     (verdict,) = worker.routes.of(view, USERS.replica_id(0), status, bounds).verdicts
     assert verdict.why == "Usable."
 
@@ -122,7 +123,7 @@ def test_a_decided_route_ends_when_its_end_becomes_too_old(worker: Worker) -> No
     assert isinstance(clock, StoppedClock)
     view, replica_id = worker.slow_path.map.view, USERS.replica_id(0)
     status = changed(page(100, 100), confirmed_boot_ms=BOOT_MS, known_boot_ms=BOOT_MS)
-    bounds = worker.routes.bounds(10, USERS)
+    bounds = worker.routes.bounds(AskedBounds(10), USERS)
 
     def route_at(now_ms: int):
         clock.now_ms = now_ms

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.node.worker.pull.test_fast_many import HERE, OTHERS, Nodes, in_list, run
 from tests.unit.node.workers import KEYS, PARTITIONS, Worker, page
 
-from standpipe.config import keys as registered
+from standpipe.config import lags
 from standpipe.data.encoding import arrow, native
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row
@@ -24,7 +24,7 @@ from standpipe.node.worker.query_batch import request_body as batches
 from standpipe.node.worker.query_batch.answer import BatchAnswer, BatchForm
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 
-LAG_MAX = registered.LAG_MAX.name
+LAG_MAX = lags.LAG_MAX.name
 BODY_MAX = 200_000
 
 

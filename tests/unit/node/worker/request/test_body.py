@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from standpipe.control.routing.bounds import AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.node.worker.request import body as body_module
 from standpipe.node.worker.request.body import (
@@ -20,6 +21,7 @@ from standpipe.node.worker.request.body import (
 from standpipe.session_token import LEVEL_PROPERTY
 
 LAG = "ksql.query.pull.max.allowed.offset.lag"
+SOURCE_LAG = "standpipe.query.pull.max.allowed.source.lag.ms"
 MAX = 2**63 - 1
 
 
@@ -32,13 +34,18 @@ MAX = 2**63 - 1
         ({"ksql": "a", "streamsProperties": {}}, Lookup("a"), "no properties"),
         ({"ksql": "a", "streamsProperties": None}, Lookup("a"), "null is none"),
         ({"ksql": "a", "requestProperties": {"x": 1}}, Lookup("a"), "fields of newer clients"),
-        ({"ksql": "a", "streamsProperties": {LAG: 7}}, Lookup("a", {LAG: "7"}, 7), "number"),
-        ({"ksql": "a", "streamsProperties": {LAG: "10000"}}, Lookup("a", {LAG: "10000"}, 10000),
-         "text, as ksqlDB's `curl` has it"),
-        ({"sql": "a", "properties": {LAG: 0}}, Lookup("a", {LAG: "0"}, 0), "0 is a bound"),
+        ({"ksql": "a", "streamsProperties": {LAG: 7}},
+         Lookup("a", {LAG: "7"}, AskedBounds(7)), "number"),
+        ({"ksql": "a", "streamsProperties": {LAG: "10000"}},
+         Lookup("a", {LAG: "10000"}, AskedBounds(10000)), "text, as ksqlDB's `curl` has it"),
+        ({"sql": "a", "properties": {LAG: 0}},
+         Lookup("a", {LAG: "0"}, AskedBounds(0)), "0 is a bound"),
         ({"sql": "a", "properties": {"acceptable.offset.lag": "5"}},
-         Lookup("a", {"acceptable.offset.lag": "5"}, 5), "KLIP-12's name"),
-        ({"sql": "a", "properties": {LAG: MAX}}, Lookup("a", {LAG: str(MAX)}, MAX), "largest"),
+         Lookup("a", {"acceptable.offset.lag": "5"}, AskedBounds(5)), "KLIP-12's name"),
+        ({"sql": "a", "properties": {LAG: MAX}},
+         Lookup("a", {LAG: str(MAX)}, AskedBounds(MAX)), "largest"),
+        ({"sql": "a", "properties": {SOURCE_LAG: 5}},
+         Lookup("a", {SOURCE_LAG: "5"}, AskedBounds(source_lag_ms_max=5)), "in time"),
         ({"sql": "a", "properties": {"ksql.query.pull.table.scan.enabled": True}},
          Lookup("a", {"ksql.query.pull.table.scan.enabled": "true"}), "Java's spelling of true"),
     ],
@@ -124,14 +131,14 @@ def test_properties_that_were_read_before_are_told_apart() -> None:
         for value, text in ((1, "1"), ("1", "1"), ("2", "2")):
             body = json.dumps({"ksql": "Q", "properties": {name: value}}).encode()
             asked = parse_lookup(body)
-            assert (asked.properties[name], asked.offset_lag_max) == (text, int(text))
+            assert (asked.properties[name], asked.bounds.lag_records_max) == (text, int(text))
         for wrong in (True, 1.0, [1], {"a": 1}):
             body = json.dumps({"ksql": "Q", "properties": {name: wrong}}).encode()
             with pytest.raises(BadRequest):
                 parse_lookup(body)
     for wide in range(600):
         body = json.dumps({"ksql": "Q", "properties": {name: wide}}).encode()
-        assert parse_lookup(body).offset_lag_max == wide
+        assert parse_lookup(body).bounds.lag_records_max == wide
 
 
 def test_little_is_remembered_of_each_request() -> None:
