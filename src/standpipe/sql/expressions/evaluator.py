@@ -70,7 +70,7 @@ class Evaluator:
         self.typer = Typer(names, clause)
         #: functions of the clause that share WORK_MAX
         self._limited_count = 0
-        self.parameters = lambdas.Parameters(self.typer)
+        self.parameters = lambdas.LambdaParameters(self.typer)
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""

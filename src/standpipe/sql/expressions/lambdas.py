@@ -11,7 +11,7 @@ characters and items the lambdas and their functions may still work on for this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
@@ -33,7 +33,7 @@ NAMES: Final = frozenset({"TRANSFORM", "FILTER", "REDUCE"})
 _WORK_OF_NODE: Final = 40
 
 
-class Parameters:
+class LambdaParameters:
     """What follows the row where the next expression is computed: in lambdas a budget, and the
     values of their parameters. Places are counted from the end, as rows have any length."""
 
@@ -53,7 +53,7 @@ class Parameters:
         return None if place is None else place - self.count
 
     @contextmanager
-    def appended(self, named: Iterable[tuple[str, SqlType]]) -> Iterator[None]:
+    def appended(self, named: Iterable[tuple[str, SqlType]]) -> Generator[None]:
         """Meanwhile, these names stand for values that follow."""
         listed = list(named)
         places, count = self._places, self.count
@@ -66,10 +66,10 @@ class Parameters:
             self._places, self.count = places, count
 
 
-class Compiler(Protocol):
+class LambdaCompiler(Protocol):
     """The part of the Evaluator that this module calls (the Evaluator imports this module)."""
 
-    parameters: Parameters
+    parameters: LambdaParameters
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression."""
@@ -88,7 +88,7 @@ class Compiler(Protocol):
         ...
 
 
-def call(compiler: Compiler, node: ast.FunctionCall) -> Compute:
+def call(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     """TRANSFORM, FILTER or REDUCE. Raises StatementError as the Typer does."""
     compiler.type(node)
     if compiler.parameters.count:  # within another lambda, whose budget is theirs, too
@@ -123,7 +123,7 @@ def _spend(budget: list[int], work: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class _LambdaFunction:
     """One lambda. `arithmetic`: what runs for every element, and must not be NULL for any."""
 
     compute: Compute
@@ -132,7 +132,7 @@ class _Body:
     work: int
 
 
-def _body(compiler: Compiler, node: ast.Expression, of: Sequence[SqlType]) -> _Body:
+def _body(compiler: LambdaCompiler, node: ast.Expression, of: Sequence[SqlType]) -> _LambdaFunction:
     """`of`: the types of the parameters."""
     assert isinstance(node, ast.Lambda), "the typer would have refused it"
     with compiler.parameters.appended(zip(node.parameters, of, strict=True)):
@@ -143,7 +143,7 @@ def _body(compiler: Compiler, node: ast.Expression, of: Sequence[SqlType]) -> _B
             if isinstance(each, ast.Arithmetic) and compiler.type(each).is_numeric
         )
         work = _WORK_OF_NODE * sum(1 for _ in ast.walk(body)) * (1 + len(arithmetic))
-        return _Body(compiler.compile(body), arithmetic, compiler.type(body), work)
+        return _LambdaFunction(compiler.compile(body), arithmetic, compiler.type(body), work)
 
 
 def _always_computed(node: object) -> Iterator[ast.SyntaxNode]:
@@ -157,7 +157,9 @@ def _always_computed(node: object) -> Iterator[ast.SyntaxNode]:
             yield from _always_computed(getattr(node, each.name))
 
 
-def _elements(compiler: Compiler, node: ast.Expression) -> Callable[[Row], list[Element] | None]:
+def _elements(
+    compiler: LambdaCompiler, node: ast.Expression
+) -> Callable[[Row], list[Element] | None]:
     """The items of an ARRAY, or the keys and values of a MAP; None for NULL."""
     collection = compiler.compile(node)
     is_map = compiler.type(node).base == "MAP"
@@ -171,7 +173,7 @@ def _elements(compiler: Compiler, node: ast.Expression) -> Callable[[Row], list[
     return elements
 
 
-def _fails(bodies: Sequence[_Body], row: Row, elements: Sequence[Element]) -> bool:
+def _fails(bodies: Sequence[_LambdaFunction], row: Row, elements: Sequence[Element]) -> bool:
     """Whether arithmetic meets a NULL: in ksqlDB the whole call then fails, which is NULL."""
     arithmetic = [compute for body in bodies for compute in body.arithmetic]
     if not arithmetic:
@@ -179,7 +181,7 @@ def _fails(bodies: Sequence[_Body], row: Row, elements: Sequence[Element]) -> bo
     return any(compute((*row, *each)) is None for each in elements for compute in arithmetic)
 
 
-def _transform(compiler: Compiler, node: ast.FunctionCall) -> Compute:
+def _transform(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     collection, *lambdas = node.arguments
     of = compiler.type(collection)
     elements_of, place = _elements(compiler, collection), compiler.parameters.budget
@@ -220,7 +222,7 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, (str, bytes)) else 0
 
 
-def _filter(compiler: Compiler, node: ast.FunctionCall) -> Compute:
+def _filter(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     collection, of_element = node.arguments
     of = compiler.type(collection)
     elements_of, place = _elements(compiler, collection), compiler.parameters.budget
@@ -239,7 +241,7 @@ def _filter(compiler: Compiler, node: ast.FunctionCall) -> Compute:
     return compute
 
 
-def _reduce(compiler: Compiler, node: ast.FunctionCall) -> Compute:
+def _reduce(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     collection, first, of_element = node.arguments
     of, result, start_of = map(compiler.type, (collection, node, first))
     elements_of, place = _elements(compiler, collection), compiler.parameters.budget
@@ -257,7 +259,7 @@ def _reduce(compiler: Compiler, node: ast.FunctionCall) -> Compute:
     return compute
 
 
-_WALKS: Final[dict[str, Callable[[Compiler, ast.FunctionCall], Compute]]] = {
+_WALKS: Final[dict[str, Callable[[LambdaCompiler, ast.FunctionCall], Compute]]] = {
     "TRANSFORM": _transform,
     "FILTER": _filter,
     "REDUCE": _reduce,

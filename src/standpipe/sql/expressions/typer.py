@@ -6,7 +6,7 @@ result, both sides of a comparison and all branches of a CASE have equal types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -96,7 +96,7 @@ class Typer:
             return self.type(body)
 
     @contextmanager
-    def variables(self, variables: Mapping[str, Typed]) -> Iterator[None]:
+    def variables(self, variables: Mapping[str, Typed]) -> Generator[None]:
         """Meanwhile, parameters of a lambda may be used as names."""
         outer, self._variables = self._variables, {**self._variables, **variables}
         try:

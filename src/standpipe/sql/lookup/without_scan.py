@@ -194,8 +194,9 @@ def _disjuncts(where: ast.Expression) -> _Ors:
     parts = _ors(where, negated=False)
     if parts is not None:
         return parts
-    is_and = isinstance(where, ast.Logical) and where.operator == "AND"
-    return [where.operands if is_and else (where,)]
+    if isinstance(where, ast.Logical) and where.operator == "AND":
+        return [where.operands]
+    return [(where,)]
 
 
 def _ors(node: ast.Expression, *, negated: bool) -> _Ors | None:
