@@ -338,7 +338,8 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
             yield f"{one.type} {sign} {two.type}", f"({{0}} {sign} {{1}})", (one, two)
         yield f"{one.type} IN ({two.type})", "({0} IN ({1}, {1}))", (one, two)
         yield f"{one.type} BETWEEN", "({0} BETWEEN {1} AND {0})", (one, two)
-        yield f"CASE {one.type} {two.type}", "(CASE WHEN B_0 THEN {0} ELSE {1} END)", (one, two)
+        if one.type == two.type:
+            yield f"CASE {one.type}", "(CASE WHEN B_0 THEN {0} ELSE {1} END)", (one, two)
         yield f"ARRAY[{one.type}, {two.type}]", "ARRAY[{0}, {1}]", (one, two)
     for one, two in (("I", "I"), ("I", "D"), ("S", "S"), ("I", "C")):
         kinds = KINDS[one], KINDS[two]

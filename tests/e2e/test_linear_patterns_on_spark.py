@@ -92,7 +92,7 @@ def _asked(spark: SparkSession, rows: Sequence[tuple[str, str]], select: str) ->
 
 def _ours(name: str, *given: Any) -> Any:
     made = FUNCTIONS[name]
-    return made.compute(*given, allowed=WORK_MAX) if made.takes_allowed else made.compute(*given)
+    return made.compute(*given, **({"budget": [WORK_MAX]} if made.takes_budget else {}))
 
 
 def test_spark_and_the_evaluator_agree(spark: SparkSession) -> None:

@@ -151,7 +151,7 @@ SELECT * FROM (SELECT *, `F_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `_
 
 CREATE STREAM s AS SELECT * FROM departures d JOIN planes p ON d.tail = p.tail PARTITION BY d.carrier;
 ----
-STREAM S: `D_CARRIER` STRING KEY, `D_DELAY` DOUBLE, `D_SEATS` INTEGER, `D_ROWTIME` BIGINT, `D_ROWPARTITION` INTEGER, `D_ROWOFFSET` BIGINT, `P_MAKER` STRING, `P_ROWTIME` BIGINT, `P_ROWPARTITION` INTEGER, `P_ROWOFFSET` BIGINT, `D_TAIL` STRING, `P_TAIL` STRING
+STREAM S: `D_CARRIER` STRING KEY, `D_DELAY` DOUBLE, `D_SEATS` INTEGER, `D_ROWTIME` BIGINT, `D_ROWPARTITION` INTEGER, `D_ROWOFFSET` BIGINT, `D_TAIL` STRING, `P_MAKER` STRING, `P_ROWTIME` BIGINT, `P_ROWPARTITION` INTEGER, `P_ROWOFFSET` BIGINT, `P_TAIL` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads departures as S_7__IN0, watermark None; planes as S_7__IN1, watermark None
 SELECT * FROM (SELECT *, `D_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `D_TAIL`, `__L`.`c1` AS `D_CARRIER`, `__L`.`c2` AS `D_DELAY`, `__L`.`c3` AS `D_SEATS`, `__L`.`c4` AS `D_ROWPARTITION`, `__L`.`c5` AS `D_ROWOFFSET`, `__L`.`c6` AS `D_ROWTIME`, `__L`.`c7` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWPARTITION`, `__R`.`c3` AS `P_ROWOFFSET`, `__R`.`c4` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: INT, c5: BIGINT, c6: BIGINT, c7: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: INT, c3: BIGINT, c4: BIGINT>') AS `__R` FROM `S_7__J0` WHERE `__RIGHT` IS NOT NULL)))
@@ -180,3 +180,18 @@ CREATE STREAM s AS SELECT f.tail, x.maker AS other FROM flights f LEFT JOIN plan
 ----
 ! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
 !   The query used to build `S` must include the join expressions P.MAKER or X.TAIL in its projection (eg, SELECT P.MAKER...).
+
+# A new key that is no column comes first, a synthetic key of the join last.
+CREATE STREAM s AS SELECT * FROM departures d JOIN planes p ON UCASE(d.tail) = p.tail PARTITION BY LEN(d.carrier);
+----
+STREAM S: `KSQL_COL_0` INTEGER KEY, `D_CARRIER` STRING, `D_DELAY` DOUBLE, `D_SEATS` INTEGER, `D_ROWTIME` BIGINT, `D_ROWPARTITION` INTEGER, `D_ROWOFFSET` BIGINT, `D_TAIL` STRING, `P_MAKER` STRING, `P_ROWTIME` BIGINT, `P_ROWPARTITION` INTEGER, `P_ROWOFFSET` BIGINT, `P_TAIL` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads departures as S_7__IN0, watermark None; planes as S_7__IN1, watermark None
+SELECT * FROM (SELECT *, upper(`D_TAIL`) AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `D_TAIL`, `__L`.`c1` AS `D_CARRIER`, `__L`.`c2` AS `D_DELAY`, `__L`.`c3` AS `D_SEATS`, `__L`.`c4` AS `D_ROWPARTITION`, `__L`.`c5` AS `D_ROWOFFSET`, `__L`.`c6` AS `D_ROWTIME`, `__L`.`c7` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWPARTITION`, `__R`.`c3` AS `P_ROWOFFSET`, `__R`.`c4` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: INT, c5: BIGINT, c6: BIGINT, c7: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: INT, c3: BIGINT, c4: BIGINT>') AS `__R` FROM `S_7__J0` WHERE `__RIGHT` IS NOT NULL)))
+
+CREATE STREAM s AS SELECT * FROM departures a FULL JOIN flights b WITHIN 1 HOUR ON a.tail = b.tail PARTITION BY a.carrier;
+----
+STREAM S: `A_CARRIER` STRING KEY, `A_DELAY` DOUBLE, `A_SEATS` INTEGER, `A_ROWTIME` BIGINT, `A_ROWPARTITION` INTEGER, `A_ROWOFFSET` BIGINT, `A_TAIL` STRING, `B_CARRIER` STRING, `B_DELAY` DOUBLE, `B_SEATS` INTEGER, `B_MILES` BIGINT, `B_FARE` DECIMAL(6, 2), `B_DAY` DATE, `B_AT` TIMESTAMP, `B_TAGS` ARRAY<STRING>, `B_INFO` STRUCT<`X` INTEGER, `Y` STRING>, `B_ROWTIME` BIGINT, `B_ROWPARTITION` INTEGER, `B_ROWOFFSET` BIGINT, `B_TAIL` STRING, `ROWKEY` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads departures as S_7__IN0, watermark 86400000; flights as S_7__IN1, watermark 86400000
+SELECT * FROM (SELECT *, coalesce(`A_TAIL`, `B_TAIL`) AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `A_TAIL`, `__L`.`c1` AS `A_CARRIER`, `__L`.`c2` AS `A_DELAY`, `__L`.`c3` AS `A_SEATS`, `__L`.`c4` AS `A_ROWPARTITION`, `__L`.`c5` AS `A_ROWOFFSET`, `__L`.`c6` AS `A_ROWTIME`, `__R`.`c0` AS `B_TAIL`, `__R`.`c1` AS `B_CARRIER`, `__R`.`c2` AS `B_DELAY`, `__R`.`c3` AS `B_SEATS`, `__R`.`c4` AS `B_MILES`, `__R`.`c5` AS `B_FARE`, `__R`.`c6` AS `B_DAY`, `__R`.`c7` AS `B_AT`, `__R`.`c8` AS `B_TAGS`, `__R`.`c9` AS `B_INFO`, `__R`.`c10` AS `B_ROWPARTITION`, `__R`.`c11` AS `B_ROWOFFSET`, `__R`.`c12` AS `B_ROWTIME`, `__ROWTIME` AS `ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: INT, c5: BIGINT, c6: BIGINT, c7: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: INT, c11: BIGINT, c12: BIGINT>') AS `__R` FROM `S_7__J0`)))

@@ -63,7 +63,7 @@ SELECT * FROM by_seats WHERE seats = NULL;
 
 SELECT * FROM by_seats WHERE seats IN (1, NULL);
 ----
-! 40001 1:43 Primary key columns can not be NULL: null See https://cnfl.io/queries for more info.
+! 40001 1:43 Primary key columns can not be NULL: (SEATS = null). See https://cnfl.io/queries for more info.
 !   Add EMIT CHANGES if you intended to issue a push query.
 
 SELECT * FROM by_fare WHERE fare IN (5, 5.1);
@@ -133,13 +133,24 @@ BY_DAY [('UA',)] → (1, 3)
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1 AND WINDOWSTART >= 2;
 ----
-! 40001 1:67 Duplicate WINDOWSTART bounds on: > and >=. See https://cnfl.io/queries for more info.
+! 40001 1:67 Duplicate `WINDOWSTART` bounds on: GREATER_THAN. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1 AND WINDOWSTART = 2;
+----
+! 40001 1:67 `(WINDOWSTART = 2)` cannot be combined with other `WINDOWSTART` bounds. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWEND = 1 AND 2 = WINDOWEND;
+----
+! 40001 1:65 Duplicate `WINDOWEND` bounds on: EQUAL. See https://cnfl.io/queries for more info.
 !   Add EMIT CHANGES if you intended to issue a push query.
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART <> 1;
 ----
-! 40001 1:47 Unsupported WINDOWSTART bounds: (WINDOWSTART <> 1). WINDOWSTART takes =, <, <=, > and >=. See https://cnfl.io/queries for more info.
+! 40001 1:47 Unsupported `WINDOWSTART` bounds: NOT_EQUAL. See https://cnfl.io/queries for more info.
 !   Add EMIT CHANGES if you intended to issue a push query.
+!   WINDOWSTART takes =, <, <=, >, >=.
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 'yesterday';
 ----
@@ -385,3 +396,9 @@ SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Statement: SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Syntax error at or near 'EMIT' at line 1:37
 !   Expecting {';', 'AFTER', 'ASC', 'DESC', 'LIMIT', <EOF>}
+
+# Lambdas are computed, as in a pipeline.
+SELECT TRANSFORM(ARRAY[n, 2], x => x + n) AS more FROM by_tail WHERE tail = 'a' AND REDUCE(ARRAY[n], 0, (s, x) => s + x) > 1;
+----
+BY_TAIL [('a',)] filtered → computed
+`MORE` ARRAY<BIGINT>

@@ -1,4 +1,8 @@
-"""CASE … END: conditions, and results of one type."""
+"""CASE … END: conditions, and results of one type.
+
+As in ksqlDB, no result is converted to the type of another: not even an INTEGER beside a BIGINT.
+Source: ksqlDB's ExpressionTypeManager.
+"""
 
 from __future__ import annotations
 
@@ -8,63 +12,66 @@ from standpipe.sql.functions.cast import convert
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types import types
 from standpipe.sql.types.typed_expression import Operation, Typed
-from standpipe.sql.types.types import NULL, SqlType
+from standpipe.sql.types.types import BOOLEAN, NULL, SqlType
 
 
 def case(typer: Types, node: ast.Case) -> Typed:
-    """All results converted to their common type; there must be one."""
+    """All results have one type, or none (NULL). Raises StatementError if not."""
     check_branches(node)
     conditions = [_condition(typer, node, condition) for condition, _ in node.whens]
     results = [typer.type(result) for _, result in node.whens]
-    common = _common(node, results)
+    of = _common(node, results)
     if node.otherwise is not None:
         results.append(typer.type(node.otherwise))
-        common = _with_default(node, common, results[-1].type)
-    if common == NULL:
+        of = _with_default(node.otherwise, of, results[-1].type)
+    if of == NULL:
         raise refusal("Invalid Case expression. All case branches have NULL type", node.at)
-    return _joined(conditions, [_as(result, common, node) for result in results], common)
+    return _joined(conditions, [convert(result, of) for result in results], of)
 
 
 def _condition(typer: Types, node: ast.Case, condition: ast.Expression) -> Typed:
-    if node.operand is None:
-        return typer.condition(condition)
-    return typer.type(ast.Comparison(condition.at, "=", node.operand, condition))
+    if node.operand is not None:
+        return typer.type(ast.Comparison(condition.at, "=", node.operand, condition))
+    typed = typer.type(condition)
+    if typed.type not in (BOOLEAN, NULL):
+        raise refusal(
+            "WHEN operand type should be boolean."
+            f"\nType for '{expression_text(condition)}' is {typed.type}",
+            condition.at,
+        )
+    return typed
 
 
 def _common(node: ast.Case, results: list[Typed]) -> SqlType:
     common = NULL
-    for (_, result), typed in zip(node.whens, results, strict=True):
-        wider = types.common_type(common, typed.type)
-        if wider is None:
+    for (condition, result), typed in zip(node.whens, results, strict=True):
+        if common != NULL and typed.type not in (common, NULL):
+            shown = f"WHEN {expression_text(condition)} THEN {expression_text(result)}"
             raise refusal(
                 "Invalid Case expression. Type for all 'THEN' clauses should be the same."
-                f"\nTHEN expression '{expression_text(result)}' has type: {typed.type}."
+                f"\nTHEN expression '{shown}' has type: {typed.type}."
                 f"\nPrevious THEN expression(s) type: {common}.",
                 result.at,
+                hint=_hint(common),
             )
-        common = wider
+        common = typed.type if common == NULL else common
     return common
 
 
-def _with_default(node: ast.Case, common: SqlType, default: SqlType) -> SqlType:
-    wider = types.common_type(common, default)
-    if wider is None:
-        assert node.otherwise is not None
+def _with_default(otherwise: ast.Expression, common: SqlType, default: SqlType) -> SqlType:
+    if common != NULL and default not in (common, NULL):
         raise refusal(
             "Invalid Case expression. Type for the default clause should be the same as for 'THEN'"
             f" clauses.\nTHEN type: {common}.\nDEFAULT type: {default}.",
-            node.otherwise.at,
+            otherwise.at,
+            hint=_hint(common),
         )
-    return wider
+    return default if common == NULL else common
 
 
-def _as(typed: Typed, target: SqlType, node: ast.Case) -> Typed:
-    try:
-        return convert(typed, target)
-    except ValueError as error:
-        raise refusal(f"Invalid Case expression: {error}", node.at) from None
+def _hint(wanted: SqlType) -> str:
+    return f"Convert the other results: CAST(… AS {wanted})."
 
 
 def _joined(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed:

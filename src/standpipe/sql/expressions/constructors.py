@@ -220,6 +220,8 @@ def may_be_by_zero(sign: str, divisor: Typed) -> bool:
     return sign in BY_ZERO and not (isinstance(divisor, Constant) and divisor.value)
 
 
+#: how the template of a CASE begins; those of functions begin otherwise
+CASE_HEAD: Final = "(CASE WHEN {0} THEN "
 #: arithmetic templates of the Typer
 _ARITHMETIC: Final = frozenset(
     (*(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%")), *BY_ZERO.values())
@@ -249,7 +251,7 @@ def _unless_failing(
 
 def _arithmetic_in(body: Typed) -> list[Typed]:
     """Arithmetic that runs for every element: not inside a CASE, which may skip it, or a lambda."""
-    if not isinstance(body, Operation) or body.template.startswith("(CASE"):
+    if not isinstance(body, Operation) or body.template.startswith(CASE_HEAD):
         return []
     inner = [node for argument in body.arguments for node in _arithmetic_in(argument)]
     return [*inner, body] if body.template in _ARITHMETIC else inner

@@ -19,9 +19,10 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
+from standpipe.sql.expressions import lambdas
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.expressions.like import LikePattern
-from standpipe.sql.expressions.python.arithmetic import computed
+from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import key_of
 from standpipe.sql.expressions.python.computed import Computed, lengths
 from standpipe.sql.expressions.typer import Names, Typer
@@ -69,6 +70,7 @@ class Evaluator:
         self.typer = Typer(names, clause)
         #: functions of the clause that share WORK_MAX
         self._limited_count = 0
+        self.parameters = lambdas.LambdaParameters(self.typer)
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -95,8 +97,10 @@ class Evaluator:
         return lambda _: value
 
     def column(self, node: ast.ColumnName) -> Compute:
-        """A column of the row, by its index."""
-        index = self.names.index_of(node.name)
+        """A parameter of an enclosing lambda, otherwise a column of the row, by its index."""
+        index = self.parameters.index_of(node)
+        if index is None:
+            index = self.names.index_of(node.name)
         assert index is not None, "the typer would have refused it"
         return operator.itemgetter(index)
 
@@ -114,7 +118,7 @@ class Evaluator:
 
     def cast(self, node: ast.Cast) -> Compute:
         """CAST(operand AS type); NULL for a value that does not fit, as for a column in ksqlDB."""
-        return self._converted(self.compile(node.operand), self.type(node.operand), node.type)
+        return self.converted(self.compile(node.operand), self.type(node.operand), node.type)
 
     # -------------------------------------------------------------------------------- operations
 
@@ -163,7 +167,7 @@ class Evaluator:
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
             return lambda row: (key_of(left(row)) == key_of(right(row))) is same
-        compare = _strict(_with_nan(_COMPARE[node.operator]), left, right)
+        compare = _strict(with_nan(_COMPARE[node.operator]), left, right)
         return lambda row: compare(row) is True  # ksqlDB: a comparison with NULL is false
 
     def between(self, node: ast.Between) -> Compute:
@@ -233,12 +237,12 @@ class Evaluator:
         return choose
 
     def _result_of(self, case: ast.Case, node: ast.Expression) -> Compute:
-        return self._converted(self.compile(node), self.type(node), self.type(case))
+        return self.converted(self.compile(node), self.type(node), self.type(case))
 
     def array(self, node: ast.MakeArray) -> Compute:
         """ARRAY[…] as a list."""
         (of,) = self.type(node).arguments
-        items = [self._converted(self.compile(item), self.type(item), of) for item in node.items]
+        items = [self.converted(self.compile(item), self.type(item), of) for item in node.items]
         return lambda row: [item(row) for item in items]
 
     def map(self, node: ast.MakeMap) -> Compute:
@@ -246,8 +250,8 @@ class Evaluator:
         key_of, value_of = self.type(node).arguments
         entries = [
             (
-                self._converted(self.compile(key), self.type(key), key_of),
-                self._converted(self.compile(value), self.type(value), value_of),
+                self.converted(self.compile(key), self.type(key), key_of),
+                self.converted(self.compile(value), self.type(value), value_of),
             )
             for key, value in node.entries
         ]
@@ -260,6 +264,8 @@ class Evaluator:
 
     def call(self, node: ast.FunctionCall) -> Compute:
         """A function of `evaluator_functions.FUNCTIONS`. Raises StatementError for others."""
+        if node.name in lambdas.NAMES:
+            return lambdas.call(self, node)
         made = FUNCTIONS.get(node.name)
         if made is None or (made.counts and len(node.arguments) not in made.counts):
             shown = node.name if made is None else f"{node.name}()"
@@ -267,7 +273,7 @@ class Evaluator:
         called = self.typer.called(node)
         found = called.found
         arguments = [
-            self._converted(self.compile(argument), self.type(argument), parameter)
+            self.converted(self.compile(argument), self.type(argument), parameter)
             for argument, parameter in zip(called.node.arguments, found.parameters, strict=True)
         ]
         if made.for_types is not None:
@@ -281,28 +287,36 @@ class Evaluator:
     def _limited(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
         """A function over texts or lists. What all those of a clause do for one row is limited:
         REPLACE within REPLACE makes 225 MB of a few words."""
-        self._limited_count += 1
-        work = made.work
+        if self.parameters.count:
+            return lambdas.limited(made, arguments, self.parameters.budget)
+        work, share = made.work, self.share()
         assert work is not None
 
         def compute(*given: Any) -> Any:
-            wanted, allowed = work(*given), max(WORK_MIN, WORK_MAX // self._limited_count)
+            wanted, allowed = work(*given), share()
             if wanted > allowed:
                 raise NotComputable(
                     f"{name} would work on {wanted} characters or items of a row; {allowed} are "
                     "allowed."
                 )
-            if made.takes_allowed:
-                return made.compute(*given, allowed=allowed - wanted)
+            if made.takes_budget:
+                return made.compute(*given, budget=[allowed - wanted])
             return made.compute(*given)
 
         if made.is_strict:
             return _strict(compute, *arguments)
         return lambda row: compute(*(argument(row) for argument in arguments))
 
+    # ----------------------------------------------------------------------------------- lambdas
+
+    def share(self) -> Callable[[], int]:
+        """What the functions of one more call may work on, once all are compiled."""
+        self._limited_count += 1
+        return lambda: max(WORK_MIN, WORK_MAX // self._limited_count)
+
     # ------------------------------------------------------------------------------------- parts
 
-    def _converted(self, compute: Compute, source: SqlType, target: SqlType) -> Compute:
+    def converted(self, compute: Compute, source: SqlType, target: SqlType) -> Compute:
         """The value as another type, NULL where it does not fit."""
         if source == target or "NULL" in (source.base, target.base):
             return compute
@@ -332,23 +346,12 @@ class Evaluator:
         if wanted is None or wanted.base not in _COMPARED_AS:
             return compute
         if source.base == "STRING" or (source.base, wanted.base) == ("DATE", "TIMESTAMP"):
-            return self._converted(compute, source, wanted)
-        return self._converted(compute, source, wanted) if wanted.base == "DOUBLE" else compute
+            return self.converted(compute, source, wanted)
+        return self.converted(compute, source, wanted) if wanted.base == "DOUBLE" else compute
 
 
 #: types that a side of a comparison is converted to
 _COMPARED_AS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES", "DOUBLE"})
-
-
-def _with_nan(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """NaN equals itself and is the largest number (Spark's; Java has both meanings)."""
-
-    def compared(one: Any, two: Any) -> bool:
-        if one == one and two == two:  # noqa: PLR0124 - NaN is not
-            return compare(one, two)
-        return compare(one != one, two != two)  # noqa: PLR0124
-
-    return compared
 
 
 def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from standpipe.sql.expressions import lambdas
 from standpipe.sql.expressions.python import (
     collections,
     encodings,
@@ -31,6 +32,6 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
 }
 
 #: functions that may take ten milliseconds for one row
-SLOW: Final = frozenset(regular_expressions.FUNCTIONS)
+SLOW: Final = frozenset(regular_expressions.FUNCTIONS) | lambdas.NAMES
 #: how many others one of them counts for: as many as one step of a scan (`data/query/scan.py`)
 SLOW_EXPRESSIONS: Final = 4_000

@@ -6,7 +6,8 @@ result, both sides of a comparison and all branches of a CASE have equal types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
@@ -91,9 +92,15 @@ class Typer:
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
         """A lambda's typed body, in which its parameters may be used as names."""
+        with self.variables(variables):
+            return self.type(body)
+
+    @contextmanager
+    def variables(self, variables: Mapping[str, Typed]) -> Generator[None]:
+        """Meanwhile, parameters of a lambda may be used as names."""
         outer, self._variables = self._variables, {**self._variables, **variables}
         try:
-            return self.type(body)
+            yield
         finally:
             self._variables = outer
 

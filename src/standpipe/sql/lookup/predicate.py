@@ -20,12 +20,20 @@ from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot, u
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text, name_text
 from standpipe.sql.types import values
-from standpipe.sql.types.types import BIGINT, SqlType, parse_type
+from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
 
 _FLIPPED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 _WINDOW: Final = ("WINDOWSTART", "WINDOWEND")
+#: which bound of a window each operator sets, in ksqlDB's words; one may be set once
+_SIDES: Final = {
+    "=": "EQUAL",
+    "<": "LESS_THAN",
+    "<=": "LESS_THAN",
+    ">": "GREATER_THAN",
+    ">=": "GREATER_THAN",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +107,23 @@ class Predicate:
     def _take_bound(
         self, name: str, operator: str, operand: ast.Expression, node: ast.Comparison
     ) -> None:
-        if operator not in ("=", "<", "<=", ">", ">="):
+        if operator not in _SIDES:
             raise refusal(
-                f"Unsupported {name} bounds: {expression_text(node)}. {name} takes =, <, <=, >"
-                f" and >=.{HELP}",
+                f"Unsupported {quoted(name)} bounds: {COMPARISON_NAMES[operator]}.{HELP}"
+                f"\n{name} takes {', '.join(_SIDES)}.",
                 node.at,
             )
-        bounds_low, bounds_high = operator in ("=", ">", ">="), operator in ("=", "<", "<=")
-        for column, other, _ in self.bounds:
-            same_low = bounds_low and other in ("=", ">", ">=")
-            same_high = bounds_high and other in ("=", "<", "<=")
-            if column == name and (same_low or same_high):
-                raise refusal(f"Duplicate {name} bounds on: {other} and {operator}.{HELP}", node.at)
-        value = self._operand(operand, BIGINT, _window_bound(operand.at))
+        given = {_SIDES[other] for column, other, _ in self.bounds if column == name}
+        side = _SIDES[operator]
+        if given and (side == "EQUAL") != ("EQUAL" in given):
+            raise refusal(
+                f"`{expression_text(node)}` cannot be combined with other {quoted(name)} bounds."
+                f"{HELP}",
+                node.at,
+            )
+        if side in given:
+            raise refusal(f"Duplicate {quoted(name)} bounds on: {side}.{HELP}", node.at)
+        value = self._operand(operand, BIGINT, _window_bound(operand.at), name)
         self.bounds.append((name, operator, value))
 
     def template(self, plan: PullPlan, limit: Slot | None) -> PullTemplate:
@@ -141,15 +153,17 @@ class Predicate:
     # ---------------------------------------------------------------------------------- operands
 
     def _key_operand(self, node: ast.Expression, column: Column) -> Operand:
-        return self._operand(node, parse_type(column.type), _key_value(column, node.at))
+        target = parse_type(column.type)
+        return self._operand(node, target, _key_value(column, node.at), column.name)
 
-    def _operand(self, node: ast.Expression, target: SqlType, coercion: Coercer) -> Operand:
+    def _operand(
+        self, node: ast.Expression, target: SqlType, coercion: Coercer, name: str
+    ) -> Operand:
         if isinstance(node, ast.LiteralValue):
             source, _ = constant(node)
             if node.kind == "NULL":
-                raise refusal(
-                    f"Primary key columns can not be NULL: {expression_text(node)}{HELP}", node.at
-                )
+                shown = f"({name_text(name)} = null)"
+                raise refusal(f"Primary key columns can not be NULL: {shown}.{HELP}", node.at)
             negated = node.text.startswith("-")
             slot = Slot(node.at.offset, coercion(source, target), negated)
             slot.coerce(node.value)

@@ -66,12 +66,25 @@ def check_source(source: Source, statement: CreateAs) -> None:
             "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
             query.at,
         )
+    if source.kind == "TABLE" and not query.group_by:  # with it, they are refused anywhere
+        _refuse_table_functions(query)
     if source.value_format == "KAFKA" and query.group_by:
         raise refusal(
             f"Source(s) {source.name} are using the 'KAFKA' value format. This format does not yet"
             " support GROUP BY.\nUse a different value format.",
             query.relation.at,
         )
+
+
+def _refuse_table_functions(query: ast.Query) -> None:
+    """A table function makes many rows of one; over a table they would have one key."""
+    for node, _ in ast.walk(query.items):
+        if isinstance(node, ast.FunctionCall) and registry.is_table_function(node.name):
+            raise refusal(
+                "Table source is not supported with table functions",
+                node.at,
+                hint="Declare a stream over the table's topic, and read that.",
+            )
 
 
 #: aggregates whose state is more than one plain value

@@ -200,19 +200,32 @@ class JoinScope:
         return node
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
-        """The columns of all sides, or of one for `source.*`; before them a synthetic key."""
+        """The columns of all sides, or of one for `source.*`; before them a synthetic key, which
+        stands last after PARTITION BY."""
         aliases = [side.alias for side in self.sides]
         known = [name for side in self.sides for name in (side.alias, side.source.name)]
         if item.source is not None and item.source not in known:
             message = f"'{item.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, item.at, nearest(item.source, aliases))
-        if item.source is None and self.is_synthetic:
-            yield ast.ColumnName(item.at, self.synthetic_name), self.synthetic_name
+        synthetic = [self.synthetic_name] if item.source is None and self.is_synthetic else []
+        if not self.shows_pseudo:
+            yield from ((ast.ColumnName(item.at, name), name) for name in synthetic)
         for side in self.sides:
             if item.source in (None, side.alias, side.source.name):
-                names = [column.name for column in side.source.columns]
-                for name in [*names, *(PSEUDO if self.shows_pseudo else ())]:
+                for name in self._names_of(side):
                     yield ast.ColumnName(item.at, name, side.alias), joined_name(side.alias, name)
+        if self.shows_pseudo:
+            yield from ((ast.ColumnName(item.at, name), name) for name in synthetic)
+
+    def _names_of(self, side: Side) -> list[str]:
+        """The columns of a side in `*`. After PARTITION BY, ksqlDB shows them as it keeps them:
+        values, headers, pseudo columns, keys."""
+        columns = side.source.columns
+        if not self.shows_pseudo:
+            return [column.name for column in columns]
+        values = sorted(side.source.value_columns, key=lambda column: column.header is not None)
+        keys = side.source.key_columns
+        return [*(each.name for each in values), *PSEUDO, *(each.name for each in keys)]
 
     def column_names(self) -> frozenset[str]:
         """All joined names, without pseudo columns."""

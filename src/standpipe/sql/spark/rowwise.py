@@ -147,8 +147,10 @@ def _with_new_key(
     typed: list[tuple[str, Typed]], wanted: list[_Key], scope: ScopeNames
 ) -> list[tuple[str, Typed]]:
     """`SELECT *` expands to the rows after PARTITION BY: the new key, then the values, then the
-    previous key."""
+    previous key. Of joined rows, each side has had its keys behind its values before."""
     there = [each for _, each in typed]
+    if isinstance(scope, JoinScope):
+        return [*((key.name, key.typed) for key in wanted if key.typed not in there), *typed]
     before = [each for _, each in scope.key_columns()]
     made = [(key.name, key.typed) for key in wanted if key.typed not in there]
     rest = [pair for pair in typed if pair[1] not in before]

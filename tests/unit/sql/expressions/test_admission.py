@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from standpipe.errors import StatementError
-from standpipe.sql.plans import Plan
+from standpipe.sql.plans import CreateTableAsPlan, Plan
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,16 @@ from standpipe.sql.plans import Plan
             69,
         ),
         (
+            "CREATE TABLE t AS SELECT tail, EXPLODE(ARRAY[maker]) AS m FROM planes;",
+            "Table source is not supported with table functions",
+            32,
+        ),
+        (
+            "CREATE TABLE t AS SELECT p.a, EXPLODE(f.a) FROM planes p JOIN fleet f ON p.a = f.a;",
+            "Table source is not supported with table functions",
+            31,
+        ),
+        (
             "CREATE STREAM s AS SELECT tail, NULL AS x FROM flights;",
             "Can't infer a type of null.",
             33,
@@ -81,3 +91,11 @@ def test_refusals(plan: Callable[..., Plan], text: str, message: str, column: in
 )
 def test_what_stands_beside_the_rules(plan: Callable[..., Plan], text: str) -> None:
     plan(text)
+
+
+def test_a_stream_joined_with_a_table_may_be_unnested(plan: Callable[..., Plan]) -> None:
+    made = plan(
+        "CREATE STREAM s AS SELECT f.tail, EXPLODE(ARRAY[p.maker]) AS m FROM flights f"
+        " JOIN planes p ON f.tail = p.tail;"
+    )
+    assert isinstance(made, CreateTableAsPlan)

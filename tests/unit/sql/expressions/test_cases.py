@@ -13,8 +13,8 @@ from standpipe.sql.plans import Plan, PullPlan
 @pytest.mark.parametrize(
     ("text", "of"),
     [
-        ("CASE WHEN n = 1 THEN 1 WHEN n = 2 THEN n ELSE NULL END", "BIGINT"),
-        ("CASE n WHEN 1 THEN 1.5 ELSE 2 END", "DECIMAL(11, 1)"),
+        ("CASE WHEN n = 1 THEN NULL WHEN n = 2 THEN n ELSE NULL END", "BIGINT"),
+        ("CASE n WHEN 1 THEN 1.5 ELSE 2.5 END", "DECIMAL(2, 1)"),
         ("CASE WHEN n = 1 THEN NULL ELSE 'a' END", "STRING"),
         ("CASE WHEN n = 1 THEN worst END", "DOUBLE"),
     ],
@@ -30,7 +30,7 @@ def test_types(plan: Callable[..., Plan], text: str, of: str) -> None:
     [
         (
             "CASE WHEN n = 1 THEN 'a' WHEN n = 2 THEN 2 END",
-            "\nTHEN expression '2' has type: INTEGER.\nPrevious THEN expression(s) type: STRING.",
+            "\nTHEN expression 'WHEN (N = 2) THEN 2' has type: INTEGER.\nPrevious THEN",
             49,
         ),
         (
@@ -38,8 +38,18 @@ def test_types(plan: Callable[..., Plan], text: str, of: str) -> None:
             "same as for 'THEN' clauses.\nTHEN type: STRING.\nDEFAULT type: INTEGER.",
             38,
         ),
+        (
+            "CASE WHEN n = 1 THEN n ELSE 0 END",
+            "\nTHEN type: BIGINT.\nDEFAULT type: INTEGER.",
+            36,
+        ),
+        (
+            "CASE WHEN n = 1 THEN NULL WHEN n = 2 THEN 1.5 WHEN n = 3 THEN 10.5 END",
+            "has type: DECIMAL(3, 1).\nPrevious THEN expression(s) type: DECIMAL(2, 1).",
+            70,
+        ),
         ("CASE WHEN n = 1 THEN NULL ELSE NULL END", "All case branches have NULL type", 8),
-        ("CASE WHEN n THEN 1 END", "Should evaluate to boolean but is N (BIGINT) instead.", 18),
+        ("CASE WHEN n THEN 1 END", "should be boolean.\nType for 'N' is BIGINT", 18),
         ("CASE n WHEN 'a' THEN 1 END", "Cannot compare N (BIGINT) to 'a' (STRING) with EQUAL", 20),
     ],
 )
@@ -48,3 +58,13 @@ def test_refusals(plan: Callable[..., Plan], text: str, message: str, column: in
         plan(f"SELECT {text} AS x FROM by_tail WHERE tail = 'a';")
     assert message in refused.value.message
     assert (refused.value.line, refused.value.column) == (1, column)
+
+
+def test_numbers_of_one_type_can_be_had_by_a_cast(plan: Callable[..., Plan]) -> None:
+    text = "CASE WHEN n = 1 THEN n ELSE 0 END"
+    with pytest.raises(StatementError) as refused:
+        plan(f"SELECT {text} AS x FROM by_tail WHERE tail = 'a';")
+    assert refused.value.hint == "Convert the other results: CAST(… AS BIGINT)."
+    made = plan("SELECT CASE WHEN n = 1 THEN n ELSE CAST(0 AS BIGINT) END AS x FROM by_tail;")
+    assert isinstance(made, PullPlan)
+    assert made.column_types == ("BIGINT",)

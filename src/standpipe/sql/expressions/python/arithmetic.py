@@ -66,3 +66,14 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "/": _divided,
     "%": _remainder,
 }
+
+
+def with_nan(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """NaN equals itself and is the largest number (Spark's; Java has both meanings)."""
+
+    def compared(one: Any, two: Any) -> bool:
+        if one == one and two == two:  # noqa: PLR0124 - NaN is not
+            return compare(one, two)
+        return compare(one != one, two != two)  # noqa: PLR0124
+
+    return compared

@@ -24,7 +24,8 @@ class Computed:
     `work`: characters that it reads or makes, or items that it looks at; None: a fixed amount.
     `for_types`: makes `compute`, for a function whose result depends on types.
     `counts`: numbers of arguments that it has in Python; empty: those of the registry.
-    `takes_allowed`: it counts its work itself as it goes, up to the argument `allowed`.
+    `takes_budget`: it counts its work itself as it goes: the argument `budget` is a list of the one
+    number that is left, from which it takes it.
     """
 
     compute: Callable[..., Any]
@@ -32,7 +33,7 @@ class Computed:
     work: Callable[..., int] | None = None
     for_types: ForTypes | None = None
     counts: tuple[int, ...] = ()
-    takes_allowed: bool = False
+    takes_budget: bool = False
 
 
 def of_types(

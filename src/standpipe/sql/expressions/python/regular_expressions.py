@@ -58,12 +58,11 @@ def _extract(pattern: str, text: str, group: int = 0) -> str | None:
 
 
 def _matches(
-    compiled: tuple[LinearPattern, Any], text: bytes, allowed: int
+    compiled: tuple[LinearPattern, Any], text: bytes, budget: list[int]
 ) -> Iterator[Callable[[int], tuple[int, int]]]:
     """For each match from left to right, where its groups are; as long as all of them may have
-    taken no more than is allowed."""
+    taken no more than the budget, from which they are taken."""
     pattern, expression = compiled
-    left = allowed // _WORK_OF_STEP
     start, last = 0, -1
     for found in expression.finditer(text):
         first, end = found.span()
@@ -74,10 +73,10 @@ def _matches(
         # otherwise no state outlives a match by more characters than the pattern has states
         is_ahead = pattern.loops == Loops.INNER
         read = len(text) - start if is_ahead else end - start + pattern.size
-        left -= _STEPS_OF_MATCH + read * pattern.steps
+        budget[0] -= (_STEPS_OF_MATCH + read * pattern.steps) * _WORK_OF_STEP
         start = end
         last = end if first == end else -1
-        if left < 0:
+        if budget[0] < 0:
             raise NotComputable(
                 "A regular expression would take too many steps to find all its matches in a"
                 f" text of {len(text)} bytes."
@@ -89,16 +88,16 @@ def _part(text: bytes, span: tuple[int, int]) -> str | None:
 
 
 def _extract_all(
-    pattern: str, text: str, group: int = 0, *, allowed: int
+    pattern: str, text: str, group: int = 0, *, budget: list[int]
 ) -> list[str | None] | None:
     compiled = _compiled(pattern)
     if compiled is None or not 0 <= group <= compiled[0].groups:
         return None
     given = text.encode()
-    return [_part(given, span(group)) for span in _matches(compiled, given, allowed)]
+    return [_part(given, span(group)) for span in _matches(compiled, given, budget)]
 
 
-def _split(text: str, pattern: str, *, allowed: int) -> list[str] | None:
+def _split(text: str, pattern: str, *, budget: list[int]) -> list[str] | None:
     """Java's split for a pattern that fits nothing, Guava's Splitter for any other."""
     compiled = _compiled(pattern)
     if compiled is None:
@@ -107,7 +106,7 @@ def _split(text: str, pattern: str, *, allowed: int) -> list[str] | None:
     given = text.encode()
     made: list[str] = []
     start = 0
-    for span in _matches(compiled, given, allowed):
+    for span in _matches(compiled, given, budget):
         first, end = span(0)
         if fits_nothing:
             skips = start == 0 and end == 0
@@ -122,15 +121,16 @@ def _split(text: str, pattern: str, *, allowed: int) -> list[str] | None:
     return made
 
 
-def _replace(text: str, pattern: str, replacement: str, *, allowed: int) -> str | None:
+def _replace(text: str, pattern: str, replacement: str, *, budget: list[int]) -> str | None:
     compiled = _compiled(pattern)
     if compiled is None:
         return None
     given = text.encode()
     parts: list[str | int] | None = None
+    allowed = budget[0]
     made: list[str] = []
     start = chars = 0
-    for span in _matches(compiled, given, allowed):
+    for span in _matches(compiled, given, budget):
         if parts is None:
             parts = _parts(replacement, compiled[0])
             if parts is None:
@@ -146,6 +146,7 @@ def _replace(text: str, pattern: str, replacement: str, *, allowed: int) -> str 
             raise NotComputable(
                 f"REGEXP_REPLACE would make more than the {allowed} characters that are allowed."
             )
+    budget[0] -= chars
     return "".join([*made, given[start:].decode()])
 
 
@@ -196,7 +197,7 @@ def _once_of_text(text: str, pattern: str, *_: Any) -> int:
 
 FUNCTIONS: Final[Mapping[str, Computed]] = {
     "REGEXP_EXTRACT": Computed(_extract, work=_once),
-    "REGEXP_EXTRACT_ALL": Computed(_extract_all, work=_once, takes_allowed=True),
-    "REGEXP_REPLACE": Computed(_replace, work=_once_of_text, takes_allowed=True),
-    "REGEXP_SPLIT_TO_ARRAY": Computed(_split, work=_once_of_text, takes_allowed=True),
+    "REGEXP_EXTRACT_ALL": Computed(_extract_all, work=_once, takes_budget=True),
+    "REGEXP_REPLACE": Computed(_replace, work=_once_of_text, takes_budget=True),
+    "REGEXP_SPLIT_TO_ARRAY": Computed(_split, work=_once_of_text, takes_budget=True),
 }

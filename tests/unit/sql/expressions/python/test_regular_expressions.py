@@ -57,8 +57,8 @@ def computed(name: str, *given: Any) -> Any:
     wanted = made.work(*given)
     if wanted > WORK_MAX:
         raise NotComputable(str(wanted))
-    if made.takes_allowed:
-        return made.compute(*given, allowed=WORK_MAX - wanted)
+    if made.takes_budget:
+        return made.compute(*given, budget=[WORK_MAX - wanted])
     return made.compute(*given)
 
 
