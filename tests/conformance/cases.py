@@ -41,10 +41,8 @@ class Case:
 
     @property
     def partitions_usual(self) -> int:
-        """Of a topic that the case does not list. Upstream's have 4; in one, the records of all
-        keys keep their order, which tables cases expect. But counts decide which sources can be
-        joined, so a case that lists another count has upstream's."""
-        return 4 if self.is_pull or any(count > 1 for count in self.partitions.values()) else 1
+        """Of a topic that the case does not list."""
+        return 4 if self.is_pull else 1
 
     @property
     def refusal(self) -> dict[str, Any] | None:

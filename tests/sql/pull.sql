@@ -396,9 +396,3 @@ SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Statement: SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Syntax error at or near 'EMIT' at line 1:37
 !   Expecting {';', 'AFTER', 'ASC', 'DESC', 'LIMIT', <EOF>}
-
-# Lambdas are computed, as in a pipeline.
-SELECT TRANSFORM(ARRAY[n, 2], x => x + n) AS more FROM by_tail WHERE tail = 'a' AND REDUCE(ARRAY[n], 0, (s, x) => s + x) > 1;
-----
-BY_TAIL [('a',)] filtered → computed
-`MORE` ARRAY<BIGINT>

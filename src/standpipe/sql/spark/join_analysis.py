@@ -7,7 +7,6 @@ Not here: the names of joined rows (`join_scope.py`), the Spark SQL of a join (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 from standpipe.model import Source
 from standpipe.sql.expressions.scope import PSEUDO, Scope, find_source
@@ -35,7 +34,6 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
         _check_pair(join, left, right, sides)
         sides = sides or [left]
         sides.append(right)
-    _check_partitions(query, sides)
     is_whole = any(isinstance(item, ast.Star) for item in query.items)
     shows_pseudo = bool(query.partition_by) and is_whole
     named = {each.name for each, _ in ast.walk(query) if isinstance(each, ast.ColumnName)}
@@ -71,25 +69,6 @@ def _check_chain(query: ast.Query, scope: JoinScope) -> None:
         for join in query.joins:
             if join.kind in ("RIGHT", "FULL"):
                 raise unsupported(f"{join.kind} JOIN among tables on different keys", join.at)
-
-
-def _check_partitions(query: ast.Query, sides: Sequence[Side]) -> None:
-    """ksqlDB joins partition by partition, whatever it repartitions before; only for a join on a
-    foreign key it does not. The result of a join has the partitions of its right side."""
-    first = sides[0]
-    for join, (left, right) in zip(query.joins, pairwise(sides), strict=True):
-        if first.source.kind == "TABLE" and right.is_foreign:
-            continue
-        counts = (left.source.partitions, right.source.partitions)
-        if counts[0] != counts[1]:
-            one, two = quoted(first.alias), quoted(right.alias)
-            raise refusal(
-                f"Can't join {one} with {two} since the number of partitions don't match. {one}"
-                f" partitions = {counts[0]}; {two} partitions = {counts[1]}. Please repartition"
-                " either one so that the number of partitions match.",
-                join.at,
-                f"A copy will do: CREATE {right.source.kind} … WITH (PARTITIONS={counts[0]}) AS …",
-            )
 
 
 def _check_kafka(sources: list[Source], query: ast.Query) -> None:
