@@ -80,19 +80,22 @@ $(DONE)/class-archives: $(DONE)/jars
 
 # ------------------------------------------------------------------------------ checks
 
-#: need no Kafka, no Spark, no Java; stay under 60 s. Three processes, as some tests wait for time to
-#: pass; pytest-xdist would collect all of them in each process, and have one more for the reports
+#: need no Kafka, no Spark, no Java; stay near 60 s. Four processes, as some tests wait for time to
+#: pass, most of them in FAST_NODE and FAST_EDGES; pytest-xdist would collect all of them in each
+#: process, and have one more for the reports
 FAST_DECISIONS := tests/unit/control tests/unit/data tests/unit/sql tests/sql
 FAST_NODE := tests/unit/node tests/contract tests/transcripts
-FAST_REST := $(filter-out $(FAST_DECISIONS) $(FAST_NODE) %/__pycache__,$(patsubst \
+FAST_EDGES := tests/unit/adapters tests/unit/pipeline tests/unit/spark
+FAST_REST := $(filter-out $(FAST_DECISIONS) $(FAST_NODE) $(FAST_EDGES) %/__pycache__,$(patsubst \
     %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance)
-FAST_TESTS := $(FAST_DECISIONS) $(FAST_NODE) $(FAST_REST)
+FAST_TESTS := $(FAST_DECISIONS) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
 MAY_BE_NONE := || [ $$? -eq 5 ]
 
-.PHONY: check lint unit unit-decisions unit-node unit-rest format test transcripts
+.PHONY: check lint unit unit-decisions unit-node unit-edges unit-rest format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
-	@$(MAKE) --no-print-directory -j4 --output-sync=target unit-decisions unit-node unit-rest lint
+	@$(MAKE) --no-print-directory -j5 --output-sync=target \
+		unit-node unit-edges unit-decisions unit-rest lint
 
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
@@ -100,13 +103,16 @@ lint: $(DONE)/standpipe
 	scripts/unless-checked types .venv/bin/pyright
 	.venv/bin/lint-imports | tail -n 4
 
-unit: unit-decisions unit-node unit-rest
+unit: unit-decisions unit-node unit-edges unit-rest
 
 unit-decisions: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_DECISIONS) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-node: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_NODE) $(PYTEST_ARGS) $(MAY_BE_NONE)
+
+unit-edges: $(DONE)/standpipe
+	$(PYTEST) -q -m "not e2e" $(FAST_EDGES) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-rest: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_REST) $(PYTEST_ARGS) $(MAY_BE_NONE)

@@ -14,9 +14,17 @@ from standpipe.control.metadata.commands import (
     UnknownCommand,
 )
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
+from standpipe.pipeline.run import control_client
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
 
 STATUS = QueryStatus(query_id="Q", state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(7))
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals and reports; what a test waits for comes with the first or the second."""
+    monkeypatch.setattr(control_client, "RENEW_EVERY_S", 0.1)
+    monkeypatch.setattr(control_client, "REPORT_EVERY_S", 0.1)
 
 
 def eventually(holds: Callable[[], object]) -> None:
