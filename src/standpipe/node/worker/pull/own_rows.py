@@ -32,7 +32,7 @@ from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_checks import check_age, furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.hedging import CHEAP_KEYS_MAX
-from standpipe.node.worker.pull.local_read import UNFIT_PAGE, ReadInstant, Judged, LocalRead
+from standpipe.node.worker.pull.local_read import UNFIT_PAGE, Judged, LocalRead, ReadInstant
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.pull.scans import ScanRequest, Scans
