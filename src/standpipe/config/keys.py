@@ -333,9 +333,9 @@ RECORD_BYTES_MAX = key(
     low=1024,
     high=64 * 1024 * 1024,
     doc="Largest key and value of a record together, uncompressed. A larger source record is a "
-    "bad record, and a row that would be larger is left out; both are counted, and sampled in "
-    "the processing log. For a row, the max.message.bytes of its topic applies where it is "
-    "smaller. Kafka's clients send at most 1 MiB by default.",
+    "bad record. A row that would be larger is left out of a stream, and deleted from a table. "
+    "Both are counted, and sampled in the processing log. For a row, the max.message.bytes of its "
+    "topic applies where it is smaller. Kafka's clients send at most 1 MiB by default.",
 )
 CONSISTENCY = key(
     "standpipe.consistency",
