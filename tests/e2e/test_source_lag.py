@@ -66,7 +66,7 @@ def test_source_lag_with_nothing_to_read_and_with_nobody_to_read_it(cluster: Tes
     time.sleep(2 * YOUNG_MS / 1000)  # longer than the lag that is asked for below
     young_rows(cluster, (("a", 1),))
     with without_spark(cluster):
-        time.sleep(2 * YOUNG_MS / 1000)
+        time.sleep(2 * YOUNG_MS / 1000)  # as long again, now without Spark
         young_rows(cluster, (("a", 1),))  # there is nothing that Spark could do
         cluster.sql("INSERT INTO IDLE_EVENTS (K, V) VALUES ('a', 2);")
         wait_until(lambda: lag_ms(cluster) > 2 * YOUNG_MS or None, "a record waits for Spark")
