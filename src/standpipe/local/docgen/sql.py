@@ -61,13 +61,15 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "CREATE OR REPLACE TABLE … AS SELECT",
             "differs",
-            "any change but of keys and partitions: built beside, from the beginning of its topics;"
-            " reads move over when it has caught up",
+            "built beside, from the beginning of its topics; reads move over when it has caught up;"
+            " keys, partitions and format stay, value columns may be added, removed, moved and"
+            " widened; not if a query reads the table",
         ),
         SupportRow(
             "CREATE OR REPLACE STREAM … AS SELECT",
             "yes",
-            "continues from its position; columns may be added; not with a join",
+            "continues from its position; columns may be added; not with a join, nor from another"
+            " topic",
         ),
     ),
     ast_statements.InsertSelect: (

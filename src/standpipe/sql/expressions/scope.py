@@ -1,4 +1,8 @@
-"""Which names an expression may use: columns of one source, pseudo columns, window bounds."""
+"""Which names an expression may use: columns of one source, pseudo columns, window bounds.
+
+Not here: the names of a pull query (`sql.lookup.columns`) and of joins
+(`sql.spark.join_scope`).
+"""
 
 from __future__ import annotations
 
