@@ -15,8 +15,10 @@ from tests.tidy.source import PACKAGE, ROOT, tracked_files
 
 from standpipe.config import registry
 
-ROOMS = tuple(sorted(each.name for each in PACKAGE.iterdir() if (each / "__init__.py").is_file()))
-FIRST = "|".join((*ROOMS, "src", "tests", "docs", "bench"))
+PACKAGES = tuple(
+    sorted(each.name for each in PACKAGE.iterdir() if (each / "__init__.py").is_file())
+)
+FIRST = "|".join((*PACKAGES, "src", "tests", "docs", "bench"))
 
 #: a path of the repository: starts in one of its folders, ends in a file name or a slash
 PATH = re.compile(
@@ -28,8 +30,8 @@ TICKED_PATH = re.compile(rf"`((?:{FIRST})/[\w./*-]+)`")
 FILE = re.compile(r"(?<![\w./*<-])([A-Za-z_][\w-]*\.(?:py|pyi|md|lark))\b")
 #: `control.raft.core`, `control.raft.timeouts.RaftSettings`, `standpipe.model`; `spark.jars` is one
 #: of Spark's settings
-MODULE = re.compile(rf"`(?!spark\.)((?:standpipe\.)?(?:{'|'.join(ROOMS)})(?:\.\w+)+)[`(]")
-DOTTED = re.compile(rf"(?<![\w./-])(standpipe\.(?:{'|'.join(ROOMS)})(?:\.\w+)*)")
+MODULE = re.compile(rf"`(?!spark\.)((?:standpipe\.)?(?:{'|'.join(PACKAGES)})(?:\.\w+)+)[`(]")
+DOTTED = re.compile(rf"(?<![\w./-])(standpipe\.(?:{'|'.join(PACKAGES)})(?:\.\w+)*)")
 #: a line of a program in a string, which a child process runs
 PROGRAM = re.compile(r'"""(.*?)"""|^ *"(from standpipe.*)$', re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^ *from (standpipe[\w.]*) import ([\w, ]+)", re.MULTILINE)

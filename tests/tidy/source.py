@@ -21,7 +21,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     """Folder of a module below the package; empty at its top."""
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else ""
@@ -34,7 +34,7 @@ def pure_modules() -> list[Path]:
         for name in ("model", "model_liveness", "errors", "freshness", "session_token")
     ]
     core = PACKAGE / "client" / "core"
-    return [path for path in modules() if room_of(path) in PURE or core in path.parents] + top
+    return [path for path in modules() if package_of(path) in PURE or core in path.parents] + top
 
 
 @cache

@@ -26,12 +26,12 @@ def documents() -> list[Path]:
 
 def sources() -> list[Path]:
     """Modules whose comments and docstrings name files: src, tests and bench."""
-    rooms = ("src/", "tests/", "bench/")
+    roots = ("src/", "tests/", "bench/")
     return [
         path
         for path in tracked_files()
         if path.suffix == ".py"
-        and path.relative_to(ROOT).as_posix().startswith(rooms)
+        and path.relative_to(ROOT).as_posix().startswith(roots)
         and path.parent != ROOT / "tests" / "tidy"
     ]
 
@@ -132,7 +132,7 @@ def test_the_glossary_is_short() -> None:
     assert 20 <= len(words) <= WORDS_MAX
 
 
-def test_the_map_of_the_rooms_is_whole() -> None:
+def test_the_map_of_the_packages_is_whole() -> None:
     """CONTRIBUTING names every package of src, two levels deep."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     found = (

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.tidy.source import ROOT, nodes_of
+from tests.tidy.source import PACKAGE, ROOT, nodes_of
 
 from standpipe.config import registry
 from standpipe.local.docgen import config as config_doc
@@ -105,3 +105,18 @@ def test_every_reason_that_a_query_fails_for_is_documented() -> None:
     assert "PLAN_UNREADABLE" in raised, "they are found"
     known = {reason for _, reason in failures._KNOWN}
     assert raised | known | {"NO_PROGRESS", "ACCESS_DENIED"} == set(failures.REASONS)
+
+
+def test_each_reason_of_a_served_query_is_on_the_page_of_errors() -> None:
+    """Those that the code names; others come from `failures.REASONS`."""
+    paths = (PACKAGE / "spark").glob("*.py")
+    found = {
+        node.args[0].value
+        for path in paths
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "ServeEnded"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert found == set(errors.reasons_of_served())

@@ -54,7 +54,8 @@ REASONS: Final = {
     "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
     "DRIVER_DIED": "Spark's driver died twice in a row while this query alone was in a batch. "
     "Final until the query is paused and resumed, or replaced.",
-    "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant.",
+    "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant: "
+    "another cluster, or someone who knows the secret, wrote it. FENCED, below, is another thing.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "ACCESS_DENIED": "Waits for an ACL of Kafka, which the message names.",
     "GROUP_CHANGED": "A query of its group ran alone meanwhile; the group starts without it.",

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from standpipe.errors import SetupError, StandpipeError
+
+#: `ServeEnded.reason` -> what it means; docs/errors.md is generated from it
+REASONS: Final = {
+    "FENCED": "The cluster has granted the lease again, as the program was silent for too long: "
+    "readers ignore what it still writes. Start it again to stand by.",
+    "DROPPED": "DROP TABLE: the table is gone.",
+    "TERMINATED": "TERMINATE of the query: the table stays as it is.",
+    "PAUSED": "PAUSE of the query: start the program again after RESUME.",
+    "FAILED": "Spark, Kafka or the program's own code has failed; the message has the error.",
+}
 
 
 class ServeRefused(SetupError):
@@ -14,8 +26,7 @@ class ServeRefused(SetupError):
 class ServeEnded(StandpipeError):
     """A served query has ended, and would not go on by itself.
 
-    `reason`: FENCED (another application holds the lease), DROPPED, TERMINATED, PAUSED, FAILED
-    (Spark or the user's code; the message has its error), or a reason of docs/errors.md, such as
+    `reason`: one of REASONS, or one of those of all queries (`pipeline.failures.REASONS`), such as
     CHECKPOINT_LOST.
     """
 

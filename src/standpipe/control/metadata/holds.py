@@ -8,7 +8,7 @@ committed.
 
 A hold belongs to one generation of one table, and is void without its successor. Not here:
 when a table is held, and for how long (`control.assignment.switchover`); the fence
-(`pipeline/run/held.py`).
+(`pipeline/run/held_query.py`).
 """
 
 from __future__ import annotations

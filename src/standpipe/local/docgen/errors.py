@@ -22,6 +22,13 @@ What `SHOW QUERIES` says beside a query's state (`pipeline/failures.py`). A fina
 not tried again; its message names the statements that resolve it.
 """
 
+ENDED_HEAD = """\
+## Why a served query ends
+
+The `reason` of `ServeEnded` (`spark/errors.py`), which a [Spark application](spark.md) gets,
+besides those above. `SHOW QUERIES` shows it until another application writes the table.
+"""
+
 PACKAGE = Path(errors.__file__).parent
 
 HEAD = """\
@@ -115,7 +122,17 @@ def _inherited(attribute: str, name: str, found: dict[str, tuple[str, ast.ClassD
 def page() -> str:
     """docs/errors.md."""
     reasons = items([f"`{reason}`: {meaning}" for reason, meaning in failures.REASONS.items()])
-    return f"{HEAD}\n{items([_line(entry) for entry in entries()])}\n{REASONS_HEAD}\n{reasons}"
+    ended = items([f"`{reason}`: {meaning}" for reason, meaning in reasons_of_served().items()])
+    listed = items([_line(entry) for entry in entries()])
+    return f"{HEAD}\n{listed}\n{REASONS_HEAD}\n{reasons}\n{ENDED_HEAD}\n{ended}"
+
+
+def reasons_of_served() -> dict[str, str]:
+    """`spark.errors.REASONS`, read without the import, for which Spark must be installed."""
+    for node in tree_of(PACKAGE / "spark" / "errors.py").body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "REASONS":
+            return ast.literal_eval(node.value or ast.Dict([], []))
+    raise AssertionError("spark/errors.py has no REASONS")
 
 
 def _line(entry: ErrorEntry) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from standpipe.model import QueryStatus
 from standpipe.pipeline.run.group.wanted_run import WantedRun
-from standpipe.pipeline.run.held import Held, committed
+from standpipe.pipeline.run.held_query import Held, committed
 from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.run.watch.backlog import BackgroundQuestion
 from standpipe.pipeline.run.watch.stall import StallWatch

@@ -32,7 +32,7 @@ from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
 from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
-from standpipe.pipeline.run.held import HELD, Held, hold_query
+from standpipe.pipeline.run.held_query import HELD, Held, hold_query
 from standpipe.pipeline.run.reconcile import RunOrder, StartRun
 from standpipe.pipeline.run.start.group_run import start_run
 from standpipe.pipeline.run.start.query_run import PipelineContext

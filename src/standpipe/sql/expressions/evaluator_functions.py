@@ -1,7 +1,7 @@
 """The functions that pull and push queries and INSERT can compute, in Python.
 
 Persistent queries have all of them. Not here: RANDOM, UUID and what asks the clock, which a pure
-room does not have. In pull queries and INSERT VALUES they are literals (`statement_values.py`).
+package does not have. In pull queries and INSERT VALUES they are literals (`statement_values.py`).
 """
 
 from __future__ import annotations

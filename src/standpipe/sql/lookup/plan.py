@@ -19,7 +19,13 @@ from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
 from standpipe.sql.lookup.predicate import Predicate
-from standpipe.sql.lookup.scan import RANGE_SCAN, TABLE_SCAN, NeedsScan, check_scan, filtered_plan
+from standpipe.sql.lookup.scan import (
+    RANGE_SCAN,
+    TABLE_SCAN,
+    NotAKeyLookup,
+    check_scan,
+    filtered_plan,
+)
 from standpipe.sql.lookup.template import PullTemplate, Slot
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
@@ -60,9 +66,9 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     takes_more = is_beyond(query)
     try:
         if takes_more or source.kind == "STREAM":
-            raise NeedsScan
+            raise NotAKeyLookup
         predicate.read()
-    except NeedsScan:
+    except NotAKeyLookup:
         scanned = filtered_plan(plan, names, query, context, takes_more=takes_more)
         if takes_more:
             scanned = beyond(scanned, query, names)

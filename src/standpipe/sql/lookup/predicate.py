@@ -15,7 +15,7 @@ from standpipe.model import Column
 from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
-from standpipe.sql.lookup.scan import NeedsScan
+from standpipe.sql.lookup.scan import NotAKeyLookup
 from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot, unchanged
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
@@ -62,16 +62,16 @@ class Predicate:
         self.typer = Typer(names, "WHERE")
 
     def read(self) -> None:
-        """Read the clause. Raises StatementError, or NeedsScan if it is not a key lookup."""
+        """Read the clause. Raises StatementError, or NotAKeyLookup if it is not a key lookup."""
         where = self.where
         if where is None:
-            raise NeedsScan
+            raise NotAKeyLookup
         conditions: tuple[ast.Expression, ...] = (where,)
         if isinstance(where, ast.Logical) and where.operator == "AND":
             conditions = where.operands
         others = [each for each in conditions if not self._take(each)]
         if others or not all(self.keys.values()):
-            raise NeedsScan
+            raise NotAKeyLookup
 
     # ------------------------------------------------------------------------------- conditions
 
@@ -173,7 +173,7 @@ class Predicate:
             source, value = constant(node)
         except StatementError:
             self.typer.type(node)
-            raise NeedsScan from None
+            raise NotAKeyLookup from None
         return Fixed(coercion(source, target)(value))
 
     def _key(self, node: ast.Expression) -> Column | None:

@@ -33,8 +33,8 @@ NO_SCAN: Final = "This query reads many keys, and scans are disabled."
 Disjunct = dict[str, list[object]]
 
 
-class NeedsScan(Exception):
-    """The clause is not a plain key lookup."""
+class NotAKeyLookup(Exception):
+    """The clause is no plain key lookup. `filtered_plan` decides whether a scan is needed."""
 
 
 def filtered_plan(

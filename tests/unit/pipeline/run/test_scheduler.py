@@ -17,7 +17,7 @@ from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.run import scheduler
 from standpipe.pipeline.run.group.wanted_run import WantedRun
-from standpipe.pipeline.run.held import Held
+from standpipe.pipeline.run.held_query import Held
 from standpipe.pipeline.run.reconcile import StartRun, StopRun
 from standpipe.pipeline.run.scheduler import (
     LOOK_EVERY_S,

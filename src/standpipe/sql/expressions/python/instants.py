@@ -158,7 +158,7 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "PARSE_TIMESTAMP": _parses(_parse_timestamp),
     "STRINGTODATE": _parses(_string_to_date),
     "STRINGTOTIMESTAMP": _parses(_parse_timestamp),
-    # without an argument they are the clock's, which a pure room does not have
+    # without an argument they are the clock's, which a pure package does not have
     "UNIX_DATE": Computed(lambda days: days, counts=(1,)),
     "UNIX_TIMESTAMP": Computed(lambda millis: millis, counts=(1,)),
 }

@@ -13,7 +13,7 @@ from standpipe.data.commit.progress import fence
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.held import Held, hold_query
+from standpipe.pipeline.run.held_query import Held, hold_query
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "

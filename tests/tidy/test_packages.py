@@ -21,7 +21,7 @@ def test_pure_modules_import_no_world() -> None:
     assert {name: roots for name, roots in found.items() if roots} == {}
 
 
-def test_no_room_for_leftovers() -> None:
+def test_no_module_for_leftovers() -> None:
     assert [name_of(path) for path in modules() if path.stem in NO_NAMES] == []
 
 
