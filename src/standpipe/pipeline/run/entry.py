@@ -65,6 +65,8 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
     reason, message = entry.reason, entry.message
     if table is not None and table.notice and not reason:
         reason, message = "TOPIC_CHANGED", table.notice[:MESSAGE_LENGTH_MAX]
+    if table is not None and table.counts.waits_for and not reason:
+        reason, message = "THROTTLED", f"its batches wait: {table.counts.waits_for}"
     return QueryStatus(
         query_id=query.query_id,
         state=entry.state,
