@@ -7,13 +7,13 @@ pipeline lets replicas catch up before it writes more:
     progress ── ends of the newest batch ──────────────────────┴─► Pressure.holds ─► a batch waits
 
 A wait begins at half of the bound and ends at a quarter; a batch has at most half of the bound of
-source records. So a replica that passes the first threshold while a batch is being written stays
-within the bound, unless the query makes more rows than it reads, or the limits below let a batch
-go on.
+source records of each topic. So a replica that passes the first threshold while a batch is being
+written stays within the bound, unless the query makes more rows than it reads of one topic, or the
+limits below let a batch go on.
 
 Which replicas count: those that a node reports as replicas, not as warm-ups, that may answer reads.
-One that has not been heard of for SILENT_S, or that has not moved for STUCK_S while it is behind,
-is taken for dead: it must not hold up the others. No batch waits longer than its limit, and in one
+One that has not been heard of for SILENT_S, or that has been behind for STUCK_S without a move, is
+taken for dead: it must not hold up the others. No batch waits longer than its limit, and in one
 minute all waits together take half of it at most: freshness is bounded as well.
 
 Instants are in seconds on a clock that never goes back. Source: Kafka's `min.insync.replicas` and
@@ -79,8 +79,8 @@ class Behind(NamedTuple):
 class _Position:
     lag: ReplicaLag
     heard_s: float
-    #: when it was first heard of at this position
-    moved_s: float
+    #: since when it has been behind without a move; None: it was at the end, or has just moved
+    stuck_s: float | None
 
 
 class ReplicaPositions:
@@ -97,8 +97,8 @@ class ReplicaPositions:
         for place, lag in named.items():
             known = self._of.get(place)
             has_moved = known is None or known.lag.position != lag.position
-            moved_s = now_s if has_moved or known is None else known.moved_s
-            self._of[place] = _Position(lag, now_s, moved_s)
+            stuck_s = None if has_moved or known is None else known.stuck_s
+            self._of[place] = _Position(lag, now_s, stuck_s)
 
     def furthest_behind(
         self, table: tuple[str, int], ends: Mapping[int, int], bound: LagBound, now_s: float
@@ -120,9 +120,13 @@ def _behind(
 ) -> Behind | None:
     lag = position.lag
     records = max(0, end - lag.position)
+    if not records:
+        position.stuck_s = None
+    elif position.stuck_s is None:
+        position.stuck_s = now_s
     if now_s - position.heard_s > SILENT_S:
         return None
-    if records and now_s - position.moved_s > STUCK_S:
+    if position.stuck_s is not None and now_s - position.stuck_s > STUCK_S:
         return None
     ms = lag.replica_lag_ms
     parts = [records / bound.records if bound.records else 0.0]
@@ -145,12 +149,14 @@ class Pressure:
     #: which replica the batches wait for, or waited for last; None: they do not wait
     behind: Behind | None = None
     _began_s: float = 0.0
+    #: whether this batch has waited
+    _has_held: bool = False
     #: (start, end) of the waits of the last minute
     _waits: deque[tuple[float, float]] = field(default_factory=deque[tuple[float, float]])
 
     def begin(self, now_s: float) -> None:
         """A batch begins."""
-        self._began_s = now_s
+        self._began_s, self._has_held = now_s, False
 
     def holds(self, furthest: Behind | None, now_s: float) -> bool:
         """Whether the batch waits on. `furthest`: as of `ReplicaPositions.furthest_behind`."""
@@ -160,8 +166,9 @@ class Pressure:
         else:
             self.behind = furthest
             if now_s - self._began_s < self._left_s(now_s):
+                self._has_held = True
                 return True
-        if now_s > self._began_s:
+        if self._has_held:
             self._waits.append((self._began_s, now_s))
         return False
 

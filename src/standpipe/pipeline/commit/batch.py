@@ -8,6 +8,7 @@ After a crash at any point, the same events are replayed under another attempt.
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,9 @@ class BatchCounts:
     bad_records: int = 0
     #: {topic: {partition: offset}} up to which its batches have read, exclusive
     covered: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, dict[int, int]])
-    #: which replica its batches wait for; "": none
-    waits_for: str = ""
+    #: which replica a batch waited for last, and when (monotonic clock)
+    waited_for: str = ""
+    waited_s: float = -math.inf
     #: what ended the query, if one of its batches did
     failure: Exception | None = None
 
@@ -130,9 +132,9 @@ class CommitBatch:
         if self.replicas is None or self.pressure is None:
             return
 
-        def told(waits_for: str) -> None:
-            for each in self.tables:
-                each.counts.waits_for = waits_for
+        def told(waited_for: str) -> None:
+            for counts in (each.counts for each in self.tables):
+                counts.waited_for, counts.waited_s = waited_for, time.monotonic()
 
         newest = [(each.table, each.janitor.newest) for each in self.tables]
         ends = [(table, {} if known is None else known.sinks) for table, known in newest]

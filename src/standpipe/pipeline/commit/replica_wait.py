@@ -48,14 +48,11 @@ class ReplicaWait:
         is_stopped: Callable[[], bool],
     ) -> None:
         """Return when the next batch may begin. `tables`: those that it commits, with the ends of
-        what is committed; `told`: gets what it waits for, "" if it does not."""
+        what is committed; `told`: gets what it waits for, while it waits."""
         pressure.begin(self._clock())
-        while not is_stopped():
-            is_held = pressure.holds(self._furthest_behind(tables), self._clock())
-            behind = pressure.behind
-            told("" if behind is None else behind.text(self.bound))
-            if not is_held:
-                return
+        while not is_stopped() and pressure.holds(self._furthest_behind(tables), self._clock()):
+            if pressure.behind is not None:
+                told(pressure.behind.text(self.bound))
             self._sleep(LOOK_S)
 
     def _furthest_behind(self, tables: Sequence[tuple[Source, Mapping[int, int]]]) -> Behind | None:
@@ -67,4 +64,5 @@ class ReplicaWait:
                 )
                 for table, ends in tables
             ]
-        return max((each for each in found if each is not None), default=None)
+        known = (each for each in found if each is not None)
+        return max(known, key=lambda behind: behind.part, default=None)

@@ -67,8 +67,8 @@ def test_a_replica_that_does_not_move_is_taken_for_dead_until_it_moves() -> None
     now = 0.0
     while now <= STUCK_S:
         said.take(A, [lag(10)], now)
+        assert said.furthest_behind(TABLE, {0: 100}, BOUND, now) is not None
         now += 1.0
-    assert said.furthest_behind(TABLE, {0: 100}, BOUND, STUCK_S) is not None
     said.take(A, [lag(10)], STUCK_S + 1)
     assert said.furthest_behind(TABLE, {0: 100}, BOUND, STUCK_S + 1) is None
     said.take(A, [lag(11)], STUCK_S + 2)
@@ -79,10 +79,12 @@ def test_a_replica_at_the_end_of_an_idle_table_is_not_stuck() -> None:
     said = ReplicaPositions()
     for second in range(30):
         said.take(A, [lag(100)], float(second))
-    found = said.furthest_behind(TABLE, {0: 100}, BOUND, 29.0)
-    assert found is not None
-    assert found.part == 0.0
-    assert said.furthest_behind(TABLE, {0: 5000}, BOUND, 29.0) is None, "not moved since 0"
+        found = said.furthest_behind(TABLE, {0: 100}, BOUND, float(second))
+        assert found is not None
+        assert found.part == 0.0
+    found = said.furthest_behind(TABLE, {0: 5000}, BOUND, 29.0)
+    assert found is not None, "it was not behind until now"
+    assert found.records == 4900
 
 
 def test_a_bound_in_ms_counts_the_age_of_the_report() -> None:
@@ -154,3 +156,11 @@ def test_waits_take_half_of_any_minute_at_most(wait_s_max: float, step_s: float)
         since = until - MINUTE_S
         waited = sum(max(0.0, min(end, until) - max(start, since)) for start, end in found)
         assert waited <= MINUTE_S / 2 + step_s + 0.01
+
+
+def test_batches_that_do_not_wait_leave_nothing_behind() -> None:
+    pressure = Pressure(BOUND)
+    for batch in range(1000):
+        pressure.begin(float(batch))
+        assert not pressure.holds(behind(0.1), batch + 0.001)
+    assert len(pressure._waits) == 0

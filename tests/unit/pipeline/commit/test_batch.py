@@ -183,7 +183,7 @@ def test_a_batch_waits_for_its_replicas_before_it_checks_its_lease(tmp_path: Pat
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds
-        DONE.append(("waits", counts.waits_for))
+        DONE.append(("waits", counts.waited_for))
         lease[:] = ["taken over meanwhile"]
 
     replicas = ReplicaWait(bound, clock=lambda: clock[0], sleep=sleep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,21 +20,22 @@ from standpipe.pipeline.run.group.wanted_run import WantedRun
 
 
 @pytest.mark.parametrize(
-    ("waits_for", "reason", "expected", "why"),
+    ("waited_s", "reason", "expected", "why"),
     [
-        ("", "", ("", ""), "it waits for nothing"),
-        ("node b", "", ("THROTTLED", "its batches wait: node b"), "it waits"),
-        ("node b", "NO_PROGRESS", ("NO_PROGRESS", "m"), "something else is worse"),
+        (-math.inf, "", ("", ""), "it has never waited"),
+        (8.0, "", ("THROTTLED", "its batches wait: node b"), "it has just waited"),
+        (4.0, "", ("", ""), "it waited for long enough before"),
+        (8.0, "NO_PROGRESS", ("NO_PROGRESS", "m"), "something else is worse"),
     ],
 )
-def test_throttled(waits_for: str, reason: str, expected: tuple[str, str], why: str) -> None:
-    counts = BatchCounts(waits_for=waits_for)
+def test_throttled(waited_s: float, reason: str, expected: tuple[str, str], why: str) -> None:
+    counts = BatchCounts(waited_for="node b", waited_s=waited_s)
     table = SimpleNamespace(counts=counts, backlog=None, notice="", repaired_rows=0)
     run: Any = SimpleNamespace(
         tables={WANTED.query_id: table}, counts=counts, count_late=lambda _: 0
     )
     entry = RunEntry(WantedRun(members=(WANTED,)), state="RUNNING", run=cast(Any, run))
     entry.reason, entry.message = reason, "m" if reason else ""
-    said = status_of(entry, WANTED, 1.0)
+    said = status_of(entry, WANTED, 10.0)
     assert (said.reason, said.message) == expected, why
     assert said.state == "RUNNING"
