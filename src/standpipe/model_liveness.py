@@ -31,6 +31,13 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
         return ReplicaId(self.table_id, self.generation, self.partition)
 
 
+class OwnLags(Record, frozen=True, kw_only=True):
+    """Answer of `GET /replica-lags`: a node's own replicas that may answer reads."""
+
+    node_id: NodeId
+    lags: tuple[ReplicaLag, ...]
+
+
 class LagDelta(Record, frozen=True, kw_only=True):
     """What changed in a node's lags since the `base` that the receiver acknowledged."""
 

@@ -53,5 +53,33 @@ LAG_END_AGE = key(
     "confirmed for so long: its lag is not known any longer. Reads without a bound go on.",
 )
 
+REPLICATION_LAG_MAX = key(
+    "standpipe.replication.max.lag.records",
+    int,
+    0,
+    unit="records",
+    low=0,
+    doc="A pipeline lets a table's replicas catch up before they are so far behind in a partition: "
+    "its batches are smaller, or wait. 0: no bound. Set it for the pipelines.",
+)
+REPLICATION_LAG_MS_MAX = key(
+    "standpipe.replication.max.lag.ms",
+    int,
+    0,
+    unit="ms",
+    low=0,
+    doc="Likewise, by how long ago a replica had all that was committed. 0: no bound.",
+)
+REPLICATION_WAIT_MAX = key(
+    "standpipe.replication.batch.wait.ms.max",
+    int,
+    5_000,
+    unit="ms",
+    low=0,
+    high=15_000,
+    doc="How long one batch waits for replicas at most. All waits of a query take half of each "
+    "minute at most.",
+)
+
 #: the properties of a request that bound a lag in time
 TIME_BOUNDS: Final = (REPLICA_LAG_MAX.name, SOURCE_LAG_MAX.name)

@@ -59,6 +59,8 @@ REASONS: Final = {
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "ACCESS_DENIED": "Waits for an ACL of Kafka, which the message names.",
     "GROUP_CHANGED": "A query of its group ran alone meanwhile; the group starts without it.",
+    "THROTTLED": "Its batches are smaller or wait, since a replica is further behind than "
+    "standpipe.replication.max.lag allows. The message names it. It goes on by itself.",
     "NO_PROGRESS": "Its source has data, but nothing was committed for 20 s.",
 }
 #: a topic that is absent for this long was deleted: by then all brokers know a new topic

@@ -24,6 +24,7 @@ from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.config import registry
 from standpipe.model import Source
 from standpipe.pipeline.commit.fence_watch import FenceWatch
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.failures import NotYet
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -163,12 +164,15 @@ class Standpipe:
     ) -> ServedQuery:
         query_id = str(table.query_id)
         serving: Serving | None = None
+        reads = KafkaReads(kafka=kafka, config=self._config)
+        replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
         follower = Follower(
             self._nodes.internal(),
             self._secret,
             lambda: serving.statuses() if serving else [],
             query_id,
             is_external=True,
+            replicas=replicas.take if replicas else None,
         )
         follower.start()
         try:
@@ -180,7 +184,8 @@ class Standpipe:
         serving = Serving(follower, me, wanted, FenceWatch(kafka, log))
         around = PipelineContext(
             spark=order.frame.sparkSession,
-            reads=KafkaReads(kafka=kafka, config=self._config),
+            reads=reads,
+            replicas=replicas,
             log=log,
             probe=SourceProbe(log=log),  # it follows nothing: their source lag is not known
             service_id=service_id,

@@ -27,6 +27,7 @@ from standpipe.control.metadata.commands import (
 )
 from standpipe.errors import BadRequest
 from standpipe.model import LogIndex, NodeId, QueryStatus
+from standpipe.model_liveness import OwnLags
 from standpipe.node.controller.leases import (
     Leasing,
     PipelineStart,
@@ -56,6 +57,8 @@ class FakeNode:
         self.commands: list[Command] = [feature_levels.at_level(founding, feature_level)]
         self._leasing = Leasing(LEASE_TIMEOUT_MS)
         self.reports: list[QueryStatus] = []
+        #: answer of `GET /replica-lags`; None: as of a release without it
+        self.lags: OwnLags | None = None
         #: answer of `GET /log` is an error from now on
         self.is_mute = False
         self._changed = threading.Condition()
@@ -140,6 +143,11 @@ class FakeNode:
         self.reports += msgspec.msgpack.decode(body, type=list[QueryStatus])
         return b'{"ok": true}'
 
+    def own_lags(self) -> bytes:
+        if self.lags is None:
+            raise BadRequest("no such path")
+        return msgspec.msgpack.encode(self.lags)
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         node = self
 
@@ -156,6 +164,9 @@ class FakeNode:
                 self.rfile.close()
 
             def do_GET(self) -> None:
+                if self.path == "/replica-lags":
+                    self._answer(node.own_lags)
+                    return
                 query = parse_qs(urlsplit(self.path).query)
                 wanted = (int(query["from"][0]), int(query["wait_ms"][0]))
                 self._answer(lambda: node.page(*wanted))

@@ -75,6 +75,7 @@ from standpipe.node.controller.member_checks import NodeRegistration
 from standpipe.node.controller.planner import Placing, limits_of
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName
+from standpipe.node.liveness import replica_routes
 from standpipe.node.liveness.loop import LivenessLoop
 from standpipe.node.store_transfer.donor import StoreCopies
 
@@ -285,6 +286,7 @@ async def live(
         for routes in (
             writer.routes(),
             log_routes.routes_of(base.copy),
+            replica_routes.routes_of(config, lambda: base.copy.catalog),
             quorum_routes.routes_of(base.copy, base.quorum, leader_reads, probe),
             assignment_routes.routes_of(base.copy, base.quorum, placing, leader_reads),
             *(task.routes() for task in made),

@@ -8,6 +8,7 @@ After a crash at any point, the same events are replayed under another attempt.
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
+from standpipe.data.commit.back_pressure import Pressure
 from standpipe.data.commit.takeover import takes_part
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
@@ -26,6 +28,7 @@ from standpipe.pipeline.commit import failpoint
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, records_between
 from standpipe.pipeline.commit.janitor import Janitor
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -41,6 +44,9 @@ class BatchCounts:
     bad_records: int = 0
     #: {topic: {partition: offset}} up to which its batches have read, exclusive
     covered: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, dict[int, int]])
+    #: which replica a batch waited for last, and when (monotonic clock)
+    waited_for: str = ""
+    waited_s: float = -math.inf
     #: what ended the query, if one of its batches did
     failure: Exception | None = None
 
@@ -99,10 +105,14 @@ class CommitBatch:
     #: the revision of the query, and its marks while a batch runs
     revision: int = 1
     marks: BatchMarks = field(default_factory=BatchMarks)
+    #: what its batches wait for before they begin; None: nothing
+    replicas: ReplicaWait | None = None
+    pressure: Pressure | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write `rows` (from `io/sink.py`) and commit them. Raises BatchFailed."""
         try:
+            self._wait_for_replicas()
             # after a failure the mark stays for a while (`BatchMarks`)
             if not self.marks.begin(self.name, self.revision, self._is_stopped):
                 raise RuntimeError("the query was stopped while it waited for its turn")
@@ -117,6 +127,18 @@ class CommitBatch:
             for each in self.tables:
                 each.counts.failure = error
             raise BatchFailed(f"{type(error).__name__}: {str(error)[:200]}") from None
+
+    def _wait_for_replicas(self) -> None:
+        if self.replicas is None or self.pressure is None:
+            return
+
+        def told(waited_for: str) -> None:
+            for counts in (each.counts for each in self.tables):
+                counts.waited_for, counts.waited_s = waited_for, time.monotonic()
+
+        newest = [(each.table, each.janitor.newest) for each in self.tables]
+        ends = [(table, {} if known is None else known.sinks) for table, known in newest]
+        self.replicas.before_batch(self.pressure, ends, told=told, is_stopped=self._is_stopped)
 
     def _still_to_commit(self, batch: int) -> CommitBatch:
         """The same without the members of a group that are further ahead."""

@@ -24,7 +24,6 @@ from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
-from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.data.commit.committed import Committed, Range
 from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.commit.seal import ProgressReader
@@ -127,7 +126,7 @@ class CommittedSource:
         self, spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
     ) -> None:
         self._spark, self._topic, self._log = spark, topic, upstream.log
-        self._records_max = int(reads.config[BATCH_OFFSETS_MAX])
+        self._records_max = reads.batch_records_max
         self._feed = CommittedFeed(reads.kafka, upstream)
         self._frozen: dict[int, int] | None = None
         self._jvm: Any = cast(Any, spark)._jvm

@@ -12,9 +12,13 @@ from standpipe.config.keys import (
     BATCH_OFFSETS_MAX,
     KAFKA_FETCH_WAIT,
 )
-from standpipe.config.registry import (
-    Config,
+from standpipe.config.lags import (
+    REPLICATION_LAG_MAX,
+    REPLICATION_LAG_MS_MAX,
+    REPLICATION_WAIT_MAX,
 )
+from standpipe.config.registry import Config
+from standpipe.data.commit.back_pressure import LagBound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +40,27 @@ class KafkaReads:
             "failOnDataLoss": "true",
         }
 
+    @property
+    def lag_bound(self) -> LagBound:
+        """How far the replicas of a table may fall behind."""
+        return LagBound(
+            records=self.config[REPLICATION_LAG_MAX],
+            ms=self.config[REPLICATION_LAG_MS_MAX],
+            wait_s_max=self.config[REPLICATION_WAIT_MAX] / 1000,
+        )
+
+    @property
+    def batch_records_max(self) -> int:
+        """Source records of one batch at most."""
+        return self.lag_bound.batch_records_max(self.config[BATCH_OFFSETS_MAX])
+
     def stream(self, spark: SparkSession, topic: str, *, headers: bool = False) -> DataFrame:
         """The records of a topic from its beginning, in batches of bounded size."""
         return (
             spark.readStream.format("kafka")
             .options(**self.options(topic, headers=headers))
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(self.config[BATCH_OFFSETS_MAX]))
+            .option("maxOffsetsPerTrigger", str(self.batch_records_max))
             .load()
         )
 

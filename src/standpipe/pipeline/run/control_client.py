@@ -11,6 +11,7 @@ Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
@@ -33,7 +34,8 @@ from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.control.metadata.isolation import SHARED
 from standpipe.errors import BadRequest, LogUnavailable, SetupError
-from standpipe.model import LeaseEpoch, LogIndex, QueryStatus, Record
+from standpipe.model import LeaseEpoch, LogIndex, NodeId, QueryStatus, Record
+from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.run.reconcile import PipelineRegistration
 
@@ -45,6 +47,8 @@ CALL_MS_MAX = 3000
 #: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
+REPLICAS_EVERY_S = 0.25
+REPLICAS_MS_MAX = 800
 RENEW_MS_MAX = 1500
 
 _log = structlog.get_logger("follow")
@@ -84,13 +88,16 @@ class Follower:
         isolates: str = SHARED,
         *,
         is_external: bool = False,
+        replicas: Callable[[NodeId, Sequence[ReplicaLag]], None] | None = None,
     ) -> None:
         """`isolates`: the isolated name whose queries the pipeline runs. `is_external`: it is an
-        application of a user, and the name is the id of an external query."""
+        application of a user, and the name is the id of an external query. `replicas`: told how far
+        each node's replicas are, four times a second; None: nobody asks."""
         self._nodes = tuple(nodes)
         self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
+        self._replicas = replicas
         self._start = {"isolates": isolates, "is_external": is_external} if isolates else {}
         self._isolates = isolates
         self._catalog = EMPTY
@@ -175,7 +182,9 @@ class Follower:
             await self._client.close()
 
     async def _work(self) -> None:
-        works = (self._follow(), self._keep_reporting(), self._keep_renewing())
+        works = [self._follow(), self._keep_reporting(), self._keep_renewing()]
+        if self._replicas is not None:
+            works.append(self._keep_asking(self._replicas))
         tasks = [asyncio.create_task(work) for work in works]
         over = asyncio.create_task(self._is_over.wait())
         ended, _ = await asyncio.wait([over, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -285,6 +294,22 @@ class Follower:
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
             await self._report()
+
+    async def _keep_asking(self, told: Callable[[NodeId, Sequence[ReplicaLag]], None]) -> None:
+        while True:
+            await asyncio.sleep(REPLICAS_EVERY_S)
+            members = {node.internal for node in self._catalog.nodes.values()}
+            await asyncio.gather(*(self._ask_lags(node, told) for node in members))
+
+    async def _ask_lags(
+        self, node: str, told: Callable[[NodeId, Sequence[ReplicaLag]], None]
+    ) -> None:
+        """A node that does not answer, or is of a release without this route, is not waited for."""
+        with contextlib.suppress(PeerUnreachable, PeerSilent):
+            reply = await self._client.get(node, "/replica-lags", timeout_ms=REPLICAS_MS_MAX)
+            if reply.ok:
+                own = reply.msgpack(OwnLags)
+                told(own.node_id, own.lags)
 
     async def _report(self) -> None:
         """Report to every node. A node that does not answer gets the next report in a second."""

@@ -42,6 +42,7 @@ from standpipe.model import LeaseEpoch, QueryStatus
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
 from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_foreign
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -123,7 +124,10 @@ def _run(
         said = queries.statuses() if queries is not None else []
         return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
 
-    follower = Follower(options.nodes, secret, statuses, options.isolate)
+    reads = KafkaReads(kafka=options.kafka, config=options.config)
+    replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
+    told = replicas.take if replicas else None
+    follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=told)
     follower.start()
     spark = session.open_session(
         options.config,
@@ -146,11 +150,12 @@ def _run(
             marks=marks,
             around=PipelineContext(
                 spark=spark,
-                reads=KafkaReads(kafka=options.kafka, config=options.config),
+                reads=reads,
                 log=log,
                 probe=probe,
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
+                replicas=replicas,
                 marks=marks,
                 groups=Groups(
                     options.checkpoints.resolve(),

@@ -19,6 +19,8 @@ from standpipe.pipeline.run.watch.stall import StallWatch
 from standpipe.pipeline.wanted import WantedQuery
 
 MESSAGE_LENGTH_MAX = 2000
+#: how long after its last wait for a replica a query is still said to be throttled
+THROTTLED_S = 5.0
 
 
 @dataclass
@@ -65,6 +67,8 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
     reason, message = entry.reason, entry.message
     if table is not None and table.notice and not reason:
         reason, message = "TOPIC_CHANGED", table.notice[:MESSAGE_LENGTH_MAX]
+    if table is not None and not reason and now_s - table.counts.waited_s < THROTTLED_S:
+        reason, message = "THROTTLED", f"its batches wait: {table.counts.waited_for}"
     return QueryStatus(
         query_id=query.query_id,
         state=entry.state,

@@ -9,11 +9,22 @@ import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.data.commit.back_pressure import LagBound, Pressure
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+from standpipe.model import (
+    BatchId,
+    Commit,
+    LeaseEpoch,
+    NodeId,
+    Offset,
+    Progress,
+    ReplicaState,
+)
+from standpipe.model_liveness import ReplicaLag
 from standpipe.pipeline.commit.batch import BatchCounts, BatchFailed, CommitBatch, TableCommit
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -162,6 +173,45 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (counts.batch, counts.input_records) == (1, 10)
     assert counts.bad_records == 3, "rows that are too large count, too"
     assert counts.covered == {"s": {0: 21}}
+
+
+def test_a_batch_waits_for_its_replicas_before_it_checks_its_lease(tmp_path: Path) -> None:
+    """The lease may be lost while it waits."""
+    lease: list[str] = []
+    bound = LagBound(records=10, ms=0, wait_s_max=5.0)
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        DONE.append(("waits", counts.waited_for))
+        lease[:] = ["taken over meanwhile"]
+
+    replicas = ReplicaWait(bound, clock=lambda: clock[0], sleep=sleep)
+    commit_batch = dataclasses.replace(
+        commit_of(tmp_path, lease=lease), replicas=replicas, pressure=Pressure(bound)
+    )
+    (table,) = commit_batch.tables
+    counts, table_id = table.counts, table.table.table_id or ""
+    replicas.take(NodeId("b"), [behind(table_id)])
+    table.janitor.newest = Progress(
+        query_id="Q", commit=table.commit_of(0, 1), sinks={0: 100}, committed_at_ms=1
+    )
+    with pytest.raises(BatchFailed, match="taken over meanwhile"):
+        commit_batch(cast(Any, None), 1)
+    assert DONE[0] == ("waits", "the replica of partition 0 on b is 90 records behind")
+    assert DONE[-1] == ("lease", None)
+
+
+def behind(table_id: str) -> ReplicaLag:
+    return ReplicaLag(
+        table_id=table_id,
+        generation=1,
+        partition=0,
+        position=Offset(10),
+        committed_end=Offset(10),
+        state=ReplicaState.RUNNING,
+        batch=BatchId(0),
+    )
 
 
 class Rows:

@@ -9,11 +9,21 @@ from standpipe.control.metadata.commands import (
     DropSource,
     EndPipelines,
     IsolateQuery,
+    RegisterNode,
     SetQueryState,
     StartPipeline,
     UnknownCommand,
 )
-from standpipe.model import BatchId, LeaseEpoch, QueryStatus
+from standpipe.model import (
+    BatchId,
+    LeaseEpoch,
+    NodeId,
+    NodeInfo,
+    Offset,
+    QueryStatus,
+    ReplicaState,
+)
+from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.run import control_client
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
 
@@ -239,3 +249,34 @@ def test_an_application_registers_for_its_table_and_no_pipeline_does() -> None:
         with pytest.raises(PipelineRefused, match="is run by a Spark application"):
             pipeline.register("p", is_over=lambda: False)
         pipeline.close()
+
+
+def test_each_node_is_asked_how_far_its_replicas_are() -> None:
+    """One of an older release, and one that is mute, are not waited for."""
+    lag = ReplicaLag(
+        table_id="T",
+        generation=1,
+        partition=0,
+        position=Offset(7),
+        committed_end=Offset(9),
+        state=ReplicaState.RUNNING,
+        batch=BatchId(3),
+    )
+    told: list[tuple[NodeId, tuple[ReplicaLag, ...]]] = []
+    with FakeNode() as older, FakeNode() as node:
+        node.lags = OwnLags(node_id=NodeId("b"), lags=(lag,))
+        for each, name in ((older, "a"), (node, "b")):
+            info = NodeInfo(
+                node_id=NodeId(name), public="", internal=each.address, peer="", incarnation="i"
+            )
+            older.log(RegisterNode(node=info))
+        follower = Follower(
+            [older.address],
+            SECRET,
+            list,
+            replicas=lambda *each: told.append((each[0], (*each[1],))),
+        )
+        follower.start()
+        eventually(lambda: len(told) > 1)
+        follower.close()
+    assert set(told) == {("b", (lag,))}

@@ -86,6 +86,8 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
         report_bad=counted.report,
         revision=run.revision,
         marks=around.marks,
+        replicas=around.replicas,
+        pressure=around.pressure(),
     )
     follow_sources(run.run_id, (group.plan.input,), (each.newest for each in taken), around)
     plan = _planned(session, run, group, around, checkpoint.directory)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
+from standpipe.data.commit.back_pressure import Pressure
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import furthest_behind, standing
 from standpipe.data.commit.topic_identity import TopicSeen
@@ -26,6 +27,7 @@ from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommi
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords, to_log_records
@@ -62,12 +64,18 @@ class PipelineContext:
     check_lease: Callable[[str, LeaseEpoch], None]
     #: where the topics of all queries end
     probe: SourceProbe
+    #: which replicas batches wait for; None: no lag is bounded
+    replicas: ReplicaWait | None = None
     #: which queries are in a batch
     marks: BatchMarks = field(default_factory=BatchMarks)
     #: None: no query is in a group
     groups: Groups | None = None
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
+
+    def pressure(self) -> Pressure | None:
+        """For the batches of one streaming query."""
+        return Pressure(self.replicas.bound) if self.replicas else None
 
 
 def run_of(
@@ -163,6 +171,8 @@ def start_stream(
         finish=stream.finish,
         revision=query.revision,
         marks=around.marks,
+        replicas=around.replicas,
+        pressure=around.pressure(),
     )
     starts = _starts(wanted, around.log) if wanted.is_successor else None
     running = started(stream.plan, stream.output_mode, commit, around, trigger=stream.trigger)
