@@ -171,6 +171,8 @@ def settled(cluster: TestCluster) -> dict[str, Any] | None:
 def test_three_nodes_become_five_and_three_again(cluster: TestCluster, tmp_path: Path) -> None:
     names = ["node-4", "node-5"]
     stay = [address for _, address in cluster.addresses]
+    # the first copies may be placed again, once all nodes are there
+    wait_until(lambda: settled(cluster), "nothing moves", lambda: str(view(cluster)))
     with Readers(stay) as readers:
         before = copies(cluster)
         assert sum(before.values()) == 8, "4 partitions, 2 copies of each"
