@@ -47,12 +47,13 @@ def test_the_short_way_reads_what_httptools_reads(
     start: str, headers: list[tuple[str, str]], body: bytes
 ) -> None:
     data = answer_bytes(start, headers, body)
-    short = plain_answer(data)
-    if short is None:
+    found = plain_answer(data)
+    if found is None:
         return
+    short, end = found
     parser = AnswerParser()
-    parser.feed(data[:1])  # in two pieces: httptools reads it
-    parser.feed(data[1:])
+    assert parser.feed(data[:1]) == []  # in two pieces: httptools reads it
+    assert parser.feed(data[1:end]) == [parser.answer]
     assert parser.answer is not None
     assert (short.status, dict(short.headers), short.body) == (
         parser.answer.status,
@@ -60,6 +61,7 @@ def test_the_short_way_reads_what_httptools_reads(
         parser.answer.body,
     )
     assert parser.is_kept
+    assert not parser.is_partial, "httptools finds the same end"
 
 
 @pytest.mark.parametrize("blanks", [" ", "\t", " \t "])
@@ -80,8 +82,10 @@ USUAL = answer_bytes(
 
 
 def test_an_answer_of_a_node_takes_the_short_way() -> None:
-    short = plain_answer(USUAL)
-    assert short is not None
+    found = plain_answer(USUAL)
+    assert found is not None
+    short, end = found
+    assert end == len(USUAL)
     assert short.headers["standpipe-batch"] == "7"
     assert short.headers.get("standpipe-role", "") == ""
     assert (len(short.headers), short.body) == (3, b"hello")
