@@ -164,7 +164,8 @@ class Link(asyncio.Protocol):
         for answer in answers:
             self._has_answered = True
             future, _, _ = waiting.popleft()
-            _tell(future, answer)
+            if not future.done():  # else its caller was cancelled
+                future.set_result(answer)
         is_over = not waiting and self._parser.is_partial  # more than was asked for
         if is_over or (answers and not self._parser.is_kept):
             self._end(GONE)
@@ -191,7 +192,7 @@ class Link(asyncio.Protocol):
 
 
 def _tell(future: asyncio.Future[Outcome | Gone], outcome: Outcome | Gone) -> None:
-    if not future.done():  # else its caller was cancelled
+    if not future.done():
         future.set_result(outcome)
 
 
