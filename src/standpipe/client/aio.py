@@ -100,8 +100,8 @@ class AsyncDriver:
                 stream.abort()
 
     async def lookup(self, request: HttpRequest) -> Outcome:
-        """The outcome of a request that is answered at once: those of one turn of the loop to one
-        node are sent together. Its caller may be cancelled."""
+        """The outcome of a request that a member answers at once: those of one turn of the loop to
+        one member are sent together. A caller that is cancelled leaves the connection as it is."""
         address, head, now_s = request.address, request.head(), time.monotonic()
         until_s = now_s + request.timeout_s
         link = self._shared.get(address)

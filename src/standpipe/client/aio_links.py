@@ -3,7 +3,8 @@
 Most of what a lookup costs is the system's work for a write and a read. So lookups that begin in
 the same turn of the event loop and go to the same node share one write on one connection, and their
 answers share a read (HTTP/1.1 pipelining: the node answers in order). A lookup that begins later
-takes another connection, so that it waits for no answer but those of its own turn.
+takes another connection, so that it waits for no answer but those of its own turn. Only lookups
+that go to a member's own address do so: a proxy may know no pipelining.
 
 | what happens | to those that wait for an answer |
 |---|---|
