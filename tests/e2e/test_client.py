@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from tests.e2e.test_serve import (
     status,
 )
 
+import standpipe
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.turn_page import digest_of
@@ -285,6 +288,86 @@ def test_threads_share_a_client(lasting: Cluster) -> None:
     ):
         found = list(threads.map(lambda key: client.get("USERS", id=key)["N"], [*ROWS] * 10))
     assert found == [columns[0] for columns in ROWS.values()] * 10
+
+
+def test_tasks_share_a_client_and_its_connections(lasting: Cluster) -> None:
+    """Lookups of one turn go out together; each gets its own row, and the general way's."""
+
+    async def story() -> None:
+        async with standpipe.connect_async(lasting.nodes[0].config.public) as client:
+            keys = [*ROWS, "nobody", *TRICKY] * 5
+            for _ in range(3):
+                found = await asyncio.gather(*(client.get("USERS", id=key) for key in keys))
+                assert [row and row["ID"] for row in found] == [
+                    None if key == "nobody" else key for key in keys
+                ]
+            wanted = await client.get_many("USERS", keys)
+            assert [row and row.as_tuple for row in found] == [
+                row and row.as_tuple for row in wanted
+            ]
+
+    asyncio.run(story())
+
+
+def test_no_read_of_many_tasks_fails_while_nodes_die(
+    mortal: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New owners, so that nodes forward some of the lookups that came together; then SIGKILL and a
+    new start of each node. 24 tasks read all the time, and some are cancelled."""
+    keys = list(ROWS)
+    counts = [0] * 24
+    is_over = asyncio.Event()
+
+    async def story() -> None:
+        addresses = [node.config.public for node in mortal.nodes]
+        async with standpipe.connect_async(addresses, timeout_s=30) as client:
+
+            async def read(task: int) -> None:
+                while not is_over.is_set():
+                    key = keys[(task + counts[task]) % len(keys)]
+                    row = await client.get("USERS", id=key)
+                    assert row is not None
+                    assert row["N"] == ROWS[key][0], "each its own"
+                    counts[task] += 1
+
+            async def give_up() -> None:
+                """Callers that go away: nobody else gets their answers."""
+                while not is_over.is_set():
+                    lost = [asyncio.create_task(client.get("USERS", id=key)) for key in keys[:4]]
+                    await asyncio.sleep(0)
+                    for task in lost[:2]:
+                        task.cancel()
+                    await asyncio.gather(*lost, return_exceptions=True)
+                    await asyncio.sleep(0.01)
+
+            readers = [asyncio.create_task(read(task)) for task in range(len(counts))]
+            readers.append(asyncio.create_task(give_up()))
+
+            async def go_on() -> None:
+                wanted = sum(counts) + 100
+                while sum(counts) < wanted and not any(each.done() for each in readers):  # noqa: ASYNC110 no event
+                    await asyncio.sleep(0.01)
+
+            await go_on()
+            nodes = mortal.nodes
+            turned = lambda number: [nodes[(number + 1 + i) % 3] for i in range(3)]  # noqa: E731
+            monkeypatch.setattr(mortal, "holders", turned)
+            mortal.publish(stamp=2)
+            forwarded = partial(requests_in, mortal, "standpipe_pull_forwarded_in_total")
+            while await asyncio.to_thread(forwarded) == 0:
+                await go_on()
+            for node in mortal.nodes:
+                node.workers[0].kill()
+                await asyncio.to_thread(node.workers[0].wait)
+                await go_on()
+                node.workers.clear()
+                await asyncio.to_thread(node.start)
+                await asyncio.to_thread(node.wait_ready)
+            is_over.set()
+            await asyncio.gather(*readers)
+
+    asyncio.run(story())
+    assert min(counts) > 0
 
 
 def test_partitions_are_covered() -> None:

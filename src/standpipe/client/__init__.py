@@ -26,8 +26,8 @@ from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.attempts import AnswerLost, NodesUnreachable
 from standpipe.client.core.literals import UnfitParameter
 from standpipe.client.core.nodes import normalised
-from standpipe.client.core.operations import Settings
 from standpipe.client.core.rows import Columns, Row, RowSet
+from standpipe.client.core.settings import Settings
 from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
 

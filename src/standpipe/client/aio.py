@@ -3,7 +3,8 @@
 It has the surface of `client/blocking.py`: the same names and arguments, with `await` and
 `async for`. Any number of tasks may share it.
 
-Not here: which node is asked, and what an answer means (`client/core/`).
+Not here: what goes over one connection (`client/aio_links.py`), which node is asked, and what an
+answer means (`client/core/`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from typing import Any, Final, Self, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
+from msgspec.structs import replace
+
+from standpipe.client.aio_links import GONE, Link, StreamLink
+from standpipe.client.core.attempts import TIMEOUT_S_MIN
 from standpipe.client.core.exchange import (
-    AnswerParser,
     HandOver,
-    HttpAnswer,
     HttpRequest,
     NoAnswer,
     OpenStream,
@@ -29,113 +33,17 @@ from standpipe.client.core.exchange import (
 )
 from standpipe.client.core.literals import bound
 from standpipe.client.core.nodes import Nodes
-from standpipe.client.core.operations import Operations, Settings
+from standpipe.client.core.operations import Operations
 from standpipe.client.core.push import PushReader
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.sockets import endpoint, keep_alive, reason_of
+from standpipe.client.core.settings import Settings
+from standpipe.client.core.short_way import UNUSUAL, ShortWay
+from standpipe.client.sockets import endpoint, reason_of
 
 IDLE_MAX: Final = 64
 IDLE_S_MAX: Final = 60.0
-#: unread bytes of a stream at which the node is made to wait
-UNREAD_MAX: Final = 1 << 20
 Result = TypeVar("Result")
-
-
-class _Link(asyncio.Protocol):
-    """One connection, with one request at a time."""
-
-    def __init__(self) -> None:
-        self.parser = AnswerParser()
-        self.transport: asyncio.Transport | None = None
-        self.is_open = False
-        self.has_received = False
-        self.used_s = 0.0
-        self._loop = asyncio.get_running_loop()
-        #: done when something came that `wait` waits for
-        self._news: asyncio.Future[None] | None = None
-        self._is_streaming = False
-        self._error: Exception | None = None
-        self._unread = 0
-
-    def send(self, request: HttpRequest, *, is_stream: bool = False) -> None:
-        assert self.transport is not None
-        self.parser.begin()
-        self.has_received, self._is_streaming = False, is_stream
-        self.transport.write(request.head_and_body())
-
-    async def answer(self) -> HttpAnswer:
-        """The whole answer. Raises OSError and ValueError."""
-        while self.parser.answer is None:
-            await self._wait()
-        return self.parser.answer
-
-    async def head(self) -> HttpAnswer:
-        """Status and headers; of an error, the whole answer."""
-        while not self.parser.has_head:
-            await self._wait()
-        head = self.parser.head()
-        return head if head.status == 200 else await self.answer()
-
-    async def read_on(self) -> bytes:
-        """The next bytes of a stream; b"": it is over. Raises OSError and ValueError."""
-        while not (data := self.parser.take_body()):
-            if self.parser.answer is not None:
-                return b""
-            await self._wait()
-        self._unread = 0
-        if self.transport is not None and self.is_open:
-            self.transport.resume_reading()
-        return data
-
-    async def _wait(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._news = self._loop.create_future()
-        await self._news
-
-    def expire(self) -> None:
-        """The answer did not come in time: its waiter gets a TimeoutError."""
-        self._fail(TimeoutError())
-
-    def abort(self) -> None:
-        self.is_open = False
-        if self.transport is not None:
-            self.transport.abort()
-
-    # ------------------------------------------------------------ called by the event loop
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self.is_open = True
-        keep_alive(transport.get_extra_info("socket"))
-
-    def data_received(self, data: bytes) -> None:
-        self.has_received = True
-        try:
-            self.parser.feed(data)
-        except ValueError as error:
-            self._fail(error)
-            self.abort()
-            return
-        if self._is_streaming:
-            self._unread += len(data)
-            if self._unread > UNREAD_MAX and self.transport is not None:
-                self.transport.pause_reading()
-        if self.parser.answer is not None or (self._is_streaming and self.parser.has_head):
-            self._tell()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_open = False
-        self._fail(exc or ConnectionResetError("closed by the node"))
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        if self._news is not None and not self._news.done():
-            self._news.set_exception(error)
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+OneLink = TypeVar("OneLink", Link, StreamLink)
 
 
 class AsyncDriver:
@@ -143,7 +51,9 @@ class AsyncDriver:
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
-        self._idle: dict[str, list[_Link]] = {}
+        self._idle: dict[str, list[Link]] = {}
+        #: address -> the connection whose write of this turn the next lookups share
+        self._shared: dict[str, Link] = {}
 
     async def run(self, operation: Operation[Result]) -> Result:
         """An operation to its end; its result."""
@@ -165,7 +75,7 @@ class AsyncDriver:
 
     async def rows(self, operation: Operation[None]) -> AsyncGenerator[Row]:
         """The rows that an operation hands over."""
-        stream: _Link | None = None
+        stream: StreamLink | None = None
         fact: Any = None
         try:
             while True:
@@ -189,70 +99,78 @@ class AsyncDriver:
             if stream is not None:
                 stream.abort()
 
+    async def lookup(self, request: HttpRequest) -> Outcome:
+        """The outcome of a request that a member answers at once: those of one turn of the loop to
+        one member are sent together. A caller that is cancelled leaves the connection as it is."""
+        address, head, now_s = request.address, request.head(), time.monotonic()
+        until_s = now_s + request.timeout_s
+        link = self._shared.get(address)
+        if link is None or not link.takes(head):
+            link = self._kept(address, now_s)
+            if link is None:
+                return await self._exchange(request, is_fresh=True)
+            self._shared[address] = link
+        outcome = await link.share(request, head, until_s)
+        if outcome is not GONE:
+            return outcome
+        left_s = max(until_s - time.monotonic(), TIMEOUT_S_MIN)
+        return await self._exchange(replace(request, timeout_s=left_s), is_fresh=True)
+
     async def _exchange(self, request: HttpRequest, *, is_fresh: bool = False) -> Outcome:
         # a request that may not be repeated must not meet a connection's end
-        kept = None if is_fresh or not request.is_repeatable else self._kept(request.address)
-        link, is_sent = kept, False
-        timer: asyncio.TimerHandle | None = None
+        is_fresh = is_fresh or not request.is_repeatable
+        link = None if is_fresh else self._kept(request.address, time.monotonic())
         try:
             if link is None:
                 async with asyncio.timeout(request.timeout_s):
                     link = await self._connect(request.address)
-            is_sent = True
-            link.send(request)
-            # a timer of its own: asyncio.timeout costs a tenth of a lookup
-            timer = asyncio.get_running_loop().call_later(request.timeout_s, link.expire)
-            answer = await link.answer()
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
-            is_stale = kept is not None and not kept.has_received
-            if link is not None:
-                link.abort()
-            if is_stale and isinstance(error, ConnectionError):
-                return await self._exchange(request, is_fresh=True)
-            return NoAnswer(_reason(error, request), is_sent)
+            return NoAnswer(_reason(error, request), was_sent=False)
+        try:
+            outcome = await link.ask(request)
         except asyncio.CancelledError:
-            if link is not None:
-                link.abort()
+            link.abort()  # the node stops its work on it
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self._keep(request.address, link)
-        return answer
+        if outcome is GONE:
+            return await self._exchange(request, is_fresh=True)
+        return outcome
 
-    async def _open(self, request: HttpRequest) -> tuple[_Link | None, Outcome]:
-        link: _Link | None = None
+    async def _open(self, request: HttpRequest) -> tuple[StreamLink | None, Outcome]:
+        link: StreamLink | None = None
         try:
             async with asyncio.timeout(request.timeout_s):
-                link = await self._connect(request.address)
-                link.send(request, is_stream=True)
+                link = await self._connected(request.address, StreamLink)
+                link.send(request)
                 return link, await link.head()
         except (OSError, ValueError) as error:
             if link is not None:
                 link.abort()
             return None, NoAnswer(_reason(error, request), was_sent=True)
 
-    async def _connect(self, address: str) -> _Link:
+    async def _connect(self, address: str) -> Link:
+        return await self._connected(address, partial(Link, address, self._keep))
+
+    async def _connected(self, address: str, make: Callable[[], OneLink]) -> OneLink:
         host, port, is_tls = endpoint(address)
         tls = self._tls or (ssl.create_default_context() if is_tls else None)
         loop = asyncio.get_running_loop()
         _, link = await loop.create_connection(
-            _Link, host, port, ssl=tls, server_hostname=host if tls else None
+            make, host, port, ssl=tls, server_hostname=host if tls else None
         )
         return link
 
-    def _kept(self, address: str) -> _Link | None:
+    def _kept(self, address: str, now_s: float) -> Link | None:
         idle = self._idle.get(address)
         while idle:
             link = idle.pop()
-            if link.is_open and time.monotonic() - link.used_s < IDLE_S_MAX:
+            if link.is_open and now_s - link.used_s < IDLE_S_MAX:
                 return link
             link.abort()
         return None
 
-    def _keep(self, address: str, link: _Link) -> None:
-        idle = self._idle.setdefault(address, [])
-        if not (link.is_open and link.parser.is_kept) or len(idle) >= IDLE_MAX:
+    def _keep(self, link: Link) -> None:
+        idle = self._idle.setdefault(link.address, [])
+        if len(idle) >= IDLE_MAX:
             link.abort()
             return
         link.used_s = time.monotonic()
@@ -265,7 +183,7 @@ class AsyncDriver:
                 idle.pop().abort()
 
 
-async def _read_on(link: _Link) -> bytes | NoAnswer:
+async def _read_on(link: StreamLink) -> bytes | NoAnswer:
     try:
         return await link.read_on()
     except (OSError, ValueError) as error:
@@ -290,6 +208,7 @@ class AsyncClient:
         self._driver = AsyncDriver(tls)
         self._nodes = Nodes(nodes)
         self._operations = Operations(self._nodes, time.monotonic, settings)
+        self._short = ShortWay(self._operations)
 
     async def __aenter__(self) -> Self:
         return self
@@ -313,7 +232,15 @@ class AsyncClient:
         self, table: str, /, *, timeout_s: float | None = None, **key: object
     ) -> Row | None:
         """The row of a key; None: there is none."""
-        return await self._driver.run(self._operations.get(table, key, timeout_s))
+        first = self._short.begin(table, key, timeout_s)
+        if first is None:
+            return await self._driver.run(self._operations.get(table, key, timeout_s))
+        outcome = await self._driver.lookup(first.request)
+        row = self._short.row_of(first, outcome)
+        if row is not UNUSUAL:
+            return row
+        begun = (first, outcome)
+        return await self._driver.run(self._operations.get(table, key, timeout_s, begun))
 
     async def get_many(
         self, table: str, keys: Iterable[object], *, timeout_s: float | None = None

@@ -8,6 +8,7 @@ Not here: which node is asked, and what an answer means (`client/core/`).
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import ssl
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
+from standpipe.client.core.attempts import TIMEOUT_S_MIN
 from standpipe.client.core.exchange import (
     AnswerParser,
     HandOver,
@@ -30,9 +32,11 @@ from standpipe.client.core.exchange import (
 )
 from standpipe.client.core.literals import bound
 from standpipe.client.core.nodes import Nodes
-from standpipe.client.core.operations import Operations, Settings
+from standpipe.client.core.operations import Operations
 from standpipe.client.core.push import PushReader
 from standpipe.client.core.rows import Row, RowSet
+from standpipe.client.core.settings import Settings
+from standpipe.client.core.short_way import UNUSUAL, ShortWay
 from standpipe.client.sockets import endpoint, keep_alive, reason_of
 
 #: idle connections kept per node, and for how long: a node closes them after 75 s
@@ -55,31 +59,50 @@ class _Socket:
         self.parser = AnswerParser()
         self.has_received = False
         self.used_s = 0.0
+        #: of a socket without TLS, which is not blocking: a timeout of its own costs two calls of
+        #: the system for each read and write
+        self._readable = select.poll()
+        self._readable.register(self.socket, select.POLLIN)
+        self._is_plain = context is None
+        if self._is_plain:
+            self.socket.setblocking(False)
 
     def send(self, request: HttpRequest, until_s: float) -> None:
+        """Send a request. Raises OSError."""
         self.parser.begin()
         self.has_received = False
-        self.socket.settimeout(max(until_s - time.monotonic(), 0.001))
-        self.socket.sendall(request.head_and_body())
+        data = request.head_and_body()
+        if self._is_plain and not (data := self._not_taken(data)):
+            return
+        self.socket.settimeout(max(until_s - time.monotonic(), TIMEOUT_S_MIN))
+        self.socket.sendall(data)
+        if self._is_plain:
+            self.socket.setblocking(False)
 
-    def receive(self, until_s: float | None) -> bytes:
+    def _not_taken(self, data: bytes) -> bytes:
+        """What the system does not take at once. Raises OSError."""
+        try:
+            return data[self.socket.send(data) :]
+        except BlockingIOError:
+            return data
+
+    def receive(self, until_s: float | None) -> None:
         """Feed what comes next to the parser. Raises OSError and ValueError."""
-        timeout_s = None if until_s is None else max(until_s - time.monotonic(), 0.001)
-        self.socket.settimeout(timeout_s)
+        left_s = None if until_s is None else max(until_s - time.monotonic(), TIMEOUT_S_MIN)
+        if not self._is_plain:
+            self.socket.settimeout(left_s)
+        elif not self._readable.poll(None if left_s is None else math.ceil(left_s * 1000)):
+            raise TimeoutError("timed out")  # as a socket says it
         data = self.socket.recv(READ_BYTES)
         if not data:
             raise ConnectionResetError("closed by the node")
         self.has_received = True
-        self.parser.feed(data)
-        return data
+        if len(self.parser.feed(data)) > 1:
+            raise ValueError("more answers than requests")
 
     def is_usable(self) -> bool:
         """Whether the node has kept its side open: a closed connection is readable."""
-        if time.monotonic() - self.used_s > IDLE_S_MAX:
-            return False
-        readable = select.poll()
-        readable.register(self.socket, select.POLLIN)
-        return not readable.poll(0)
+        return time.monotonic() - self.used_s <= IDLE_S_MAX and not self._readable.poll(0)
 
     def close(self) -> None:
         self.socket.close()
@@ -152,6 +175,10 @@ class Driver:
                 time.sleep(order.seconds)
                 fact = None
 
+    def exchange(self, request: HttpRequest) -> Outcome:
+        """Send one request and wait for its outcome."""
+        return _Sent(self, request).outcome()
+
     def rows(self, operation: Operation[None]) -> Generator[Row]:
         """The rows that an operation hands over."""
         stream: _Socket | None = None
@@ -216,7 +243,8 @@ class Driver:
     def keep(self, address: str, connection: _Socket) -> None:
         """Keep a connection for a later request, if the node does."""
         idle = self._idle.setdefault(address, deque())
-        if not connection.parser.is_kept or len(idle) >= IDLE_MAX:
+        parser = connection.parser
+        if not parser.is_kept or parser.is_partial or len(idle) >= IDLE_MAX:
             connection.close()
             return
         connection.used_s = time.monotonic()
@@ -256,6 +284,7 @@ class Client:
         self._driver = Driver(tls)
         self._nodes = Nodes(nodes)
         self._operations = Operations(self._nodes, time.monotonic, settings)
+        self._short = ShortWay(self._operations)
 
     def __enter__(self) -> Self:
         return self
@@ -279,7 +308,15 @@ class Client:
 
         The key of a windowed table includes WINDOWSTART.
         """
-        return self._driver.run(self._operations.get(table, key, timeout_s))
+        first = self._short.begin(table, key, timeout_s)
+        if first is None:
+            return self._driver.run(self._operations.get(table, key, timeout_s))
+        outcome = self._driver.exchange(first.request)
+        row = self._short.row_of(first, outcome)
+        if row is not UNUSUAL:
+            return row
+        begun = (first, outcome)
+        return self._driver.run(self._operations.get(table, key, timeout_s, begun))
 
     def get_many(
         self, table: str, keys: Iterable[object], *, timeout_s: float | None = None

@@ -1,12 +1,13 @@
 """What a client can do, each as an operation (`client/core/exchange.py`). Pure.
 
-    get          the table's map, the key's partition, its holders; then `gather` with one attempt
+    get          the table's map, the key's partition, its holders; then one attempt
     get_many     one statement per holder and 256 keys, all at once
     query        any node, which forwards where it must
     execute      statements; sent once, as they may change something
     insert       INSERT statements of many rows a request; sent once
 
-Not here: push queries (`client/core/push.py`).
+Not here: the short way of most lookups (`client/core/short_way.py`), push queries
+(`client/core/push.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ from standpipe.client.core.answers import (
     served_by,
 )
 from standpipe.client.core.attempts import Ask, Attempt, alone, gather
-from standpipe.client.core.exchange import LINES, Clock, HttpAnswer, Operation, Pause, SendAll
+from standpipe.client.core.exchange import (
+    LINES,
+    Clock,
+    HttpAnswer,
+    HttpRequest,
+    Operation,
+    Outcome,
+    Pause,
+    SendAll,
+)
 from standpipe.client.core.literals import (
     UnfitParameter,
     bound,
@@ -35,6 +45,7 @@ from standpipe.client.core.literals import (
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.session import ClientSession, token_of
+from standpipe.client.core.settings import Settings
 from standpipe.client.core.statements import (
     batches,
     insert_text,
@@ -54,12 +65,7 @@ from standpipe.sql.types.names import folded, name_literal
 #: a map that proved old is read again, but not more often than this
 MAP_AGE_S_MIN: Final = 1.0
 MEMBERS_AGE_S_MAX: Final = 60.0
-#: of `Settings`: the property of a request
-BOUND_PROPERTIES: Final = {
-    "lag_records_max": "ksql.query.pull.max.allowed.offset.lag",
-    "replica_lag_ms_max": "standpipe.query.pull.max.allowed.replica.lag.ms",
-    "source_lag_ms_max": "standpipe.query.pull.max.allowed.source.lag.ms",
-}
+LOOKUP_PATH: Final = "/query-stream"
 
 _READS: Final = re.compile(r"\s*(SHOW|LIST|DESCRIBE|EXPLAIN)\b[^;]*;?\s*", re.IGNORECASE)
 _ENDLESS: Final = re.compile(r"\bEMIT\s+CHANGES\b|^\s*PRINT\b", re.IGNORECASE)
@@ -67,25 +73,12 @@ _ENDLESS: Final = re.compile(r"\bEMIT\s+CHANGES\b|^\s*PRINT\b", re.IGNORECASE)
 _Steps = Generator[SendAll | Pause, Any, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What holds for all calls of a client.
+class First(msgspec.Struct, frozen=True):
+    """The first request of a lookup that began on the short way, to a holder in `table`."""
 
-    `timeout_s`: for a call, retries included. `patience_s`: how long one node may take for a
-    lookup while another one could answer. `lag_records_max`, `replica_lag_ms_max`,
-    `source_lag_ms_max`: how old an answer may be (docs/consistency.md); None: what the nodes have
-    set. `finds_members`: ask for the cluster's members; else only
-    the given addresses are used. `session`: the token to go on from, "" for none; None: reads are
-    at level `eventual`.
-    """
-
-    timeout_s: float = 10.0
-    patience_s: float = 0.5
-    lag_records_max: int | None = None
-    replica_lag_ms_max: int | None = None
-    source_lag_ms_max: int | None = None
-    finds_members: bool = True
-    session: str | None = None
+    request: HttpRequest
+    deadline_s: float
+    table: TableMap
 
 
 @dataclass
@@ -109,10 +102,17 @@ class Operations:
     # ------------------------------------------------------------------------ reads
 
     def get(
-        self, table: str, key: Mapping[str, object], timeout_s: float | None = None
+        self,
+        table: str,
+        key: Mapping[str, object],
+        timeout_s: float | None = None,
+        begun: tuple[First, Outcome] | None = None,
     ) -> Operation[Row | None]:
-        """The row of a key; None: there is none. Raises UnfitParameter if it has several."""
-        rows: RowSet = yield from self.lookup(table, key, timeout_s)
+        """The row of a key; None: there is none. Raises UnfitParameter if it has several.
+
+        `begun`: its first request was sent, with this outcome.
+        """
+        rows: RowSet = yield from self.lookup(table, key, timeout_s, begun)
         if len(rows.tuples) > 1:
             raise UnfitParameter(
                 f"the key has {len(rows)} windows: give WINDOWSTART, too, or use query()"
@@ -120,12 +120,18 @@ class Operations:
         return rows[0] if rows.tuples else None
 
     def lookup(
-        self, table: str, key: Mapping[str, object], timeout_s: float | None = None
+        self,
+        table: str,
+        key: Mapping[str, object],
+        timeout_s: float | None = None,
+        begun: tuple[First, Outcome] | None = None,
     ) -> Operation[RowSet]:
         """The rows of a key: of a windowed table, one for each window."""
-        deadline_s = self._deadline(timeout_s)
-        is_known = folded(table) in self._tables
+        deadline_s = self._deadline(timeout_s) if begun is None else begun[0].deadline_s
+        is_known = begun is not None or folded(table) in self._tables
         try:
+            if begun is not None:
+                return (yield from self._go_on(key, *begun))
             return (yield from self._lookup(table, key, deadline_s))
         except (StatementError, UnfitParameter):
             if not is_known:
@@ -134,13 +140,23 @@ class Operations:
         return (yield from self._lookup(table, key, deadline_s))
 
     def _lookup(self, table: str, key: Mapping[str, object], deadline_s: float) -> _Steps:
-        found = self._tables.get(folded(table))
-        if found is None or found.is_old or self._members_due():
+        found = self.usable_map(folded(table), self.clock())
+        if found is None:
             found = yield from self._map(table, deadline_s)
-        values, where = found.shape.key_of(key)
-        attempt = self._read(f"{found.select}{where};", found.holders_of(values), deadline_s)
+        attempt = self._attempt(found, key, deadline_s)
         yield from alone(attempt, self.clock)
         return self._rows(attempt, found)
+
+    def _go_on(self, key: Mapping[str, object], first: First, outcome: Outcome) -> _Steps:
+        """What `_lookup` does after the first request of its attempt."""
+        attempt = self._attempt(first.table, key, first.deadline_s)
+        attempt.took(first.request, outcome, self.clock())
+        yield from alone(attempt, self.clock)
+        return self._rows(attempt, first.table)
+
+    def _attempt(self, found: TableMap, key: Mapping[str, object], deadline_s: float) -> Attempt:
+        values, where = found.shape.key_of(key)
+        return self._read(f"{found.select}{where};", found.holders_of(values), deadline_s)
 
     def get_many(
         self, table: str, keys: Iterable[object], timeout_s: float | None = None
@@ -184,19 +200,14 @@ class Operations:
         deadline_s: float,
         patience_s: float | None = None,
     ) -> Attempt:
-        body: dict[str, object] = {"sql": text}
-        properties: dict[str, object] = {}
-        for setting, name in BOUND_PROPERTIES.items():
-            if (maximum := getattr(self.settings, setting)) is not None:
-                properties[name] = maximum
         patience_s = self.settings.patience_s if patience_s is None else patience_s
+        properties: dict[str, object] = {}
         if self.session is not None:
-            properties |= self.session.properties()
+            properties = self.session.properties()
             # a node may wait for its replica: that is no silence
             patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
-        if properties:
-            body["properties"] = properties
-        ask = Ask("/query-stream", msgspec.json.encode(body), LINES, text, patience_s)
+        body = self.settings.read_body(text, properties)
+        ask = Ask(LOOKUP_PATH, body, LINES, text, patience_s)
         return Attempt(self.nodes, ask, deadline_s, holders)
 
     def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:
@@ -278,6 +289,13 @@ class Operations:
 
     # ---------------------------------------------------------------------- the map
 
+    def usable_map(self, name: str, now_s: float) -> TableMap | None:
+        """What is known of a table; None: it, or the members, are to be read first."""
+        found = self._tables.get(name)
+        if found is None or found.is_old or self._members_due(now_s):
+            return None
+        return found
+
     def _map(self, table: str, deadline_s: float) -> Generator[Any, Any, TableMap]:
         """What is known of a table, read if it is not known or old."""
         yield from self._members(deadline_s)
@@ -306,17 +324,17 @@ class Operations:
         self._tables.pop(folded(table), None)
         self._shapes.pop(folded(table), None)
 
-    def _members_due(self) -> bool:
+    def _members_due(self, now_s: float) -> bool:
         if not self.settings.finds_members:
             return False
         if self._members_s is None:
             return True
-        age_s = self.clock() - self._members_s
+        age_s = now_s - self._members_s
         return age_s > (MAP_AGE_S_MIN if self._has_strangers else MEMBERS_AGE_S_MAX)
 
     def _members(self, deadline_s: float) -> _Steps:
         """Ask for the cluster's members, at first and from time to time."""
-        if not self._members_due():
+        if not self._members_due(self.clock()):
             return
         is_first = self._members_s is None
         self._members_s = self.clock()

@@ -107,6 +107,10 @@ class SourceShape:
         """The partition of a key among `count`; None: it cannot be told here."""
         if count == 0:
             return None
+        kind = native.kind_of(self)
+        if kind is not None and (parts := native.keys_by_partition((tuple(key),), kind, count)):
+            (found,) = parts
+            return found
         if self.has_text_key and isinstance(key[0], str):  # most tables: the bytes are the text's
             return partition_of(key[0].encode(errors="replace"), count)
         try:
