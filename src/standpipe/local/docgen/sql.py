@@ -230,6 +230,11 @@ CLAUSES: Final = (
         "they may be joined: Spark brings equal keys together",
     ),
     SupportRow(
+        "columns whose names begin with __",
+        "differs",
+        "as in ksqlDB but for those that our own columns have in Spark, such as __TS",
+    ),
+    SupportRow(
         "TIMESTAMP_FORMAT",
         "differs",
         "without E, G and z, which Spark and the nodes do not read alike",
@@ -258,7 +263,8 @@ NOTES: Final = {
     "TOPK": "up to two columns beside the one that is sorted by",
     "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",
-    "UUID": "differs at each replay of a batch",
+    "UUID": "without an argument: differs at each replay of a batch",
+    "MASK": "the marks are literals; NULL keeps the characters that it would stand for",
     "UNIX_TIMESTAMP": "the batch's instant, the same for all of its rows",
     "UNIX_DATE": "the batch's day, the same for all of its rows",
 }
