@@ -20,7 +20,7 @@ from standpipe.errors import SetupError
 from standpipe.local.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from standpipe.node.worker.statements.dry_run import Status, StatementVerdict
+    from standpipe.node.worker.statements.dry_run import StatementVerdict, Status
 
 EXAMPLE: Final = "Example: standpipe check --avro-as-json streams.sql tables.sql"
 #: characters of a statement on its line
