@@ -237,7 +237,7 @@ CLAUSES: Final = (
     SupportRow(
         "TIMESTAMP_FORMAT",
         "differs",
-        "without E, G and z, which Spark and the nodes do not read alike",
+        "without E and G, which Spark and the nodes do not read alike; z is at most zzz",
     ),
     SupportRow(
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"
