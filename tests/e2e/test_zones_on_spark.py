@@ -20,7 +20,7 @@ ODD = ("GMT+2", "GMT+02:00", "UTC-03:30", "+01", "+01:30", "Z", "zz", "", "PSTX"
 
 def _known(spark: SparkSession) -> list[str]:
     """Regions of the JVM and of Python, whose releases may differ; and what the JVM lacks."""
-    jvm = set(spark._jvm.java.time.ZoneId.getAvailableZoneIds())  # noqa: SLF001
+    jvm = set(spark._jvm.java.time.ZoneId.getAvailableZoneIds())
     return sorted((available_timezones() & jvm) | {"EST", "MST", "HST", "ROC", "GMT+0", "Factory"})
 
 
