@@ -164,6 +164,17 @@ CREATE STREAM s (a INT KEY, `x${y}` BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORM
 ----
 ! 40001 1:29 'x${y}': names that hold ${ are reserved.
 
+# As older releases spelled it.
+CREATE TABLE t (id INT, v STRING) WITH (KEY='id', KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:41 Invalid config variable(s) in the WITH clause: KEY
+!   Mark the column instead: KEY in a stream, PRIMARY KEY in a table.
+
+CREATE STREAM s (a INT KEY, v LONG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 Cannot resolve unknown type: LONG
+!   Did you mean BIGINT?
+
 CREATE STREAM s (a INT KEY, v STRNG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
 ! 40001 1:29 Cannot resolve unknown type: STRNG

@@ -19,6 +19,12 @@ CREATE STREAM s AS SELECT tail, tail AS again, delay FROM flights;
 ! 40001 1:20 The projection contains a key column (`TAIL`) more than once, aliased as: AGAIN and TAIL.
 !   Each key column must only be in the projection once. If you intended to copy the key into the value, then consider using the AS_VALUE function to indicate which key reference should be copied.
 
+# Its query alone writes a topic; a second query may add rows to the stream.
+CREATE STREAM s WITH (KAFKA_TOPIC='flights') AS SELECT tail, delay FROM flights;
+----
+! 40001 1:23 Topic 'flights' already belongs to STREAM FLIGHTS.
+!   INSERT INTO FLIGHTS SELECT … adds rows to it.
+
 # PARTITION BY makes another key; a star has what was the key before at its end.
 CREATE STREAM s AS SELECT * FROM flights PARTITION BY carrier;
 ----

@@ -230,6 +230,11 @@ CLAUSES: Final = (
         "they may be joined: Spark brings equal keys together",
     ),
     SupportRow(
+        "two results of CREATE … AS in one KAFKA_TOPIC",
+        "no",
+        "INSERT INTO … SELECT adds the rows of a second query to a stream",
+    ),
+    SupportRow(
         "columns whose names begin with __",
         "differs",
         "as in ksqlDB but for those that our own columns have in Spark, such as __TS",

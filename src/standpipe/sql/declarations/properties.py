@@ -70,6 +70,9 @@ KEYS: Final = {
     )
 }
 
+#: KSQL once named the key column here
+_KEY_HINT: Final = "Mark the column instead: KEY in a stream, PRIMARY KEY in a table."
+
 
 class Properties:
     """The checked properties of one statement."""
@@ -205,7 +208,7 @@ def _check_known(given: tuple[Property, ...], place: Place) -> None:
             "Invalid config variable(s) in the WITH clause:"
             f" {','.join(dict.fromkeys(each.name for each in others))}",
             others[0].at,
-            nearest(others[0].name, known),
+            _KEY_HINT if others[0].name == "KEY" else nearest(others[0].name, known),
         )
     for each in given:
         if not KEYS[each.name].is_supported:

@@ -348,4 +348,11 @@ class _Sink:
         for other in self.sources.values():
             if topic in (other.topic, other.public_topic) and other.name != creation.name:
                 at = properties.at("KAFKA_TOPIC") or creation.at
-                raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)
+                both_streams = (creation.kind, other.kind) == ("STREAM", "STREAM")
+                raise refusal(
+                    f"Topic '{topic}' already belongs to {other.kind} {other.name}.",
+                    at,
+                    f"INSERT INTO {other.name} SELECT … adds rows to it."
+                    if both_streams
+                    else "Name another KAFKA_TOPIC.",
+                )
