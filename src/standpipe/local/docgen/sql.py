@@ -15,7 +15,7 @@ from standpipe.node.worker.statements import answers
 from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator
 from standpipe.sql.functions import registry
-from standpipe.sql.lookup import template
+from standpipe.sql.lookup import exploded, template
 from standpipe.sql.syntax import ast_statements, limits, parser
 from standpipe.sql.syntax.ast import Query
 
@@ -197,7 +197,11 @@ CLAUSES: Final = (
         "differs",
         "a window closes when a batch begins behind its end and grace",
     ),
-    SupportRow("EXPLODE, several side by side", "yes"),
+    SupportRow(
+        "EXPLODE, several side by side",
+        "yes",
+        "not in pull queries; CUBE_EXPLODE in persistent queries only",
+    ),
     SupportRow("stream-stream JOIN WITHIN, INNER", "yes"),
     SupportRow(
         "stream-stream LEFT, RIGHT, FULL JOIN",
@@ -299,6 +303,7 @@ def _limits() -> str:
         + stream_pull.WAITING_MAX,
         "Characters or items of a row that the functions of a clause read; in a persistent query,"
         " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
+        "Rows that EXPLODE makes of one record in a push query": exploded.ROWS_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,
     }
     return items([f"{what}: {count:,}" for what, count in found.items()])
