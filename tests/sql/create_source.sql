@@ -158,7 +158,7 @@ CREATE STREAM s (a INT KEY, rowtime BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORM
 # One of our own columns in Spark has this name.
 CREATE STREAM s (a INT KEY, __order BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
-! 40001 1:29 '__ORDER' is a name that Standpipe itself uses. Use another, or keep the case of the topic's field by backticks: `__order`.
+! 40001 1:29 '__ORDER' is a name that Standpipe itself uses. Use another, or keep the case of the field: `__order`.
 
 CREATE STREAM s (a INT KEY, `x${y}` BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----

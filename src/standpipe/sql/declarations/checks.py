@@ -57,11 +57,9 @@ def check_own_name(name: str, at: Position) -> None:
     if "${" in name:
         raise refusal(f"'{name}': names that hold ${{ are reserved.", at)
     if names.is_own(name):
-        raise refusal(
-            f"'{name}' is a name that Standpipe itself uses. Use another, or keep the case of the"
-            f" topic's field by backticks: `{name.swapcase()}`.",
-            at,
-        )
+        other = name.swapcase()
+        kept = "" if names.is_own(other) else f", or keep the case of the field: `{other}`"
+        raise refusal(f"'{name}' is a name that Standpipe itself uses. Use another{kept}.", at)
 
 
 def check_definition(definition: ColumnDefinition) -> None:

@@ -39,11 +39,14 @@ _OWN: Final = frozenset(
     }
 )
 _OWN_NUMBERED: Final = re.compile(r"__(?:[A-Z]|IN|ROW_|KEY_)[0-9]*")
+#: a user's own session, which has these as well, may be blind to case
+_OWN_IN_ANY_CASE: Final = frozenset({"__LIVE", "__ROWTIME"})
 
 
 def is_own(name: str) -> bool:
-    """Whether a column of ours in Spark may have the name, in exactly this case."""
-    return name in _OWN or _OWN_NUMBERED.fullmatch(name) is not None
+    """Whether a column of ours in Spark may have the name, in this case of its letters."""
+    is_numbered = _OWN_NUMBERED.fullmatch(name) is not None
+    return name in _OWN or is_numbered or name.upper() in _OWN_IN_ANY_CASE
 
 
 def check_marks(what: str, name: str, at: Position | None) -> None:

@@ -133,6 +133,7 @@ def test_numbers_beyond_any_use(plan: Callable[..., Plan], text: str, words: str
         ("__SOURCE_TS_MS", False),
         ("__order", False),
         ("__ORDER", True),
+        ("__rowtime", True),
         ("__E12", True),
         ("__ROW_0", True),
         ("__value", True),
