@@ -22,7 +22,7 @@ from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import SqlSyntaxError, StandpipeError, StatementError
 from standpipe.node.worker.request.body import check_properties
 from standpipe.node.worker.statements.judge import RequestSession, after, judge
-from standpipe.sql.declarations.properties import FORMATS_REFUSED
+from standpipe.sql.declarations.properties import FORMATS_REFUSED, KEYS
 from standpipe.sql.expressions.statement_values import StatementValues, in_insert, in_text
 from standpipe.sql.syntax import ast, parser, variables
 from standpipe.sql.syntax.ast_statements import (
@@ -183,7 +183,14 @@ def _as_json(statement: ast.Statement) -> ast.Statement:
     if isinstance(statement, SetProperty) and statement.name.startswith(_DEFAULT_FORMATS):
         is_refused = (statement.value or "").upper() in FORMATS_REFUSED
         return replace(statement, value="JSON") if is_refused else statement
+    if isinstance(statement, (CreateSource, CreateAs)):  # JSON has nothing of a registry
+        kept = tuple(each for each in statement.properties if not _is_of_registry(each.name))
+        statement = replace(statement, properties=kept)
     return cast("ast.Statement", ast.rewritten(statement, change))
+
+
+def _is_of_registry(name: str) -> bool:
+    return name in KEYS and not KEYS[name].is_supported and "CONNECTOR" not in name
 
 
 def _needs_registry(value: ast.LiteralValue) -> bool:

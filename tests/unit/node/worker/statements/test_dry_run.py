@@ -56,6 +56,9 @@ def test_several_texts_are_one_session() -> None:
 def test_formats_of_a_registry_can_be_judged_as_json() -> None:
     keyed = AVRO.replace("WITH (", "WITH (KEY_FORMAT='PROTOBUF', ")
     assert statuses(keyed + TABLE, avro_as_json=True) == ["ok", "ok"]
+    named = AVRO.replace("WITH (", "WITH (VALUE_SCHEMA_FULL_NAME='x.S', KEY_SCHEMA_ID=1, ")
+    assert statuses(named) == ["refused"]
+    assert statuses(named, avro_as_json=True) == ["ok"]
     default = "SET 'ksql.persistence.default.format.value' = 'AVRO';"
     bare = STREAM.replace(", VALUE_FORMAT='JSON'", "")
     assert statuses(default + bare) == ["ok", "refused"]
