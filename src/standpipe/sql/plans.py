@@ -181,6 +181,8 @@ class PullPlan(Record, frozen=True, kw_only=True):
     #: bounds of the first key column in a scan, both inclusive; `where` is exact
     key_low: Value = None
     key_high: Value = None
+    #: of a stream: see PushPlan
+    arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
 
     @property
     def is_merged(self) -> bool:

@@ -200,7 +200,7 @@ CLAUSES: Final = (
     SupportRow(
         "EXPLODE, several side by side",
         "yes",
-        "not in pull queries; CUBE_EXPLODE in persistent queries only",
+        "over streams; CUBE_EXPLODE in persistent queries only",
     ),
     SupportRow("stream-stream JOIN WITHIN, INNER", "yes"),
     SupportRow(
@@ -303,7 +303,7 @@ def _limits() -> str:
         + stream_pull.WAITING_MAX,
         "Characters or items of a row that the functions of a clause read; in a persistent query,"
         " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
-        "Rows that EXPLODE makes of one record in a push query": exploded.ROWS_MAX,
+        "Rows that EXPLODE makes of one record for a client": exploded.ROWS_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,
     }
     return items([f"{what}: {count:,}" for what, count in found.items()])

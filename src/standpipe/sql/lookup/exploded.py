@@ -1,4 +1,4 @@
-"""EXPLODE in a push query: one row for each element of the longest array, as ksqlDB has it.
+"""EXPLODE over a stream's records: one row for each element of the longest array, as in ksqlDB.
 
 Each call becomes a column behind the full row, which holds one element at a time.
 """
@@ -6,12 +6,13 @@ Each call becomes a column behind the full row, which holds one element at a tim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Final
 
 from standpipe.errors import NotComputable
 from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.functions.registry import is_table_function
 from standpipe.sql.lookup.columns import Cell, PullNames
@@ -26,7 +27,19 @@ ROWS_MAX: Final = 10_000
 _ELEMENT: Final = "\0{}"
 _COMPUTED: Final = "EXPLODE"
 
-Elements = tuple[tuple[str, SqlType], ...]
+
+@dataclass(frozen=True, slots=True)
+class ElementNames(PullNames):
+    """Names of a record of a stream and, behind its position, of an element of each array."""
+
+    marks_keys = False
+
+    elements: tuple[tuple[str, SqlType], ...] = ()
+
+    @property
+    def pseudo(self) -> tuple[tuple[str, SqlType], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What follows the full row."""
+        return (*PSEUDO.items(), *self.elements)
 
 
 def has_calls(query: Query) -> bool:
@@ -39,9 +52,9 @@ def has_calls(query: Query) -> bool:
 
 def without_calls(
     query: Query, names: PullNames, kind: str
-) -> tuple[Query, Elements, tuple[Cell, ...]]:
-    """The query with columns in place of the calls; these columns; their arrays, as functions of
-    the full row. Raises StatementError."""
+) -> tuple[Query, ElementNames, tuple[Cell, ...]]:
+    """The query with columns in place of the calls, the names of its rows, and the arrays, as
+    functions of the full row. Raises StatementError."""
     if names.source.kind == "TABLE":
         raise refusal("Table source is not supported with table functions", query.at)
     typer, evaluator = Typer(names, "SELECT", takes_tables=True), Evaluator(names, "SELECT", kind)
@@ -63,10 +76,11 @@ def without_calls(
         if isinstance(item, ast.SelectItem):
             typer.type(item.expression)  # refuses what may not stand around a call
         items.append(ast.rewritten(item, change))
-    return replace(query, items=tuple(items)), tuple(elements), tuple(arrays)
+    found = ElementNames(names.source, names.alias, names.row, names.key_count, tuple(elements))
+    return replace(query, items=tuple(items)), found, tuple(arrays)
 
 
-def rows(row: Sequence[Any], arrays: Sequence[Cell]) -> Iterator[Sequence[Any]]:
+def rows(row: list[Any], arrays: Sequence[Cell]) -> Iterator[list[Any]]:
     """The rows that one row becomes: shorter arrays are filled with NULL. Raises NotComputable if
     they are more than ROWS_MAX."""
     if not arrays:
@@ -77,7 +91,7 @@ def rows(row: Sequence[Any], arrays: Sequence[Cell]) -> Iterator[Sequence[Any]]:
     if count > ROWS_MAX:
         raise NotComputable(f"EXPLODE would make {count} rows of one; {ROWS_MAX} are allowed.")
     for elements in zip_longest(*given):
-        yield (*row, *elements)
+        yield [*row, *elements]
 
 
 def _named(items: Sequence[Any]) -> Iterator[Any]:

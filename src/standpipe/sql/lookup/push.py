@@ -25,7 +25,6 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.types.types import SqlType
 from standpipe.topics import TopicRules
 
 _KIND: Final = "a push query"
@@ -39,18 +38,6 @@ class PushNames(PullNames):
     marks_keys = False
 
 
-@dataclass(frozen=True, slots=True)
-class ElementNames(PushNames):
-    """... and, behind that, an element of each array that EXPLODE unnests."""
-
-    elements: exploded.Elements = ()
-
-    @property
-    def pseudo(self) -> tuple[tuple[str, SqlType], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What follows the full row."""
-        return (*PSEUDO.items(), *self.elements)
-
-
 def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     """Raises StatementError with positions in the whole text."""
     source = find_source(query.relation.name, sources, query.relation.at)
@@ -58,10 +45,9 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     names = PushNames.of(source, query.relation.alias)
     where = query.where
     arrays: tuple[Cell, ...] = ()
-    picked: PushNames = names
+    picked: PullNames = names
     if exploded.has_calls(query):
-        query, elements, arrays = exploded.without_calls(query, names, _KIND)
-        picked = ElementNames(source, names.alias, names.row, names.key_count, elements)
+        query, picked, arrays = exploded.without_calls(query, names, _KIND)
     shown = shown_columns(query, picked, Evaluator(picked, "SELECT", _KIND))
     condition = None if where is None else Evaluator(names, "WHERE", _KIND).condition(where)
     keys = set(range(names.key_count))

@@ -29,7 +29,7 @@ def push(items: str, declared: str = STREAM) -> PushPlan:
 
 
 def shown(plan: PushPlan, a: object, b: object = None) -> list[list[Any]]:
-    whole = ("k", a, b, 0, 0, 0)
+    whole = ["k", a, b, 0, 0, 0]
     return [[cell(row) for cell in plan.cells] for row in exploded.rows(whole, plan.arrays)]
 
 
