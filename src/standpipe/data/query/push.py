@@ -58,7 +58,7 @@ class PushQuery:
         self._types = [parse_type(name) for name in plan.column_types]
         self._committed = committed
         self._waiting: dict[int, deque[TopicRecord]] = {p: deque() for p in starts}
-        self._left = plan.limit
+        self._left: int | None = plan.limit
 
     @property
     def is_over(self) -> bool:
