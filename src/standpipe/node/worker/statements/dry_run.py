@@ -61,12 +61,14 @@ class StatementVerdict(msgspec.Struct, frozen=True):
 
 
 class _Topics(Mapping[str, int]):
-    """Topics of sources, and any other that a statement expects to be there."""
+    """Topics that statements make, and any other that one expects to be there (`assumed`)."""
 
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self._known = known
+    def __init__(self, known: Mapping[str, int], assumed: set[str]) -> None:
+        self._known, self._assumed = known, assumed
 
     def __getitem__(self, name: str) -> int:
+        if name not in self._known:
+            self._assumed.add(name)
         return self._known.get(name, _PARTITIONS)
 
     def get(self, key: str, default: object = None) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -92,6 +94,8 @@ class DryRun:
     _session: RequestSession = field(default_factory=lambda: RequestSession({}, {}))
     #: sources that refused statements would have made
     _missing: set[str] = field(default_factory=set[str])
+    #: topics that statements expected to be there
+    _assumed: set[str] = field(default_factory=set[str])
 
     def verdicts(self, text: str) -> Iterator[StatementVerdict]:
         """One for each statement, in order."""
@@ -137,8 +141,12 @@ class DryRun:
         if isinstance(statement, ast.Query) and statement.emit is None:
             above = "\n" * (statement.at.line - 1)  # so that positions stay
             statement = parser.parse(above + in_text(statement.text, _VALUES))[0]
-        known = {source.topic: source.partitions for source in self._catalog.sources.values()}
-        topics = cast("Mapping[str, int]", _Topics(known))
+        known = {
+            source.topic: source.partitions
+            for source in self._catalog.sources.values()
+            if source.topic not in self._assumed  # how many partitions these have is not known
+        }
+        topics = cast("Mapping[str, int]", _Topics(known, self._assumed))
         judged = judge(statement, self._catalog, self._session, topics)
         self._catalog = after(judged, self._catalog, DEFAULT_LIMITS)
         self._session = self._session.after(judged.plan)

@@ -8,6 +8,7 @@ from standpipe.node.worker.statements.dry_run import DryRun, StatementVerdict
 
 STREAM = "CREATE STREAM S (ID STRING KEY, V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"
 TABLE = "CREATE TABLE T AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID EMIT CHANGES;"
+WIDE = "CREATE STREAM {} (V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS={});"
 AVRO = STREAM.replace("JSON", "AVRO")
 CONNECTOR = "CREATE SOURCE CONNECTOR C WITH ('connector.class'='x');"
 
@@ -31,6 +32,8 @@ def statuses(*texts: str, avro_as_json: bool = False) -> list[str]:
         (AVRO + STREAM + TABLE, "refused ok ok", "made after all"),
         (STREAM + STREAM, "ok refused", "the name is taken"),
         (STREAM + "DROP STREAM S;" + STREAM, "ok ok ok", "the catalog follows"),
+        (STREAM + WIDE.format("R", 4), "ok ok", "how many partitions s has was not known"),
+        (WIDE.format("Q", 4) + WIDE.format("R", 2), "ok refused", "here it is"),
         (CONNECTOR + "SHOW CONNECTORS; DROP CONNECTOR C;", "connector connector connector", ""),
         ("ASSERT SCHEMA SUBJECT X;", "refused", "which is not Kafka Connect"),
         (STREAM + "SELECT ID, UNIX_TIMESTAMP() - V FROM S;", "ok ok", "values of the statement"),
