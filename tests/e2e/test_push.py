@@ -195,6 +195,23 @@ def test_limit_ends_the_answer(node: Node) -> None:
     eventually(lambda: served(node) == [], "all are over")
 
 
+def test_an_array_becomes_rows(node: Node) -> None:
+    """Live, and in a pull query of what is there by now."""
+    topic = "WITH (KAFKA_TOPIC='baskets', VALUE_FORMAT='JSON', PARTITIONS=1)"
+    ksql(node, f"CREATE STREAM BASKETS (ID STRING KEY, ITEMS ARRAY<STRUCT<S STRING>>) {topic};")
+    many = "ARRAY[STRUCT(S := 'a'), STRUCT(S := 'b')]"
+    for key, items in (("k1", many), ("k2", "NULL"), ("k3", "ARRAY[STRUCT(S := 'c')]")):
+        ksql(node, f"INSERT INTO BASKETS (ID, ITEMS) VALUES ('{key}', {items});")
+    text = "SELECT ID, EXPLODE(ITEMS)->S FROM BASKETS"
+    rows = [["k1", "a"], ["k1", "b"], ["k3", "c"]]
+    with push(node, f"{text} EMIT CHANGES LIMIT 3;", EARLIEST) as asked:
+        header, *found = asked.lines(5)
+        assert header["columnNames"] == ["ID", "S"]
+        assert found == [*rows, None]
+    reply = ask(node.port(), "/query", json_bytes({"ksql": f"{text};"}))
+    assert [each["row"]["columns"] for each in reply.json if "row" in each] == rows
+
+
 def test_tombstones_of_a_table(node: Node, broker: Broker) -> None:
     """/query says them, with the key alone; a row that leaves the WHERE is taken back too."""
     ksql(

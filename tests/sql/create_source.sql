@@ -155,10 +155,25 @@ CREATE STREAM s (a INT KEY, rowtime BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORM
 ----
 ! 40001 1:29 'ROWTIME' is a reserved column name. You cannot use it as a name for a column.
 
-# Our own columns in Spark begin so.
+# One of our own columns in Spark has this name.
 CREATE STREAM s (a INT KEY, __order BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
-! 40001 1:29 '__ORDER': names that begin with __ or hold ${ are reserved.
+! 40001 1:29 '__ORDER' is a name that Standpipe itself uses. Use another, or keep the case of the field: `__order`.
+
+CREATE STREAM s (a INT KEY, `x${y}` BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 'x${y}': names that hold ${ are reserved.
+
+# As older releases spelled it.
+CREATE TABLE t (id INT, v STRING) WITH (KEY='id', KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:41 Invalid config variable(s) in the WITH clause: KEY
+!   Mark the column instead: KEY in a stream, PRIMARY KEY in a table.
+
+CREATE STREAM s (a INT KEY, v LONG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:29 Cannot resolve unknown type: LONG
+!   Did you mean BIGINT?
 
 CREATE STREAM s (a INT KEY, v STRNG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----

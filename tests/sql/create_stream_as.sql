@@ -14,10 +14,33 @@ topic S x 4, NONE → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
 SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
+# A format of keys may be given where there are none: GROUP BY over the stream takes it over …
+CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT delay FROM flights;
+----
+STREAM S: `DELAY` DOUBLE
+topic S x 4, JSON → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# … but not where the statement itself takes the key away.
+CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT tail, delay FROM flights PARTITION BY NULL;
+----
+! 40001 1:23 Key format specified for stream without key columns.
+
+CREATE STREAM s WITH (FORMAT='JSON') AS SELECT tail, delay FROM flights PARTITION BY NULL;
+----
+! 40001 1:23 Key format specified for stream without key columns.
+
 CREATE STREAM s AS SELECT tail, tail AS again, delay FROM flights;
 ----
 ! 40001 1:20 The projection contains a key column (`TAIL`) more than once, aliased as: AGAIN and TAIL.
 !   Each key column must only be in the projection once. If you intended to copy the key into the value, then consider using the AS_VALUE function to indicate which key reference should be copied.
+
+# Its query alone writes a topic; a second query may add rows to the stream.
+CREATE STREAM s WITH (KAFKA_TOPIC='flights') AS SELECT tail, delay FROM flights;
+----
+! 40001 1:23 Topic 'flights' already belongs to STREAM FLIGHTS.
+!   INSERT INTO FLIGHTS SELECT … adds rows to it.
 
 # PARTITION BY makes another key; a star has what was the key before at its end.
 CREATE STREAM s AS SELECT * FROM flights PARTITION BY carrier;

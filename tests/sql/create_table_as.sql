@@ -299,6 +299,7 @@ CREATE TABLE t WITH (WINDOW_SIZE='1 DAY') AS SELECT tail, COUNT(*) FROM flights 
 CREATE TABLE t WITH (KAFKA_TOPIC='flights') AS SELECT tail, COUNT(*) FROM flights GROUP BY tail;
 ----
 ! 40001 1:22 Topic 'flights' already belongs to STREAM FLIGHTS.
+!   Name another KAFKA_TOPIC.
 
 CREATE TABLE t WITH (KAFKA_TOPIC='my_table') AS SELECT tail, COUNT(*) FROM flights GROUP BY tail;
 ----

@@ -61,7 +61,7 @@ insert into flights (None, None, None, None, None, None, None, None, ['a', 'Bc',
 
 INSERT INTO flights (seats) VALUES (UUID());
 ----
-! 40001 1:37 The function UUID in a pull query is not supported yet.
+! 40001 1:37 The function UUID() in a pull query is not supported yet.
 
 INSERT INTO flights (seats) VALUES (1 + seats);
 ----

@@ -307,6 +307,18 @@ SELECT * FROM planes WHERE tail = 'a';
 ! 40001 1:15 The `PLANES` table isn't queryable. To derive a queryable table, you can do 'CREATE TABLE QUERYABLE_PLANES AS SELECT * FROM PLANES'. See https://cnfl.io/queries for more info.
 !   Add EMIT CHANGES if you intended to issue a push query.
 
+# Over a stream EXPLODE makes a row for each element, …
+SELECT tail, EXPLODE(tags) AS tag FROM flights WHERE seats > 3 LIMIT 2;
+----
+FLIGHTS scan filtered → (0, 13)
+`TAIL` STRING, `TAG` STRING
+limit 2
+
+# … but not over a table.
+SELECT EXPLODE(ARRAY[1]) FROM by_tail;
+----
+! 40001 1:1 Table source is not supported with table functions
+
 SELECT * FROM flights;
 ----
 FLIGHTS scan → computed

@@ -82,3 +82,27 @@ SELECT * FROM nowhere EMIT CHANGES;
 EXPLAIN ROUTE SELECT tail FROM flights EMIT CHANGES;
 ----
 ! 40001 1:15 A push query reads a topic and has no route to replicas.
+
+# EXPLODE makes a row for each element; an expression may stand around it.
+SELECT tail, EXPLODE(tags), UCASE(EXPLODE(SPLIT(carrier, 'A'))) AS part FROM flights EMIT CHANGES;
+----
+push FLIGHTS, keys ['TAIL']
+`TAIL` STRING, `KSQL_COL_0` STRING, `PART` STRING
+
+SELECT EXPLODE(seats) FROM flights EMIT CHANGES;
+----
+! 40001 1:8 Function 'explode' does not accept parameters (INTEGER).
+!   Valid alternatives are:
+!   EXPLODE(ARRAY<T>)
+
+SELECT CASE WHEN seats > 1 THEN EXPLODE(tags) END FROM flights EMIT CHANGES;
+----
+! 40001 1:33 Table functions cannot be used in CASE: (CASE WHEN (SEATS > 1) THEN EXPLODE(TAGS) END)
+
+SELECT CUBE_EXPLODE(tags) FROM flights EMIT CHANGES;
+----
+! 40001 1:8 The function CUBE_EXPLODE in a push query is not supported yet.
+
+SELECT tail FROM flights WHERE EXPLODE(tags) = 'a' EMIT CHANGES;
+----
+! 40001 1:32 WHERE does not support table functions: EXPLODE is a table function.

@@ -181,6 +181,8 @@ class PullPlan(Record, frozen=True, kw_only=True):
     #: bounds of the first key column in a scan, both inclusive; `where` is exact
     key_low: Value = None
     key_high: Value = None
+    #: of a stream: see PushPlan
+    arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
 
     @property
     def is_merged(self) -> bool:
@@ -204,7 +206,8 @@ class PushPlan(Record, frozen=True, kw_only=True):
     `where` and `cells` are functions of the full row: key columns, WINDOWSTART and WINDOWEND if
     windowed, value columns, ROWTIME, ROWPARTITION, ROWOFFSET. `key_cells`: cells that the tombstone
     of a table's row still shows. `is_left`: a table's row may stop satisfying `where`, which reads
-    more than its key; the client then gets a tombstone.
+    more than its key; the client then gets a tombstone. `arrays`: of those, a row becomes one row
+    for each element, with an element of each behind the full row; without any, it stays one.
     """
 
     source: Source
@@ -216,6 +219,7 @@ class PushPlan(Record, frozen=True, kw_only=True):
     where: Callable[[Sequence[Any]], bool] | None = None
     is_left: bool = False
     limit: int | None = None
+    arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
 
 
 class PrintPlan(Record, frozen=True, kw_only=True):

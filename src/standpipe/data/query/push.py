@@ -27,8 +27,10 @@ import msgspec
 from standpipe.data.commit.committed import Committed
 from standpipe.data.encoding.cells import cell_json
 from standpipe.data.query.record_rows import FullRow, RecordRows, Share, TopicRecord, topic_of
-from standpipe.errors import BadRequest
+from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Progress, Record, Source
+from standpipe.sql.expressions.evaluator import WORK_MAX
+from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PushPlan
 from standpipe.sql.types.types import parse_type
 
@@ -56,7 +58,7 @@ class PushQuery:
         self._types = [parse_type(name) for name in plan.column_types]
         self._committed = committed
         self._waiting: dict[int, deque[TopicRecord]] = {p: deque() for p in starts}
-        self._left = plan.limit
+        self._left: int | None = plan.limit
 
     @property
     def is_over(self) -> bool:
@@ -92,10 +94,9 @@ class PushQuery:
         for partition in self._waiting:
             for record in self._next(partition, share):
                 self.positions[partition] = record.offset + 1
-                row = self._shown(record)
-                if row is not None:
-                    shown.append(row)
-                    self._left = None if self._left is None else self._left - 1
+                rows = self._shown(record)
+                shown += rows if self._left is None else rows[: self._left]
+                self._left = None if self._left is None else max(0, self._left - len(rows))
         return shown
 
     def _next(self, partition: int, share: Share) -> Iterator[TopicRecord]:
@@ -110,22 +111,33 @@ class PushQuery:
         waiting, committed = self._waiting[partition], self._committed
         return bool(waiting) and (committed is None or waiting[0].offset < committed.end(partition))
 
-    def _shown(self, record: TopicRecord) -> PushedRow | None:
+    def _shown(self, record: TopicRecord) -> list[PushedRow]:
         committed = self._committed
         if committed is not None and not committed.shows(
             record.partition, record.offset, record.headers
         ):
-            return None
+            return []
         row = self._rows.row(record)
         if row is None:
-            return None
+            return []
         where = self._plan.where
-        if row.is_deletion:
-            return self._tombstone(row)
-        if where is None or where(row.cells):
-            cells = [cell(row.cells) for cell in self._plan.cells]
-            return PushedRow(self._laid_out(cells))
-        return self._tombstone(row) if self._plan.is_left else None
+        if not row.is_deletion and (where is None or where(row.cells)):
+            return list(self._rows_of(row))
+        tombstone = self._tombstone(row) if row.is_deletion or self._plan.is_left else None
+        return [] if tombstone is None else [tombstone]
+
+    def _rows_of(self, row: FullRow) -> Iterator[PushedRow]:
+        """One row, or with EXPLODE any number. Raises NotComputable if they are too large."""
+        size = 0
+        for each in exploded.rows(row.cells, self._plan.arrays):
+            columns = self._laid_out([cell(each) for cell in self._plan.cells])
+            size += len(columns)
+            if self._plan.arrays and size > WORK_MAX:
+                raise NotComputable(
+                    f"EXPLODE would make more than {WORK_MAX} bytes of one record: select fewer"
+                    " columns beside it."
+                )
+            yield PushedRow(columns)
 
     def _tombstone(self, row: FullRow) -> PushedRow | None:
         """Key columns that are shown keep their values, all others are NULL (ksqlDB).

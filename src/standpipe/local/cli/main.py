@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from standpipe.config import registry
 from standpipe.errors import SetupError, StandpipeError
-from standpipe.local.cli import assignment, pipelines, quorum, table
+from standpipe.local.cli import assignment, check, pipelines, quorum, table
 from standpipe.local.cli.options import (
     AsJson,
     Bootstrap,
@@ -76,6 +76,7 @@ app.add_typer(assignment.app, name="assignment")
 app.add_typer(table.app, name="table")
 app.add_typer(pipelines.app, name="query")
 app.command(epilog=pipelines.EXAMPLE)(pipelines.pipeline)
+app.command(epilog=check.EXAMPLE)(check.check)
 node_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(node_app, name="node")
 node_app.command(epilog="Example: standpipe node drain node-3")(assignment.drain)

@@ -1,8 +1,9 @@
 """`standpipe sql`: a prompt with history and completion, and the execution of `-e` and `-f`.
 
 A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
-show rows as they arrive, until Ctrl-C. SET applies to the session. A statement that fails ends `-e`
-and `-f` with exit status 1; at the prompt it only prints the error.
+show rows as they arrive, until Ctrl-C. SET applies to the session. RUN SCRIPT 'file' runs the
+statements of a file in it. A statement that fails ends `-e` and `-f` with exit status 1; at the
+prompt it only prints the error.
 
 Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql_text.py`).
 """
@@ -27,7 +28,7 @@ from rich.console import Console
 
 from standpipe.client.core.session import ClientSession
 from standpipe.config.lags import TIME_BOUNDS
-from standpipe.errors import StandpipeError
+from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import sql_text
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
 from standpipe.local.client.rest_client import Entity, NodesClient, PullAnswer
@@ -36,6 +37,8 @@ from standpipe.sql.syntax import variables
 from standpipe.sql.syntax.ast_statements import Define
 
 NAMES_FRESH_S = 10.0
+#: scripts that run one another
+SCRIPTS_MAX = 8
 
 WELCOME = """\
 Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-D exits.
@@ -61,9 +64,17 @@ class SqlSession:
 
     def run(self, text: str) -> None:
         """Run statements in order; the last one may lack its `;`. Raises the first failure."""
+        self._run(text, scripts=())
+
+    def _run(self, text: str, scripts: tuple[str, ...]) -> None:
+        """`scripts`: those that run one another, from the outermost to the one that this is in."""
         statements, rest = sql_text.split_statements(text)
         for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
-            self._run_one(statement)
+            path = sql_text.script(statement)
+            if path is None:
+                self._run_one(statement)
+            else:
+                self._run(_script(path, scripts), (*scripts, path))
 
     def _run_one(self, text: str) -> None:
         """Send a statement to its endpoint and print the answer."""
@@ -130,6 +141,22 @@ class SqlSession:
             self._session = None
         elif self._session is None:
             self._session = ClientSession(self._properties.get(TOKEN_PROPERTY, ""))
+
+
+def _script(path: str, scripts: tuple[str, ...]) -> str:
+    """The text of a script. Raises SetupError."""
+    if len(scripts) >= SCRIPTS_MAX:
+        raise SetupError(
+            f"{' runs '.join((*scripts, path))}: more than {SCRIPTS_MAX} scripts run one another",
+            next_step="name the files one after another instead",
+        )
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"RUN SCRIPT cannot read {path}: {error}",
+            next_step="name a file of SQL in UTF-8; its path starts where the command runs",
+        ) from error
 
 
 def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:

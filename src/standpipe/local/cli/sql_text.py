@@ -18,6 +18,8 @@ _SETTING = re.compile(
     re.I,
 )
 
+_SCRIPT = re.compile(r"RUN\s+SCRIPT\s*'(?P<path>(?:[^']|'')+)'\s*;?", re.I)
+
 _KEYWORDS = (
     "AND AS AVG BETWEEN BIGINT BOOLEAN BY CHANGES COUNT CREATE DAY DAYS DESCRIBE DOUBLE DROP EMIT "
     "EXISTS EXTENDED FROM GRACE GROUP HAVING HOUR HOURS IF IN INSERT INTEGER INTO IS KAFKA_TOPIC "
@@ -79,6 +81,12 @@ def setting(statement: str) -> tuple[str, str | None] | None:
         return None
     value = found["value"]
     return found["name"].replace("''", "'"), None if value is None else value.replace("''", "'")
+
+
+def script(statement: str) -> str | None:
+    """The path of RUN SCRIPT 'path'; None for other statements. ksqlDB's prompt has it, no node."""
+    found = _SCRIPT.fullmatch(without_comments(statement).strip())
+    return None if found is None else found["path"].replace("''", "'")
 
 
 def column_names(schema: str) -> list[str]:

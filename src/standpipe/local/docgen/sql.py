@@ -15,7 +15,7 @@ from standpipe.node.worker.statements import answers
 from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator
 from standpipe.sql.functions import registry
-from standpipe.sql.lookup import template
+from standpipe.sql.lookup import exploded, template
 from standpipe.sql.syntax import ast_statements, limits, parser
 from standpipe.sql.syntax.ast import Query
 
@@ -199,7 +199,11 @@ CLAUSES: Final = (
         "differs",
         "a window closes when a batch begins behind its end and grace",
     ),
-    SupportRow("EXPLODE, several side by side", "yes"),
+    SupportRow(
+        "EXPLODE, several side by side",
+        "yes",
+        "over streams; CUBE_EXPLODE in persistent queries only",
+    ),
     SupportRow("stream-stream JOIN WITHIN, INNER", "yes"),
     SupportRow(
         "stream-stream LEFT, RIGHT, FULL JOIN",
@@ -232,9 +236,19 @@ CLAUSES: Final = (
         "they may be joined: Spark brings equal keys together",
     ),
     SupportRow(
+        "two results of CREATE … AS in one KAFKA_TOPIC",
+        "no",
+        "INSERT INTO … SELECT adds the rows of a second query to a stream",
+    ),
+    SupportRow(
+        "columns whose names begin with __",
+        "differs",
+        "as in ksqlDB but for those that our own columns have in Spark, such as __TS",
+    ),
+    SupportRow(
         "TIMESTAMP_FORMAT",
         "differs",
-        "without E, G and z, which Spark and the nodes do not read alike",
+        "without E and G, which Spark and the nodes do not read alike; z is at most zzz",
     ),
     SupportRow(
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"
@@ -260,7 +274,8 @@ NOTES: Final = {
     "TOPK": "up to two columns beside the one that is sorted by",
     "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",
-    "UUID": "differs at each replay of a batch",
+    "UUID": "without an argument: differs at each replay of a batch",
+    "MASK": "the marks are literals; NULL keeps the characters that it would stand for",
     "UNIX_TIMESTAMP": "the batch's instant, the same for all of its rows",
     "UNIX_DATE": "the batch's day, the same for all of its rows",
 }
@@ -290,6 +305,7 @@ def _limits() -> str:
         + stream_pull.WAITING_MAX,
         "Characters or items of a row that the functions of a clause read; in a persistent query,"
         " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
+        "Rows that EXPLODE makes of one record for a client": exploded.ROWS_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,
     }
     return items([f"{what}: {count:,}" for what, count in found.items()])

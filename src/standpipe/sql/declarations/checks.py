@@ -54,8 +54,12 @@ def check_free(creation: Creation, sources: Mapping[str, Source]) -> None:
 
 def check_own_name(name: str, at: Position) -> None:
     """Refuses names that Standpipe reserves, or that Spark would read as a variable."""
-    if name.startswith("__") or "${" in name:
-        raise refusal(f"'{name}': names that begin with __ or hold ${{ are reserved.", at)
+    if "${" in name:
+        raise refusal(f"'{name}': names that hold ${{ are reserved.", at)
+    if names.is_own(name):
+        other = name.swapcase()
+        kept = "" if names.is_own(other) else f", or keep the case of the field: `{other}`"
+        raise refusal(f"'{name}' is a name that Standpipe itself uses. Use another{kept}.", at)
 
 
 def check_definition(definition: ColumnDefinition) -> None:

@@ -28,6 +28,26 @@ _QUERY_ID: Final = re.compile(r"[A-Za-z0-9_]{1,128}")
 #: of the ids that statements get by themselves
 _RESERVED_IDS: Final = ("CTAS_", "CSAS_", "CST_", "INSERTQUERY_")
 
+#: names that our own columns have in Spark beside a query's columns. Others that begin with __ are
+#: free: tools that capture changes, such as Debezium, add such columns
+_OWN: Final = frozenset(
+    {
+        *("__BATCH", "__CHANGES", "__DUE", "__EACH", "__END", "__GROUP", "__ID", "__JK", "__LEFT"),
+        *("__LIVE", "__LOOSE", "__MEMBER", "__MEMBERS", "__ORDER", "__PRESENT", "__RIGHT", "__ROW"),
+        *("__ROWTIME", "__SESSIONS", "__SIDE", "__SIGN", "__START", "__STAYS", "__TABLE", "__TS"),
+        *("__bad", "__bytes", "__corrupt", "__key", "__null_value", "__too_large", "__value"),
+    }
+)
+_OWN_NUMBERED: Final = re.compile(r"__(?:[A-Z]|IN|ROW_|KEY_)[0-9]*")
+#: a user's own session, which has these as well, may be blind to case
+_OWN_IN_ANY_CASE: Final = frozenset({"__LIVE", "__ROWTIME"})
+
+
+def is_own(name: str) -> bool:
+    """Whether a column of ours in Spark may have the name, in this case of its letters."""
+    is_numbered = _OWN_NUMBERED.fullmatch(name) is not None
+    return name in _OWN or is_numbered or name.upper() in _OWN_IN_ANY_CASE
+
 
 def check_marks(what: str, name: str, at: Position | None) -> None:
     """Refuses a name with a character that cannot be seen, which the error gives as U+ and hex."""

@@ -41,6 +41,13 @@ _BOTH: Final[frozenset[Place]] = frozenset({"SOURCE", "AS"})
 _SOURCE: Final[frozenset[Place]] = frozenset({"SOURCE"})
 _INSERT: Final[frozenset[Place]] = frozenset({"INSERT"})
 
+#: what names or shapes a schema in a registry, for keys and for values
+_OF_REGISTRY: Final[tuple[tuple[str, Literal["STRING", "INTEGER"]], ...]] = (
+    ("SCHEMA_ID", "INTEGER"),
+    ("SCHEMA_FULL_NAME", "STRING"),
+    ("PROTOBUF_NULLABLE_REPRESENTATION", "STRING"),
+)
+
 KEYS: Final = {
     key.name: key
     for key in (
@@ -61,14 +68,19 @@ KEYS: Final = {
         PropertyKey("WRITER", "STRING", _SOURCE),
         PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
         PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
-        PropertyKey("KEY_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
-        PropertyKey("VALUE_SCHEMA_ID", "INTEGER", _BOTH, is_supported=False),
-        PropertyKey("KEY_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
-        PropertyKey("VALUE_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        *(
+            PropertyKey(f"{part}_{name}", of, _BOTH, is_supported=False)
+            for part in ("KEY", "VALUE")
+            for name, of in _OF_REGISTRY
+        ),
+        PropertyKey("VALUE_AVRO_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
         PropertyKey("QUERY_ID", "STRING", _INSERT),
         PropertyKey("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
     )
 }
+
+#: KSQL once named the key column here
+_KEY_HINT: Final = "Mark the column instead: KEY in a stream, PRIMARY KEY in a table."
 
 
 class Properties:
@@ -205,11 +217,16 @@ def _check_known(given: tuple[Property, ...], place: Place) -> None:
             "Invalid config variable(s) in the WITH clause:"
             f" {','.join(dict.fromkeys(each.name for each in others))}",
             others[0].at,
-            nearest(others[0].name, known),
+            _KEY_HINT if others[0].name == "KEY" else nearest(others[0].name, known),
         )
     for each in given:
         if not KEYS[each.name].is_supported:
-            raise refusal(f"{each.name} in a WITH clause is not supported yet.", each.at)
+            lacks = "connectors" if "CONNECTOR" in each.name else "schema registry"
+            raise refusal(
+                f"{each.name} in a WITH clause is not supported: Standpipe has no {lacks}. Leave"
+                " it out.",
+                each.at,
+            )
 
 
 def _typed(key: PropertyKey, literal: LiteralValue) -> object:

@@ -69,6 +69,8 @@ _SCALED: Final = frozenset({"ROUND", "TRUNC"})
 #: functions whose second argument may be a count, and ksqlDB's name of that
 _COUNTED: Final = {"LATEST_BY_OFFSET": "latestN", "EARLIEST_BY_OFFSET": "earliestN"}
 _SCALE_MAX: Final = types.PRECISION_MAX
+#: functions whose literals each stand for characters that they mask
+_MASKS: Final = frozenset({"MASK", "MASK_LEFT", "MASK_RIGHT", "MASK_KEEP_LEFT", "MASK_KEEP_RIGHT"})
 
 
 def check_literals(
@@ -84,6 +86,8 @@ def check_literals(
                 f" constant, but was expression: '{expression_text(node.arguments[place])}'",
                 node.at,
             )
+        if node.name in _MASKS:
+            _check_mask(argument, node.arguments[place].at)
         count = _COUNTED.get(node.name)
         is_number = isinstance(argument.value, int) and not isinstance(argument.value, bool)
         if count and is_number and cast("int", argument.value) < 1:
@@ -96,6 +100,16 @@ def check_literals(
                 f" -{_SCALE_MAX} and {_SCALE_MAX}.",
                 node.at,
             )
+
+
+def _check_mask(argument: Constant, at: ast.Position) -> None:
+    text = argument.value
+    if text is not None and (len(str(text)) != 1 or str(text) > "\uffff"):
+        raise refusal(
+            f"Invalid mask character. Must be only single character, but was '{text}'. NULL keeps"
+            " the characters that it would stand for.",
+            at,
+        )
 
 
 def check_expression(node: ast.FunctionCall, arguments: Sequence[Typed], at: int | None) -> None:

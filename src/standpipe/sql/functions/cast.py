@@ -191,13 +191,31 @@ def _java_text(of: SqlType, value: str) -> str:
     return f"if({value} IS NULL, NULL, concat('Struct{{{{', {listed}, '}}}}'))"
 
 
+#: types of other databases, and of old KSQL -> ours
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("BLOB", "BINARY", "BYTEA", "VARBINARY"), "BYTES"),
+    **dict.fromkeys(("FLOAT", "REAL"), "DOUBLE"),
+    **dict.fromkeys(("SMALLINT", "TINYINT", "SERIAL"), "INTEGER"),
+    **dict.fromkeys(("TEXT", "CHAR"), "STRING"),
+    "BOOL": "BOOLEAN",
+    "DATETIME": "TIMESTAMP",
+    "LONG": "BIGINT",
+    "NUMERIC": "DECIMAL",
+}
+
+
+def _hint(name: str) -> str:
+    other = _ELSEWHERE.get(name.upper())
+    return f"Did you mean {other}?" if other else nearest(name, types.NAMES)
+
+
 def check_known(of: SqlType, at: Position) -> None:
     """Refuses an undeclared type name, and a DECIMAL that Spark cannot hold."""
     if of.base not in types.NAMES.values():
         raise unknown_name(
             f"Cannot resolve unknown type: {of.base}",
             at,
-            nearest(of.base, types.NAMES),
+            _hint(of.base),
         )
     if of.base == "DECIMAL" and not (
         1 <= of.precision <= types.PRECISION_MAX and 0 <= of.scale <= of.precision

@@ -16,12 +16,11 @@ _SPLIT_BYTES: Final = (
     " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
     " e -> encode(e, 'ISO-8859-1'))"
 )
-_MASKED: Final = "mask({text}, 'X', 'x', 'n', '-')"
-
-
-def _mask(template: str) -> str:
-    return _MASKED.replace("{text}", template)
-
+#: 16 bytes as text in five groups
+_UUID: Final = (
+    "if(length({0}) = 16, regexp_replace(lower(hex({0})),"
+    " '^(.{{8}})(.{{4}})(.{{4}})(.{{4}})', '$1-$2-$3-$4-'), NULL)"
+)
 
 #: both ends of a text, and what is between one and the other end
 _LEFT: Final = "left({0}, {1})"
@@ -51,6 +50,24 @@ _SIZE_REPLACED: Final = (
     " if({1} = '', 1L + length({0}),"
     " (length({0}) - length(replace({0}, {1}, ''))) div greatest(1, length({1}))))"
 )
+
+
+def _masks(name: str, count: int, whole: str, part: str) -> tuple[Function, Function]:
+    """A function with `count` arguments that masks `part`; and with the marks for upper case, lower
+    case, digits and others besides, of which NULL keeps such characters. Spark wants literals."""
+    marks = tuple(range(count, count + 4))
+    given = ", ".join(f"{{{place}}}" for place in marks)
+    parameters = (STRING, INTEGER)[:count]
+
+    def template(marks: str) -> str:
+        made = whole.replace("{masked}", f"mask({part}, {marks})")
+        return made if count == 1 else f"if({{1}} < 0, NULL, {made})"
+
+    return (
+        Function(name, parameters, STRING, template("'X', 'x', 'n', '-'")),
+        Function(name, (*parameters, *[STRING] * 4), STRING, template(given), literals=marks),
+    )
+
 
 _STRINGS: Final = (
     Function(
@@ -139,31 +156,11 @@ _STRINGS: Final = (
         for name in ("LPAD", "RPAD")
         for of in (STRING, BYTES)
     ),
-    Function("MASK", (STRING,), STRING, _mask("{0}")),
-    Function(
-        "MASK_LEFT",
-        (STRING, INTEGER),
-        STRING,
-        f"if({{1}} < 0, NULL, concat({_mask(_LEFT)}, {_AFTER_LEFT}))",
-    ),
-    Function(
-        "MASK_RIGHT",
-        (STRING, INTEGER),
-        STRING,
-        f"if({{1}} < 0, NULL, concat({_BEFORE_RIGHT}, {_mask(_RIGHT)}))",
-    ),
-    Function(
-        "MASK_KEEP_LEFT",
-        (STRING, INTEGER),
-        STRING,
-        f"if({{1}} < 0, NULL, concat({_LEFT}, {_mask(_AFTER_LEFT)}))",
-    ),
-    Function(
-        "MASK_KEEP_RIGHT",
-        (STRING, INTEGER),
-        STRING,
-        f"if({{1}} < 0, NULL, concat({_mask(_BEFORE_RIGHT)}, {_RIGHT}))",
-    ),
+    *_masks("MASK", 1, "{masked}", "{0}"),
+    *_masks("MASK_LEFT", 2, f"concat({{masked}}, {_AFTER_LEFT})", _LEFT),
+    *_masks("MASK_RIGHT", 2, f"concat({_BEFORE_RIGHT}, {{masked}})", _RIGHT),
+    *_masks("MASK_KEEP_LEFT", 2, f"concat({_LEFT}, {{masked}})", _AFTER_LEFT),
+    *_masks("MASK_KEEP_RIGHT", 2, f"concat({{masked}}, {_RIGHT})", _BEFORE_RIGHT),
     Function("MD5", (STRING,), STRING, "md5({0})"),
     # Spark's own run on Java's engine, which goes back over a text without end
     Function(
@@ -231,6 +228,7 @@ _STRINGS: Final = (
     Function("TRIM", (STRING,), STRING, f"btrim({{0}}, {BLANKS})"),
     Function("UCASE", (STRING,), STRING, "upper({0})"),
     Function("UUID", (), STRING, "uuid()"),
+    Function("UUID", (BYTES,), STRING, _UUID),
 )
 
 

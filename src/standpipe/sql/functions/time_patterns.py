@@ -16,7 +16,7 @@ from typing import Final
 _DATE: Final = {"y": 6, "M": 4, "L": 4, "d": 2, "D": 3}
 _DATE_SHOWN: Final = {**_DATE, "G": 4, "E": 4, "Q": 4, "q": 4}
 _TIME: Final = {"a": 1, **dict.fromkeys("hHKkms", 2), "S": 9}
-_ZONE: Final = {**dict.fromkeys("ZXx", 5), "V": 2, "O": 4}
+_ZONE: Final = {**dict.fromkeys("ZXx", 5), "V": 2, "O": 4, "z": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Letters:
 
 SHOWN_DATE: Final = Letters(_DATE_SHOWN)
 SHOWN_TIME: Final = Letters(_TIME)
-SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME, **_ZONE, "z": 3})
+SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME, **_ZONE})
 PARSED_DATE: Final = Letters(_DATE)
 PARSED_TIME: Final = Letters(_TIME)
 PARSED: Final = Letters({**_DATE, **_TIME, **_ZONE})

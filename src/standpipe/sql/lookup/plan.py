@@ -16,6 +16,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.evaluator_functions import SLOW, SLOW_EXPRESSIONS
 from standpipe.sql.expressions.scope import find_source
+from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
 from standpipe.sql.lookup.predicate import Predicate
@@ -50,7 +51,10 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     _refuse_clauses(query, context)
     source = find_source(query.relation.name, sources, query.relation.at)
     names = PullNames.of(source, query.relation.alias)
-    shown = counted(query) or shown_columns(query, names, Evaluator(names, "SELECT"))
+    picked, arrays = names, ()
+    if exploded.has_calls(query):
+        query, picked, arrays = exploded.without_calls(query, names, "a pull query")
+    shown = counted(query) or shown_columns(query, picked, Evaluator(picked, "SELECT"))
     _check_queryable(source, query)
     limit = _limit(query, context)
     plan = PullPlan(
@@ -61,6 +65,7 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         column_types=shown.types,
         projection=shown.projection,
         cells=shown.cells,
+        arrays=arrays,
     )
     predicate = Predicate(names, query.where, query.at)
     takes_more = is_beyond(query)

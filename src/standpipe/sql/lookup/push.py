@@ -18,6 +18,7 @@ from standpipe.sql.declarations.checks import check_topic_name
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.scope import PSEUDO, find_source
 from standpipe.sql.functions.registry import is_aggregate
+from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import Cell, PullNames, Shown, shown_columns
 from standpipe.sql.plans import PrintPlan, PushPlan
 from standpipe.sql.syntax import ast
@@ -42,8 +43,12 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     source = find_source(query.relation.name, sources, query.relation.at)
     _refuse_state(query, source)
     names = PushNames.of(source, query.relation.alias)
-    shown = shown_columns(query, names, Evaluator(names, "SELECT", _KIND))
     where = query.where
+    arrays: tuple[Cell, ...] = ()
+    picked: PullNames = names
+    if exploded.has_calls(query):
+        query, picked, arrays = exploded.without_calls(query, names, _KIND)
+    shown = shown_columns(query, picked, Evaluator(picked, "SELECT", _KIND))
     condition = None if where is None else Evaluator(names, "WHERE", _KIND).condition(where)
     keys = set(range(names.key_count))
     return PushPlan(
@@ -53,6 +58,7 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
         column_types=shown.types,
         cells=_cells(shown, names),
         key_cells=tuple(index in keys for index in shown.indices),
+        arrays=arrays,
         where=condition,
         is_left=source.kind == "TABLE" and not _reads_only(where, names, keys),
         limit=_limit(query.limit),

@@ -313,13 +313,13 @@ class _Sink:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
         key_format = given or source.key_format
-        if not keys and "KEY_FORMAT" in properties.values and given != "NONE":
+        if given not in (None, "NONE") and _is_by_null(self.statement.query):
             raise refusal(
                 "Key format specified for stream without key columns.",
-                properties.at("KEY_FORMAT"),
+                properties.at("KEY_FORMAT") or properties.at("FORMAT"),
             )
-        if not keys:
-            key_format = "NONE"
+        if not keys:  # a given format is that of queries which make keys of this stream's columns
+            key_format = given or "NONE"
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
@@ -348,4 +348,16 @@ class _Sink:
         for other in self.sources.values():
             if topic in (other.topic, other.public_topic) and other.name != creation.name:
                 at = properties.at("KAFKA_TOPIC") or creation.at
-                raise refusal(f"Topic '{topic}' already belongs to {other.kind} {other.name}.", at)
+                both_streams = (creation.kind, other.kind) == ("STREAM", "STREAM")
+                raise refusal(
+                    f"Topic '{topic}' already belongs to {other.kind} {other.name}.",
+                    at,
+                    f"INSERT INTO {other.name} SELECT … adds rows to it."
+                    if both_streams
+                    else "Name another KAFKA_TOPIC.",
+                )
+
+
+def _is_by_null(query: ast.Query) -> bool:
+    """PARTITION BY NULL: the result has no key."""
+    return [getattr(each, "kind", "") for each in query.partition_by] == ["NULL"]

@@ -47,7 +47,7 @@ def parse(text: str, variables: Mapping[str, str], *, is_on: bool = True) -> tup
     values = _Values(known)
     statements: list[Statement] = []
     line = 0
-    for piece in _split(text):
+    for piece in split(text):
         # positions are in the whole request, as they are without variables
         for statement in parser.parse("\n" * line + values.put_into_statement(piece)):
             statements.append(statement)
@@ -77,8 +77,8 @@ def substituted(text: str, known: Mapping[str, str]) -> str:
     return _Values(known).put_into_statement(text)
 
 
-def _split(text: str) -> Iterator[str]:
-    """The statements' texts, each with its semicolon."""
+def split(text: str) -> Iterator[str]:
+    """The statements' texts, each with its semicolon and what stands before it."""
     start = 0
     for match in _PIECE.finditer(text):
         if match["end"]:

@@ -6,9 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from standpipe.sql.types.calendar import civil, days_of
+from standpipe.sql.types.zone_abbreviations import ZONES
 
 #: hours, minutes and seconds of an offset: 5, 05, 0530, 05:30, 053000, 05:30:00
 _OFFSET: Final = re.compile(
@@ -18,6 +19,11 @@ _OFFSET: Final = re.compile(
 )
 _REGION: Final = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+")
 _PREFIXES: Final = ("UTC", "GMT", "UT")
+_LACKING: Final = frozenset(
+    {"EST", "Factory", "GMT+0", "GMT-0", "HST", "MST", "ROC", "localtime", "posixrules"}
+)
+#: Java's letter z stops behind Etc/GMT
+_NOT_BY_NAME: Final = re.compile(r"Etc/GMT(?:[+-][0-9]+|0)")
 _SECONDS_MAX: Final = 18 * 3600
 _DAY_MS: Final = 86_400_000
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of any zone
@@ -70,6 +76,29 @@ def zone_of(text: str) -> Zone:
         return Zone(text, ZoneInfo(text), is_offset=False)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f"Unknown time zone: {text!r}") from error
+
+
+@lru_cache(maxsize=512)
+def region_of(text: str, *, abbreviated: bool) -> Zone | None:
+    """The zone of a region's name in any case, as it stands in a text; None if there is none.
+
+    `abbreviated`: or of an abbreviation, as Java's pattern letter z reads it, which stops behind
+    Etc/GMT; otherwise as VV does.
+    """
+    folded = text.lower()
+    if abbreviated and folded in ZONES:
+        return zone_of(ZONES[folded])
+    name = _regions().get(folded)
+    if name is None or (abbreviated and _NOT_BY_NAME.fullmatch(name)):
+        return None
+    return zone_of(name)
+
+
+@lru_cache(maxsize=1)
+def _regions() -> dict[str, str]:
+    """Java's regions by name in lower case. Those of _LACKING are in Python's list only."""
+    known = {*available_timezones(), "UT"} - _LACKING
+    return {name.lower(): name for name in known}
 
 
 def offset_text(seconds: int) -> str:

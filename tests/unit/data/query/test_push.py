@@ -22,8 +22,10 @@ from standpipe.data.query.push import (
     token_text,
 )
 from standpipe.data.query.record_rows import Share, TopicRecord
-from standpipe.errors import BadRequest
+from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Column, Commit, Progress
+from standpipe.sql.expressions.evaluator import WORK_MAX
+from standpipe.sql.lookup.exploded import ROWS_MAX
 from standpipe.sql.plans import PushPlan
 
 TABLE = sample_table(
@@ -175,3 +177,39 @@ def test_tokens_that_do_not_fit(text: str, why: str) -> None:
     except BadRequest:
         return
     raise AssertionError(f"{why}: {found}")
+
+
+def test_a_record_becomes_a_row_for_each_element() -> None:
+    arrays = (lambda row: [1, 2, 3] if row[1] == 1 else None, lambda row: ["a"])
+    cells = (itemgetter(0), lambda row: row[-2], lambda row: row[-1])
+    types = ("STRING", "INTEGER", "STRING")
+    plan = msgspec.structs.replace(
+        PLAN, cells=cells, column_types=types, key_cells=(True, False, False), arrays=arrays
+    )
+    query = followed(plan, record(0, 1), record(1, 2))
+    shown = columns(query.take(Share(9, MUCH)))
+    assert shown == [b'["k0",1,"a"]', b'["k0",2,null]', b'["k0",3,null]', b'["k1",null,"a"]']
+
+
+def test_limit_counts_rows_and_not_records() -> None:
+    plan = msgspec.structs.replace(PLAN, arrays=(lambda row: [1, 2, 3],), limit=4)
+    query = followed(plan, record(0, 1), record(1, 2), record(2, 3))
+    assert len(query.take(Share(9, MUCH))) == 4
+    assert query.is_over
+    assert query.take(Share(9, MUCH)) == []
+
+
+def test_an_array_without_elements_makes_no_row() -> None:
+    plan = msgspec.structs.replace(PLAN, arrays=(lambda row: [],))
+    assert followed(plan, record(0, 1)).take(Share(9, MUCH)) == []
+
+
+@pytest.mark.parametrize("count", [ROWS_MAX + 1, ROWS_MAX])
+def test_rows_of_one_record_are_limited(count: int) -> None:
+    wide = "x" * (WORK_MAX // ROWS_MAX)
+    plan = msgspec.structs.replace(
+        PLAN, arrays=(lambda row: [1] * count,), cells=(lambda row: wide, itemgetter(0)),
+        column_types=("STRING", "STRING"),
+    )  # fmt: skip
+    with pytest.raises(NotComputable, match="EXPLODE would make"):
+        followed(plan, record(0, 1)).take(Share(9, MUCH))

@@ -14,7 +14,7 @@ from standpipe.local.cli.main import app
 COMMAND = get_command(app)
 
 COMMANDS = (
-    "up demo node pipeline broker sql status quorum config purge version".split()  # noqa: SIM905
+    "up demo node pipeline broker sql check status quorum config purge version".split()  # noqa: SIM905
 )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import standpipe
 from standpipe.errors import StatementError
 from standpipe.sql.analyzer import Context, analyze
+from standpipe.sql.declarations import names
 from standpipe.sql.declarations.names import NAME_CHARS_MAX
 from standpipe.sql.plans import Plan
 from standpipe.sql.syntax import variables
@@ -119,3 +123,33 @@ def test_numbers_beyond_any_use(plan: Callable[..., Plan], text: str, words: str
             "CREATE STREAM N (A INT) WITH (KAFKA_TOPIC='n', VALUE_FORMAT='JSON'"
             f"{'' if text.startswith('PART') else ', PARTITIONS=1'}, {text});"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("__OP", False),
+        ("__DELETED", False),
+        ("__SOURCE_TS_MS", False),
+        ("__order", False),
+        ("__ORDER", True),
+        ("__rowtime", True),
+        ("__E12", True),
+        ("__ROW_0", True),
+        ("__value", True),
+    ],
+)
+def test_only_names_of_our_own_columns_are_reserved(name: str, is_own: bool) -> None:
+    assert names.is_own(name) is is_own
+
+
+def test_every_column_of_our_own_is_reserved() -> None:
+    """A user's column of the same name would take its place."""
+    package = Path(standpipe.__file__).parent
+    found: set[str] = set()
+    for room in ("sql", "pipeline", "data", "spark"):
+        for path in (package / room).rglob("*.py"):
+            found.update(re.findall(r"(?<![A-Za-z0-9_])__[A-Za-z]\w*\b", path.read_text()))
+    ours = {name for name in found if not name.endswith("__")}
+    assert len(ours) > 30, "the search finds them"
+    assert not sorted(name for name in ours if not names.is_own(name))

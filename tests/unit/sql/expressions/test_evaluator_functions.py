@@ -10,6 +10,7 @@ from decimal import Decimal
 
 import pytest
 
+from standpipe.errors import StatementError
 from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.functions import registry
@@ -64,8 +65,25 @@ def value(text: str) -> object:
         ("FORMAT_TIMESTAMP(CAST('2020-02-29' AS TIMESTAMP), 'HH:mm', 'GMT+2')", "02:00", "zones"),
         ("DATEADD(DAYS, 1, CAST('2020-02-29' AS DATE))", 18_322, "a unit"),
         ("TO_BYTES('0x4', 'hex')", b"\x04", "an odd number of digits after 0x"),
+        ("MASK('Ab 9-ü')", "Xx-n-x", ""),
+        ("MASK('Ab 9-ü', 'U', NULL, '0', '*')", "Ub*0*ü", "NULL keeps its characters"),
+        ("MASK(CAST(NULL AS STRING), 'U', 'l', '0', '*')", None, ""),
+        ("MASK_LEFT('Ab9-', 2, 'U', 'l', '0', '*')", "Ul9-", ""),
+        ("MASK_RIGHT('Ab9-', 2, 'U', 'l', '0', '*')", "Ab0*", ""),
+        ("MASK_KEEP_LEFT('Ab9-', 3, 'U', 'l', '0', '*')", "Ab9*", ""),
+        ("MASK_KEEP_RIGHT('Ab9-', 3, 'U', 'l', '0', '*')", "Ub9-", ""),
+        ("MASK_KEEP_RIGHT('Ab9-', -1, 'U', 'l', '0', '*')", None, ""),
+        ("UUID(TO_BYTES('00112233445566778899AABBCCDDEEFF', 'hex'))",
+         "00112233-4455-6677-8899-aabbccddeeff", ""),
+        ("UUID(TO_BYTES('0011', 'hex'))", None, "16 bytes are one"),
         ("URL_EXTRACT_PARAMETER('http://h/?x=a%20b', 'x')", "a b", ""),
     ],
 )  # fmt: skip
 def test_values(text: str, result: object, why: str) -> None:
     assert value(text) == result, why
+
+
+@pytest.mark.parametrize("mark", ["''", "'ab'", "'😀'"])
+def test_what_masks_is_one_character(mark: str) -> None:
+    with pytest.raises(StatementError, match="Must be only single character"):
+        value(f"MASK('a', 'X', {mark}, 'n', '-')")

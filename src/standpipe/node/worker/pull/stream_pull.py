@@ -29,6 +29,7 @@ from standpipe.data.query.scan import ROW_BYTES, laid_out
 from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.model import Snapshot
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PullPlan
 from standpipe.topics import progress_topic
 
@@ -217,4 +218,5 @@ def rows_of_stream(plan: PullPlan, records: Iterator[TopicRecord]) -> Iterator[b
     for record in records:
         row = rows.row(record)
         if row is not None and (plan.where is None or plan.where(row.cells)):
-            yield laid_out(plan, row.cells)
+            for each in exploded.rows(row.cells, plan.arrays):
+                yield laid_out(plan, each)

@@ -19,9 +19,9 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -31,17 +31,12 @@ from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config.registry import Config
-from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
-from standpipe.control.ddl.propose import analyzed, propose
-from standpipe.control.ddl.responses import StatementReply
-from standpipe.control.metadata import feature_levels
-from standpipe.control.metadata.apply import apply
-from standpipe.control.metadata.catalog import Catalog, from_snapshot
-from standpipe.control.metadata.commands import Command
+from standpipe.control.ddl.limits import StatementLimits
+from standpipe.control.metadata.catalog import from_snapshot
 from standpipe.errors import BadRequest, LogUnavailable, QueryOnStatementEndpoint, StandpipeError
-from standpipe.model import LogIndex, Source
+from standpipe.model import Source
 from standpipe.node.batched import Shared
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.body import asked_bounds, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
@@ -51,6 +46,12 @@ from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
 from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.node.worker.statements.judge import (
+    QUERY_HINT,
+    JudgedStatement,
+    RequestSession,
+    judge_all,
+)
 from standpipe.node.worker.statements.lanes import StatementLane, StatementLanes, lane_of
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
@@ -66,12 +67,11 @@ from standpipe.sql.plans import (
     ExplainPlan,
     ExplainRoutePlan,
     InsertValuesPlan,
-    Plan,
     SetPropertyPlan,
     ShowPlan,
 )
-from standpipe.sql.syntax import ast, variables
-from standpipe.sql.syntax.ast_statements import InsertValues, PrintTopic
+from standpipe.sql.syntax import variables
+from standpipe.sql.syntax.ast_statements import InsertValues
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
@@ -80,12 +80,6 @@ if TYPE_CHECKING:
 EXECUTE_SECONDS_MAX = 20.0
 #: How long to wait for the local map to have what was just logged.
 CATCH_UP_SECONDS_MAX = 10.0
-
-
-QUERY_HINT: Final = (
-    "The following statement types should be issued to the websocket endpoint '/query':\n"
-    "\t* PRINT\n\t* SELECT"
-)
 
 
 class StatementFailed(Exception):
@@ -105,62 +99,6 @@ class StatementFailed(Exception):
             "statementText": self.statement,
             "entities": self.done,
         }
-
-
-@dataclass(frozen=True)
-class RequestSession:
-    """What SET and DEFINE leave for the statements after them, within one request."""
-
-    properties: Mapping[str, str]
-    variables: Mapping[str, str]
-
-    def after(self, plan: Plan) -> RequestSession:
-        """The session once the statement is carried out."""
-        match plan:
-            case SetPropertyPlan(name=name, value=value):
-                return replace(self, properties=_with(self.properties, name, value))
-            case DefinePlan(name=name, value=value):
-                return replace(self, variables=_with(self.variables, name.upper(), value))
-            case _:
-                return self
-
-
-@dataclass(frozen=True)
-class JudgedStatement:
-    """A statement that would be accepted after those before it, and what it means there."""
-
-    text: str
-    plan: Plan
-    session: RequestSession  # as the statements before it leave it
-
-
-def judge_all(
-    statements: Sequence[ast.Statement],
-    catalog: Catalog,
-    session: RequestSession,
-    kafka: KafkaTopics,
-    limits: StatementLimits = DEFAULT_LIMITS,
-) -> list[JudgedStatement]:
-    """Judge each statement against the catalog that those before it would make. Blocks.
-
-    Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
-    of INSERT … VALUES that its format cannot hold.
-    """
-    judged: list[JudgedStatement] = []
-    for statement in statements:
-        if isinstance(statement, (ast.Query, PrintTopic)):
-            raise QueryOnStatementEndpoint(QUERY_HINT, statement=statement.text)
-        known = {source.topic: source.partitions for source in catalog.sources.values()}
-        topics = TopicPartitions(kafka, known)
-        plan = analyzed(statement, catalog, session.properties, topics, limits)
-        judged.append(JudgedStatement(statement.text, plan, session))
-        session = session.after(plan)
-        if isinstance(plan, LOGGED):
-            proposed = propose(plan, catalog, statement=statement.text, limits=limits)
-            catalog = _after(catalog, proposed)
-        elif isinstance(plan, InsertValuesPlan):
-            record_of(plan)
-    return judged
 
 
 @dataclass
@@ -385,15 +323,3 @@ class Statements:
             replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
             reported_ends={each: self.routes.route_cache.reported_end(each) for each in ids},
         )
-
-
-def _after(catalog: Catalog, proposed: Command | StatementReply) -> Catalog:
-    if isinstance(proposed, StatementReply):
-        return catalog
-    command = feature_levels.at_level(proposed, catalog.feature_level)
-    return apply(catalog, LogIndex(catalog.index + 1), command)
-
-
-def _with(texts: Mapping[str, str], name: str, value: str | None) -> Mapping[str, str]:
-    others = {other: text for other, text in texts.items() if other != name}
-    return others if value is None else {**others, name: value}

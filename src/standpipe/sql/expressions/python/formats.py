@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from standpipe.sql.expressions.python.zone_texts import zone_at
 from standpipe.sql.functions.time_patterns import Letters, Part, parts_of
 from standpipe.sql.types.calendar import DAY_MS, civil, days_of, month_length
-from standpipe.sql.types.zones import Zone, zone_of
+from standpipe.sql.types.zones import Zone
 
 MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -313,28 +314,12 @@ def _read_name(
     raise _Unreadable("a name is expected")
 
 
-_OFFSETS: Final = {
-    "X1": r"Z|[+-]\d\d(?:\d\d)?", "X2": r"Z|[+-]\d\d\d\d", "X3": r"Z|[+-]\d\d:\d\d",
-    "X4": r"Z|[+-]\d\d\d\d(?:\d\d)?", "X5": r"Z|[+-]\d\d:\d\d(?::\d\d)?",
-    "x1": r"[+-]\d\d(?:\d\d)?", "x2": r"[+-]\d\d\d\d", "x3": r"[+-]\d\d:\d\d",
-    "x4": r"[+-]\d\d\d\d(?:\d\d)?", "x5": r"[+-]\d\d:\d\d(?::\d\d)?",
-    "Z1": r"[+-]\d\d\d\d", "Z2": r"[+-]\d\d\d\d", "Z3": r"[+-]\d\d\d\d",
-    "Z4": r"GMT(?:[+-]\d\d:\d\d(?::\d\d)?)?", "Z5": r"Z|[+-]\d\d:\d\d(?::\d\d)?",
-    "O1": r"GMT(?:[+-]\d\d?(?::\d\d)?)?", "O4": r"GMT(?:[+-]\d\d:\d\d(?::\d\d)?)?",
-    "V2": r"(?:UTC|GMT|UT)?[+-]\d\d?(?::?\d\d)?(?::?\d\d)?|[A-Za-z][A-Za-z0-9~/._+-]*",
-}  # fmt: skip
-
-
 def _read_zone(text: str, at: int, part: Part, found: _Found) -> int:
-    kind = _OFFSETS[f"{part.letter}{part.count}"]
-    match = re.compile(kind, re.IGNORECASE | re.ASCII).match(text, at)
-    if match is None:
-        raise _Unreadable("a zone is expected")
     try:
-        found.zone = zone_of(match[0].upper() if part.letter != "V" else match[0])
+        found.zone, end = zone_at(text, at, part)
     except ValueError as error:
         raise _Unreadable(str(error)) from None
-    return match.end()
+    return end
 
 
 def _days(found: _Found) -> int:

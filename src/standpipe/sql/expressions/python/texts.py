@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -115,27 +116,45 @@ def _rpad(text: Any, size: int, pad: Any) -> Any:
     return None if made is None else made[1] + made[0]
 
 
-_MASKS: Final = {"Lu": "X", "Ll": "x", "Nd": "n"}
+#: what stands for an upper-case letter, a lower-case letter, a digit, and anything else
+_MASKS: Final = ("X", "x", "n", "-")
+_CLASSES: Final = {"Lu": 0, "Ll": 1, "Nd": 2}
+_OTHERS: Final = 3
+_UUID_BYTES: Final = 16
 
 
-def _mask(text: str) -> str:
-    """Each of Java's characters: beyond the BMP, a letter is two that are none."""
-    return "".join(
-        "--" if each > "\uffff" else _MASKS.get(unicodedata.category(each), "-") for each in text
-    )
+def _mask(text: str | None, *given: str | None) -> str | None:
+    """Each of Java's characters: beyond the BMP, a letter is two that are none. A mark that is NULL
+    keeps its characters."""
+    if text is None:
+        return None
+    marks = given or _MASKS
+    made: list[str] = []
+    for each in text:
+        is_pair = each > "\uffff"
+        of = _OTHERS if is_pair else _CLASSES.get(unicodedata.category(each), _OTHERS)
+        mark = marks[of]
+        made.append(each if mark is None else mark * (1 + is_pair))
+    return "".join(made)
 
 
-def _masked(keeps: bool, from_left: bool) -> Callable[[str, int], str | None]:
+def _masked(keeps: bool, from_left: bool) -> Callable[..., str | None]:
     """MASK_LEFT, MASK_KEEP_RIGHT …: a part is masked, the rest is kept. NULL below zero."""
 
-    def compute(text: str, count: int) -> str | None:
-        if count < 0:
+    def compute(text: str | None, count: int | None, *marks: str | None) -> str | None:
+        if text is None or count is None or count < 0:
             return None
         at = min(count, len(text)) if from_left else max(0, len(text) - count)
         left, right = text[:at], text[at:]
-        return _mask(left) + right if keeps is not from_left else left + _mask(right)
+        if keeps is not from_left:
+            return f"{_mask(left, *marks)}{right}"
+        return f"{left}{_mask(right, *marks)}"
 
     return compute
+
+
+def _uuid_text(given: bytes) -> str | None:
+    return str(uuid.UUID(bytes=given)) if len(given) == _UUID_BYTES else None
 
 
 def _replaced_length(text: str, old: str, new: str) -> int:
@@ -182,16 +201,17 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "LEN": Computed(length, work=len),
     "LPAD": Computed(_lpad, work=lambda text, size, pad: max(0, size) + len(pad)),
     "RPAD": Computed(_rpad, work=lambda text, size, pad: max(0, size) + len(pad)),
-    "MASK": Computed(_mask, work=len),
-    "MASK_LEFT": Computed(_masked(False, True), work=first_length),
-    "MASK_RIGHT": Computed(_masked(False, False), work=first_length),
-    "MASK_KEEP_LEFT": Computed(_masked(True, True), work=first_length),
-    "MASK_KEEP_RIGHT": Computed(_masked(True, False), work=first_length),
+    "MASK": Computed(_mask, is_strict=False, work=first_length),
+    "MASK_LEFT": Computed(_masked(False, True), is_strict=False, work=first_length),
+    "MASK_RIGHT": Computed(_masked(False, False), is_strict=False, work=first_length),
+    "MASK_KEEP_LEFT": Computed(_masked(True, True), is_strict=False, work=first_length),
+    "MASK_KEEP_RIGHT": Computed(_masked(True, False), is_strict=False, work=first_length),
     "MD5": Computed(
         lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), work=len
     ),
     "REPLACE": Computed(str.replace, work=_replaced_length),
     "SPLIT": Computed(_split, work=first_length),
     "SUBSTRING": Computed(_substring, work=first_length),
+    "UUID": Computed(_uuid_text, counts=(1,)),
     "TRIM": Computed(lambda text: text.strip(BLANKS), work=len),
 }

@@ -56,6 +56,13 @@ def test_a_filter_sees_rowtime() -> None:
     assert list(rows_of_stream(plan, iter(RECORDS))) == [b'[null,"b",null]']
 
 
+def test_a_record_becomes_a_row_for_each_element() -> None:
+    plan = msgspec.structs.replace(
+        PLAN, arrays=(lambda row: [row[1], "x"] if row[0] else [],), projection=(0, 6, 2)
+    )
+    assert list(rows_of_stream(plan, iter(RECORDS))) == [b'[1,"a","IQ=="]', b'[1,"x","IQ=="]']
+
+
 @pytest.mark.parametrize(
     ("seen", "is_lost", "why"),
     [

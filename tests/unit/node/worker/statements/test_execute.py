@@ -21,7 +21,8 @@ from standpipe.errors import (
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.statements.control_client import error_of
-from standpipe.node.worker.statements.execute import RequestSession, StatementFailed, judge_all
+from standpipe.node.worker.statements.execute import StatementFailed
+from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
 from standpipe.sql.syntax import parser
 

@@ -55,6 +55,39 @@ def test_parsed(text: str, pattern: str, days: int, of_day_ms: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "pattern", "zone", "why"),
+    [
+        ("12:00 PST", "HH:mm z", "America/Los_Angeles", "an abbreviation is its zone"),
+        ("12:00 pdt", "HH:mm zzz", "America/Los_Angeles", "in any case, in any season"),
+        ("12:00 CET", "HH:mm z", "Europe/Paris", "before the region of that name"),
+        ("12:00 BST", "HH:mm z", "Pacific/Bougainville", "of several zones, Java's"),
+        ("12:00 america/new_york", "HH:mm zz", "America/New_York", "a region"),
+        ("12:00 america/new_york", "HH:mm VV", "America/New_York", ""),
+        ("12:00 utc", "HH:mm VV", "UTC", ""),
+        ("12:00 UTC", "HH:mm z", "UTC", ""),
+        ("12:00 Z", "HH:mm z", "Z", ""),
+        ("12:00 Zulu", "HH:mm z", "Zulu", "the longest name"),
+        ("12:00 GMT+02:00", "HH:mm z", "GMT+02:00", ""),
+        ("12:00 -05:30", "HH:mm z", "-05:30", ""),
+        ("12:00PST2020", "HH:mmzy", "America/Los_Angeles", "what follows is not part of it"),
+    ],
+)
+def test_zones_by_name(text: str, pattern: str, zone: str, why: str) -> None:
+    found = parsed(text, pattern, PARSED).zone
+    assert found is not None
+    assert found.name == zone, why
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12:00 NOPE", "12:00 ", "12:00 GMT+2", "12:00 +01", "12:00 Etc/GMT+5", "12:00 Pacific Time"],
+)
+def test_no_zones_by_name(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        parsed(text, "HH:mm z", PARSED)
+
+
+@pytest.mark.parametrize(
     ("text", "pattern"),
     [
         ("2019-02-29", "yyyy-MM-dd"), ("2020-2-9", "yyyy-MM-dd"), ("24:00", "HH:mm"),

@@ -1,0 +1,209 @@
+"""Would these statements run? The judgement of a node, without a node: `standpipe check`.
+
+Each statement is judged by the functions that POST /ksql, /query and /query-stream use
+(`judge.py`), against the catalog that the accepted ones before it would make. Unlike a request, a
+text is not ended by the first refusal. A topic that no statement makes is taken to be there.
+
+Not here: whether Spark accepts the plan, which is known only where a pipeline runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, cast
+
+import msgspec
+
+from standpipe.control.ddl.limits import DEFAULT_LIMITS
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.errors import SqlSyntaxError, StandpipeError, StatementError
+from standpipe.node.worker.request.body import check_properties
+from standpipe.node.worker.statements.judge import RequestSession, after, judge
+from standpipe.sql.declarations.properties import FORMATS_REFUSED, KEYS
+from standpipe.sql.expressions.statement_values import StatementValues, in_insert, in_text
+from standpipe.sql.syntax import ast, parser, variables
+from standpipe.sql.syntax.ast_statements import (
+    CreateAs,
+    CreateSource,
+    Elsewhere,
+    InsertValues,
+    Property,
+    SetProperty,
+    Show,
+)
+
+#: `ok`: it runs. `refused`: it does not. `blocked`: only because a refused one would have made what
+#: it names. `connector`: it is about Kafka Connect, which runs beside Standpipe.
+Status = Literal["ok", "refused", "blocked", "connector"]
+
+_SCRIPT: Final = re.compile(r"RUN\s+SCRIPT\b", re.IGNORECASE)
+_SCRIPT_REASON: Final = "RUN SCRIPT is a command of the prompt: check the script's file as well."
+_FORMAT_KEYS: Final = frozenset({"FORMAT", "KEY_FORMAT", "VALUE_FORMAT"})
+_DEFAULT_FORMATS: Final = "ksql.persistence.default.format."
+#: what RANDOM() and the like are: any value will do
+_VALUES: Final = StatementValues(0, b"")
+#: the catalog of a new cluster
+_NEW: Final = msgspec.structs.replace(EMPTY, feature_level=feature_levels.NEWEST)
+#: of a topic that no statement makes
+_PARTITIONS: Final = 1
+
+
+class StatementVerdict(msgspec.Struct, frozen=True):
+    """What becomes of one statement. `line`: where it begins in the text, from 1."""
+
+    line: int
+    statement: str
+    status: Status
+    reason: str = ""
+
+
+class _Topics(Mapping[str, int]):
+    """Topics that statements make, and any other that one expects to be there (`assumed`)."""
+
+    def __init__(self, known: Mapping[str, int], assumed: set[str]) -> None:
+        self._known, self._assumed = known, assumed
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._known:
+            self._assumed.add(name)
+        return self._known.get(name, _PARTITIONS)
+
+    def get(self, key: str, default: object = None) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A look that does not expect the topic: the one that PARTITIONS would make."""
+        return self._known.get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+@dataclass
+class DryRun:
+    """Texts one after another, as in one session of the prompt.
+
+    `as_json`: formats that need a schema registry are judged as JSON, to see what else a text has.
+    """
+
+    as_json: bool = False
+    _catalog: Catalog = field(default_factory=lambda: _NEW)
+    _session: RequestSession = field(default_factory=lambda: RequestSession({}, {}))
+    #: sources that refused statements would have made
+    _missing: set[str] = field(default_factory=set[str])
+    #: topics that statements expected to be there
+    _assumed: set[str] = field(default_factory=set[str])
+
+    def verdicts(self, text: str) -> Iterator[StatementVerdict]:
+        """One for each statement, in order."""
+        line = 0
+        for piece in variables.split(text):
+            yield from self._of("\n" * line + piece)
+            line += piece.count("\n")
+
+    def _of(self, text: str) -> Iterator[StatementVerdict]:
+        is_on = variables.substitutes(self._session.properties)
+        try:
+            parsed = variables.parse(text, self._session.variables, is_on=is_on)
+        except StandpipeError as error:
+            yield _unparsed(text, error)
+            return
+        for statement in parsed:
+            yield self._verdict(statement)
+
+    def _verdict(self, statement: ast.Statement) -> StatementVerdict:
+        line, text = statement.at.line, statement.text
+        is_connect = isinstance(statement, Elsewhere) and statement.what != "ASSERT SCHEMA"
+        if is_connect or (isinstance(statement, Show) and "CONNECTOR" in statement.what):
+            return StatementVerdict(line, text, "connector", "Run Kafka Connect beside Standpipe.")
+        makes = statement.creation.name if isinstance(statement, (CreateSource, CreateAs)) else None
+        needs = sorted(self._missing & _named(statement))
+        try:
+            self._carry_out(_as_json(statement) if self.as_json else statement)
+        except StandpipeError as error:
+            if makes is not None:
+                self._missing.add(makes)
+            if not needs:
+                return StatementVerdict(line, text, "refused", _reason(error))
+            reason = f"It needs {', '.join(needs)}, which a refused statement was to make."
+            return StatementVerdict(line, text, "blocked", reason)
+        self._missing.discard(makes or "")
+        return StatementVerdict(line, text, "ok")
+
+    def _carry_out(self, statement: ast.Statement) -> None:
+        if isinstance(statement, SetProperty):
+            check_properties({statement.name: statement.value})
+        if isinstance(statement, InsertValues):
+            statement = in_insert(statement, _VALUES)
+        if isinstance(statement, ast.Query) and statement.emit is None:
+            above = "\n" * (statement.at.line - 1)  # so that positions stay
+            statement = parser.parse(above + in_text(statement.text, _VALUES))[0]
+        known = {
+            source.topic: source.partitions
+            for source in self._catalog.sources.values()
+            if source.topic not in self._assumed  # how many partitions these have is not known
+        }
+        topics = cast("Mapping[str, int]", _Topics(known, self._assumed))
+        judged = judge(statement, self._catalog, self._session, topics)
+        self._catalog = after(judged, self._catalog, DEFAULT_LIMITS)
+        self._session = self._session.after(judged.plan)
+
+
+def _unparsed(text: str, error: StandpipeError) -> StatementVerdict:
+    """Of a text that is no statement; blank lines and comments may stand before it."""
+    written = (error.statement if isinstance(error, StatementError) else "") or text.strip()
+    line = text.count("\n", 0, max(0, text.find(written))) + 1
+    if _SCRIPT.match(written):
+        return StatementVerdict(line, written, "refused", _SCRIPT_REASON)
+    return StatementVerdict(line, written, "refused", _reason(error))
+
+
+def _reason(error: StandpipeError) -> str:
+    """One line: what is wrong, where, and the hint."""
+    if isinstance(error, SqlSyntaxError):
+        return error.message.splitlines()[-1] + (f". {error.hint}" if error.hint else "")
+    message = " ".join(error.message.split())
+    hint = error.hint if isinstance(error, StatementError) else ""
+    return f"{message} {hint}".strip() if hint and hint not in message else message
+
+
+def _named(statement: ast.Statement) -> set[str]:
+    """The sources that a statement reads, writes or shows."""
+    names: set[str] = set()
+    for node, _ in ast.walk(statement):
+        if isinstance(node, ast.Relation):
+            names.add(node.name)
+    target = getattr(statement, "target", None) or getattr(statement, "name", None)
+    return names | ({target} if isinstance(target, str) else set())
+
+
+def _as_json(statement: ast.Statement) -> ast.Statement:
+    """The statement with JSON in place of formats that need a schema registry."""
+
+    def change(node: object) -> object:
+        if isinstance(node, Property) and node.name in _FORMAT_KEYS and _needs_registry(node.value):
+            return Property(node.at, node.name, _json(node.value))
+        return None
+
+    if isinstance(statement, SetProperty) and statement.name.startswith(_DEFAULT_FORMATS):
+        is_refused = (statement.value or "").upper() in FORMATS_REFUSED
+        return replace(statement, value="JSON") if is_refused else statement
+    if isinstance(statement, (CreateSource, CreateAs)):  # JSON has nothing of a registry
+        kept = tuple(each for each in statement.properties if not _is_of_registry(each.name))
+        statement = replace(statement, properties=kept)
+    return cast("ast.Statement", ast.rewritten(statement, change))
+
+
+def _is_of_registry(name: str) -> bool:
+    return name in KEYS and not KEYS[name].is_supported and "CONNECTOR" not in name
+
+
+def _needs_registry(value: ast.LiteralValue) -> bool:
+    return str(value.value).upper() in FORMATS_REFUSED
+
+
+def _json(value: ast.LiteralValue) -> ast.LiteralValue:
+    return ast.LiteralValue(value.at, "STRING", "JSON", "'JSON'")

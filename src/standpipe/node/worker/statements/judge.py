@@ -1,0 +1,114 @@
+"""Which statements would be accepted one after another. Nothing is carried out here.
+
+A statement is judged against the catalog that those before it would make, with what SET and DEFINE
+left for it. `execute.py` judges a request with it, `dry_run.py` the statements of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
+from standpipe.control.ddl.propose import analyzed, propose
+from standpipe.control.ddl.responses import StatementReply
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import Command
+from standpipe.errors import QueryOnStatementEndpoint
+from standpipe.model import LogIndex
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.sql.plans import LOGGED, DefinePlan, InsertValuesPlan, Plan, SetPropertyPlan
+from standpipe.sql.syntax import ast
+from standpipe.sql.syntax.ast_statements import PrintTopic
+
+QUERY_HINT: Final = (
+    "The following statement types should be issued to the websocket endpoint '/query':\n"
+    "\t* PRINT\n\t* SELECT"
+)
+
+
+@dataclass(frozen=True)
+class RequestSession:
+    """What SET and DEFINE leave for the statements after them, within one request."""
+
+    properties: Mapping[str, str]
+    variables: Mapping[str, str]
+
+    def after(self, plan: Plan) -> RequestSession:
+        """The session once the statement is carried out."""
+        match plan:
+            case SetPropertyPlan(name=name, value=value):
+                return replace(self, properties=_with(self.properties, name, value))
+            case DefinePlan(name=name, value=value):
+                return replace(self, variables=_with(self.variables, name.upper(), value))
+            case _:
+                return self
+
+
+@dataclass(frozen=True)
+class JudgedStatement:
+    """A statement that would be accepted after those before it, and what it means there."""
+
+    text: str
+    plan: Plan
+    session: RequestSession  # as the statements before it leave it
+
+
+def judge_all(
+    statements: Sequence[ast.Statement],
+    catalog: Catalog,
+    session: RequestSession,
+    kafka: KafkaTopics,
+    limits: StatementLimits = DEFAULT_LIMITS,
+) -> list[JudgedStatement]:
+    """Judge each statement against the catalog that those before it would make. Blocks.
+
+    Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
+    of INSERT … VALUES that its format cannot hold.
+    """
+    judged: list[JudgedStatement] = []
+    for statement in statements:
+        if isinstance(statement, (ast.Query, PrintTopic)):
+            raise QueryOnStatementEndpoint(QUERY_HINT, statement=statement.text)
+        known = {source.topic: source.partitions for source in catalog.sources.values()}
+        one = judge(statement, catalog, session, TopicPartitions(kafka, known), limits)
+        judged.append(one)
+        session = session.after(one.plan)
+        catalog = after(one, catalog, limits)
+    return judged
+
+
+def judge(
+    statement: ast.Statement,
+    catalog: Catalog,
+    session: RequestSession,
+    topics: Mapping[str, int],
+    limits: StatementLimits = DEFAULT_LIMITS,
+) -> JudgedStatement:
+    """What a statement means. Raises StatementError, and BadRequest as `judge_all` does."""
+    plan = analyzed(statement, catalog, session.properties, topics, limits)
+    if isinstance(plan, InsertValuesPlan):
+        record_of(plan)
+    return JudgedStatement(statement.text, plan, session)
+
+
+def after(judged: JudgedStatement, catalog: Catalog, limits: StatementLimits) -> Catalog:
+    """The catalog once the statement is carried out. Raises what the leader would raise."""
+    if not isinstance(judged.plan, LOGGED):
+        return catalog
+    proposed = propose(judged.plan, catalog, statement=judged.text, limits=limits)
+    return catalog if isinstance(proposed, StatementReply) else _applied(catalog, proposed)
+
+
+def _applied(catalog: Catalog, proposed: Command) -> Catalog:
+    command = feature_levels.at_level(proposed, catalog.feature_level)
+    return apply(catalog, LogIndex(catalog.index + 1), command)
+
+
+def _with(texts: Mapping[str, str], name: str, value: str | None) -> Mapping[str, str]:
+    others = {other: text for other, text in texts.items() if other != name}
+    return others if value is None else {**others, name: value}
