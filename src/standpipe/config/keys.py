@@ -28,7 +28,8 @@ STANDBYS = key(
     low=0,
     high=8,
     source="Kafka Streams",
-    doc="Copies of each table partition beside the active one.",
+    doc="Copies of each table partition beside the active one. Cluster-wide: stored in the metadata "
+    "log; `standpipe assignment rules` changes it.",
 )
 RACK_TAGS = key(
     "rack.aware.assignment.tags",
@@ -112,7 +113,7 @@ STANDBY_READS = key(
     bool,
     True,
     source="ksqlDB",
-    doc="Standbys answer when the active does not. On by default, unlike ksqlDB.",
+    doc="Standbys may answer, after the active. On by default, unlike ksqlDB.",
 )
 PUSH_QUERIES_MAX = key(
     "ksql.max.push.queries",
