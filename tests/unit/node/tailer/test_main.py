@@ -22,6 +22,7 @@ from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.commit.commit_history import CommitHistory
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS, TopicSeen
@@ -135,10 +136,14 @@ class FakeFollower:
         return {"FORGED": 2}
 
     def read_again(self) -> None:
-        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+        self.book, self.history = ProgressBook(), CommitHistory()
+        self.position, self.knows_all = 0, False
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
-        news = [valid for record in self.topic[self.position :] for valid in self.book.take(record)]
+        news: list[ValidTarget] = []
+        for record in self.topic[self.position :]:
+            news += self.book.take(record)
+            self.history.take(record, self.book)
         self.position, self.knows_all = len(self.topic), True
         return [*news, ProgressCaughtUp()]
 
