@@ -190,7 +190,9 @@ class Chains:
     def _reads(self, query_id: str) -> frozenset[str]:
         newest = self._history.newest(query_id)
         planned = self._graph.reads.get(query_id, frozenset())
-        return planned if newest is None else planned | newest.sources.keys()
+        # of a source that is no topic, a program's batches have a name with a colon
+        read = () if newest is None else (each for each in newest.sources if ":" not in each)
+        return planned.union(read)
 
     def _writers(self, topic: str) -> frozenset[str]:
         graph = self._graph
