@@ -29,7 +29,7 @@ TOPIC_SECONDS_MAX = 10.0
 
 
 class WrittenRow(NamedTuple):
-    """Where Kafka has put a record."""
+    """Where Kafka has put a record. `offset`: -1 if it did not say so."""
 
     topic: str
     partition: int
@@ -79,9 +79,8 @@ class RowProducer:
                 done.set_exception(self._failed(topic, error))
 
         def delivered(error: Any, message: Any) -> None:
-            # of a record that failed, the client names no partition and no offset
-            row = (-1, -1) if error is not None else (message.partition(), message.offset())
-            loop.call_soon_threadsafe(settle, error, *row)
+            partition, offset = (message.partition(), message.offset()) if message else (-1, -1)
+            loop.call_soon_threadsafe(settle, error, partition, -1 if offset is None else offset)
 
         try:
             self._client().produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)

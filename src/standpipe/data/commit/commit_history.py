@@ -29,7 +29,9 @@ class PastCommit(NamedTuple):
     batch: int
     lease_epoch: int
     sources: Offsets
+    #: Kafka's ids of the sources and of its own topic; "": not given
     topic_ids: Mapping[str, str]
+    own_topic_id: str
     ends: Mapping[int, int]
 
     @property
@@ -55,6 +57,7 @@ class CommitHistory:
             progress.commit.lease_epoch,
             progress.sources,
             progress.source_topic_ids,
+            progress.topic_id,
             ends,
         )
         commits = self._commits.setdefault(progress.query_id, [])
@@ -68,10 +71,14 @@ class CommitHistory:
         commits = self._commits.get(query_id)
         return commits[-1] if commits else None
 
-    def read_by(self, query_id: str, offsets: Mapping[int, int]) -> PastCommit | None:
+    def read_by(
+        self, query_id: str, offsets: Mapping[int, int], topic_id: str = ""
+    ) -> PastCommit | None:
         """The newest commit whose rows all lie below these offsets of the query's own topic. None:
-        none that is known."""
+        none that is known. `topic_id`: of the topic that was read; "": not given."""
         for commit in reversed(self._commits.get(query_id, ())):
+            if topic_id and commit.own_topic_id and commit.own_topic_id != topic_id:
+                continue
             if all(offsets.get(partition, 0) >= end for partition, end in commit.ends.items()):
                 return commit
         return None

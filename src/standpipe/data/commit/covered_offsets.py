@@ -182,7 +182,7 @@ class Chains:
             for writer in self._writers(topic) - {*way}:
                 # of a copier, no commit says how far its copy is
                 is_told = writer in self._graph.writers.get(topic, ())
-                before = self._history.read_by(writer, read) if is_told else None
+                before = self._history.read_by(writer, read, topic_id) if is_told else None
                 for each, has in self._covered(writer, before, (*way, writer)).items():
                     _worse(found, each, has)
         return found

@@ -260,17 +260,24 @@ class _Acks:
         parts: list[bytes] = []
         error = None
         for outcome in outcomes:
-            error = _error_of(outcome)
+            error = _error_of(outcome) or self._noted(outcome)
             parts.append(self._laid_out(_ack(self._said, error)))
             self._said += 1
             if error is not None:
                 break
             self.inserted += 1
-            if self._writes is not None and isinstance(outcome, asyncio.Future):
-                self._writes.add(outcome.result())
         body = b"".join(parts)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         return error is None
+
+    def _noted(self, outcome: Outcome) -> StandpipeError | None:
+        """A row that was inserted goes into the session's token; why not, if it cannot."""
+        try:
+            if self._writes is not None and isinstance(outcome, asyncio.Future):
+                self._writes.add(outcome.result())
+        except StandpipeError as error:
+            return error
+        return None
 
     async def end(self) -> None:
         tail = b""

@@ -29,6 +29,7 @@ class Topic:
         sinks: Mapping[int, int],
         epoch: int = 1,
         ids: Mapping[str, str] | None = None,
+        own_id: str = "",
     ) -> None:
         by = Commit(lease_epoch=LeaseEpoch(epoch), batch=BatchId(batch), attempt=batch)
         self.write(
@@ -38,6 +39,7 @@ class Topic:
                 sources={topic: dict(ends) for topic, ends in sources.items()},
                 sinks={partition: Offset(end) for partition, end in sinks.items()},
                 source_topic_ids=dict(ids or {}),
+                topic_id=own_id,
             )
         )
 
@@ -57,6 +59,17 @@ def test_a_reader_has_come_up_to_a_commit() -> None:
         found = topic.history.read_by("Q", offsets)
         assert (None if found is None else found.batch) == batch, offsets
     assert topic.history.read_by("OTHER", {0: 9}) is None
+
+
+def test_a_reader_of_another_topic_of_that_name_has_read_nothing() -> None:
+    topic = Topic()
+    topic.commit("Q", 0, {}, {0: 4}, own_id="old")
+    topic.commit("Q", 1, {}, {0: 4})
+    topic.commit("Q", 2, {}, {0: 4}, own_id="new")
+    for topic_id, batch in [("new", 2), ("", 2), ("old", 1)]:
+        found = topic.history.read_by("Q", {0: 9}, topic_id)
+        assert found is not None
+        assert found.batch == batch, "of one that does not say which, nothing is known"
 
 
 def test_only_what_is_committed_counts() -> None:

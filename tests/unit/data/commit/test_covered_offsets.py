@@ -306,12 +306,14 @@ def _better(found: dict[str, TopicOffsets], topic: str, other: TopicOffsets) -> 
     found[topic] = TopicOffsets(offsets=most)
 
 
-def _newest(history: CommitHistory, query_id: str, _: Mapping[int, int]) -> PastCommit | None:
+def _newest(
+    history: CommitHistory, query_id: str, offsets: Mapping[int, int], topic_id: str = ""
+) -> PastCommit | None:
     return history.newest(query_id)
 
 
 def _one_row_less(
-    history: CommitHistory, query_id: str, offsets: Mapping[int, int]
+    history: CommitHistory, query_id: str, offsets: Mapping[int, int], topic_id: str = ""
 ) -> PastCommit | None:
     return _read_by(history, query_id, {each: end + 1 for each, end in offsets.items()})
 

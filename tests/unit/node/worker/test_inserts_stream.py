@@ -415,6 +415,20 @@ def test_a_session_goes_on(tmp_path: Path, ids: dict[str, str]) -> None:
     story(tmp_path, told)
 
 
+def test_a_row_of_which_kafka_does_not_say_where_it_is(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.kafka.is_prompt = False
+        client.say(SESSION + row(0), is_end=True)
+        await client.until(lambda: len(client.kafka.waiting) == 1)
+        client.kafka.waiting[0].set_result(WrittenRow("s", 0, -1))
+        await client.done
+        first, last = client.answers
+        assert first["error_code"] == KafkaUnavailable.code
+        assert last == {"consistencyToken": ""}
+
+    story(tmp_path, told)
+
+
 def test_what_is_no_token_is_refused_before_any_row(tmp_path: Path) -> None:
     async def told(client: Client) -> None:
         first = {"target": "s", "properties": {TOKEN_PROPERTY: "nonsense"}}

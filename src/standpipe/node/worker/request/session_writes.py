@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
+from standpipe.errors import KafkaUnavailable
 from standpipe.node.worker.request.body import session_of
 from standpipe.session_token import SessionToken, TopicKey
 
@@ -25,7 +26,12 @@ class SessionWrites:
         self._ends: dict[str, dict[int, int]] = {}
 
     def add(self, row: WrittenRow) -> None:
-        """Kafka has acknowledged it."""
+        """Kafka has acknowledged it. Raises KafkaUnavailable if it did not say where the row is."""
+        if row.offset < 0:
+            raise KafkaUnavailable(
+                f"the row is written to {row.topic}, but Kafka did not say at which offset, so no "
+                "session token can cover it: read without a session until it is there"
+            )
         ends = self._ends.setdefault(row.topic, {})
         ends[row.partition] = max(ends.get(row.partition, 0), row.offset + 1)
 

@@ -111,6 +111,17 @@ def test_a_row_that_was_not_acknowledged_is_not_in_it(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_a_row_of_which_kafka_does_not_say_where_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        one = inserts(tmp_path, Kafka((0, -1), (0, -1)), {LEVEL_PROPERTY: "session"}, ROW)
+        with pytest.raises(KafkaUnavailable, match="did not say at which offset"):
+            await one.insert(ROW)
+        without = inserts(tmp_path, Kafka((0, -1)), {}, ROW)
+        await without.insert(ROW)
+
+    asyncio.run(story())
+
+
 def test_what_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="not for other statements"):
         inserts(tmp_path, Kafka(), {LEVEL_PROPERTY: "session"}, SHOW)
