@@ -14,12 +14,13 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from tests.e2e.cluster import TestCluster, wait_until
+from tests.e2e.cluster import WAIT_S_MAX, TestCluster, wait_until
 
 import standpipe
 from standpipe.adapters import process
@@ -172,6 +173,46 @@ def test_inserts_are_read_back_at_other_nodes(cluster: TestCluster) -> None:
             f"{len(waits)} waited, beyond the batch p50 {statistics.median(waits or [0]):.0f} ms, "
             f"max {max(waits, default=0):.0f} ms; asked again {whole.refused} times"
         )
+
+
+@pytest.mark.timeout(600)
+def test_a_table_is_replaced_meanwhile(cluster: TestCluster) -> None:
+    """Each insert is read back, whichever generation answers."""
+    cluster.sql(
+        "CREATE STREAM W_STEPS (K STRING KEY, V BIGINT)"
+        " WITH (KAFKA_TOPIC='w_steps', VALUE_FORMAT='JSON', PARTITIONS=2);"
+        "CREATE TABLE W_COUNTED AS SELECT K, COUNT(*) AS N FROM W_STEPS GROUP BY K EMIT CHANGES;"
+    )
+    addresses = [address for _, address in cluster.addresses]
+    generation, inserted, history = 1, 0, History()
+    with ExitStack() as opened:
+        entries = [opened.enter_context(NodesClient([each])) for each in addresses]
+        client = opened.enter_context(standpipe.connect(addresses, session=True))
+        client.insert("W_STEPS", {"k": "a", "v": 1})
+        inserted = 1
+        cluster.wait_for_rows(text_of("W_COUNTED", "a"), [[1]])
+        cluster.sql(
+            "CREATE OR REPLACE TABLE W_COUNTED AS"
+            " SELECT K, COUNT(*) AS N, MAX(V) AS M FROM W_STEPS GROUP BY K EMIT CHANGES;"
+        )
+        until_s = time.monotonic() + WAIT_S_MAX
+        after_switch = 0
+        while after_switch < 3:
+            assert time.monotonic() < until_s, "generation 2 never answered"
+            client.insert("W_STEPS", {"k": "a", "v": inserted})
+            inserted += 1
+            token = client.session_token or ""
+            ask = partial(
+                entries[inserted % 3].pull, text_of("W_COUNTED", "a"), {TOKEN_PROPERTY: token}
+            )
+            answer = answered(ask, history)
+            assert answer.rows == ((inserted,),)
+            assert answer.token is not None
+            client.join_session(answer.token)
+            (mark,) = SessionToken.parse(answer.token).marks.values()
+            assert mark.generation >= generation
+            generation = mark.generation
+            after_switch += generation > 1
 
 
 def test_records_of_a_producer_are_read_back(cluster: TestCluster) -> None:
