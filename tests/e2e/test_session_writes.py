@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -155,7 +156,9 @@ def test_inserts_are_read_back_at_other_nodes(cluster: TestCluster) -> None:
         thread.start()
     time.sleep(5)
     run = cluster.local.plans[1].data_directory / "run"
-    os.kill(process.read_pid(run / "tailer.pid"), signal.SIGKILL)
+    tailer = process.read_pid(run / "tailer.pid")
+    assert tailer is not None
+    os.kill(tailer, signal.SIGKILL)
     for thread in threads:
         thread.join()
     whole = History(
@@ -224,9 +227,9 @@ def test_records_of_a_producer_are_read_back(cluster: TestCluster) -> None:
     )
     acknowledged: list[tuple[str, int, int]] = []
 
-    def delivered(error: object, message: object) -> None:
+    def delivered(error: object, message: Any) -> None:
         assert error is None
-        acknowledged.append((message.topic(), message.partition(), message.offset()))  # type: ignore[attr-defined]
+        acknowledged.append((message.topic(), message.partition(), message.offset()))
 
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     keys = [f"p{number}" for number in range(10)]

@@ -85,5 +85,5 @@ class CommitHistory:
 
     def take_news(self) -> frozenset[str]:
         """The queries with commits since the last call."""
-        news, self._news = frozenset(self._news), set()
+        news, self._news = frozenset(self._news), set[str]()
         return news

@@ -173,9 +173,10 @@ class Chains:
         queries that read each other's topics, only the first turn counts."""
         found: dict[str, TopicOffsets] = {}
         for topic in self._reads(query_id):
-            read, topic_id = {}, ""
+            read: Mapping[int, int] = {}
+            topic_id = ""
             if commit is not None:
-                read = commit.sources.get(topic, {})
+                read = commit.sources.get(topic, read)
                 topic_id = commit.topic_ids.get(topic, "")
             if topic not in self._graph.owned:
                 _worse(found, topic, TopicOffsets(topic_id=topic_id, offsets=dict(read)))

@@ -192,7 +192,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random, self.topic = Random(seed), Topic()
         self.written = [0, 0]
-        self.batches = dict.fromkeys(("FIRST", "SECOND", "THIRD", "BOTH"), 0)
+        self.batches: dict[str, int] = dict.fromkeys(("FIRST", "SECOND", "THIRD", "BOTH"), 0)
         #: of each query, what it has read of S, by partition
         self.of_s = {"FIRST": [0, 0], "BOTH": [0, 0]}
         #: rows of F and G: which records of S each comes from
