@@ -134,7 +134,8 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/tes
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
 	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
-	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py
+	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
+	tests/e2e/test_session_writes.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
 NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE),$(wildcard \

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from standpipe.client import connect, connect_async
+    from standpipe.client import connect, connect_async, token_of_writes
 
-__all__ = ["connect", "connect_async"]
+__all__ = ["connect", "connect_async", "token_of_writes"]
 
 
 def __getattr__(name: str) -> Any:

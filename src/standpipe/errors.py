@@ -185,8 +185,8 @@ class Http2Only(StandpipeError):
 
 
 class TokenRefused(StandpipeError):
-    """A session token cannot be read, or is of another cluster, of a dropped table, or ahead of all
-    that was committed. Begin a new session, with an empty token."""
+    """A session token cannot be read, or is of another cluster, of a table or topic that is gone,
+    or ahead of all that was committed or written. Begin a new session, with an empty token."""
 
     status = 400
     code = 40006

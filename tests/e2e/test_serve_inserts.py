@@ -16,6 +16,7 @@ from tests.e2e.test_serve_statements import broker, consume, ksql, node
 from tests.unit.adapters.http.test_http2_server import Client
 
 from standpipe.local.cluster.broker import Broker
+from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY, SessionToken
 
 pytestmark = pytest.mark.e2e
 __all__ = ["broker", "node"]  # fixtures
@@ -181,3 +182,30 @@ def _answers(node: Node) -> bool:
         return ask(node.port(), "/info").status == 200
     except OSError:
         return False
+
+
+def test_a_session_gets_what_it_wrote(node: Node, broker: Broker) -> None:
+    """By both ways to insert: the offsets that Kafka gave the rows, and the id of their topic."""
+    create(node, "IN_SESSION")
+    session = {LEVEL_PROPERTY: "session"}
+    rows = [{"ID": f"k{i}", "N": i} for i in range(20)]
+    first = {"target": "IN_SESSION", "properties": session}
+    line, answer = curl(node, "/inserts-stream", body=lines(first, *rows))
+    assert line == "2 200", answer
+    *acks, last = [json.loads(each) for each in answer.splitlines()]
+    assert [ack["status"] for ack in acks] == ["ok"] * len(rows)
+    text = "INSERT INTO IN_SESSION VALUES ('k0', 7); INSERT INTO IN_SESSION VALUES ('x', 8);"
+    given = {TOKEN_PROPERTY: last["consistencyToken"]}
+    body = json.dumps({"ksql": text, "streamsProperties": given}).encode()
+    reply = ask(node.port(), "/ksql", body)
+    assert reply.status == 200, reply.body
+    (entity,) = json.loads(reply.body)
+    token = SessionToken.parse(entity["consistencyToken"]["consistencyToken"])
+    ((key, ends),) = token.writes.items()
+    written: dict[int, int] = {}
+    for record in consume(broker, "in_session", len(rows) + 2):
+        written[record.partition()] = max(written.get(record.partition(), 0), record.offset() + 1)
+    assert (key.topic, ends) == ("in_session", written)
+    assert len(key.topic_id) == 22
+    body = json.dumps({"ksql": "SHOW STREAMS;", "streamsProperties": given}).encode()
+    assert ask(node.port(), "/ksql", body).status == 400, "a token must not be ignored"

@@ -49,7 +49,11 @@ def wake_a_waiter_early() -> list[Plant]:
     def make(wait: Any) -> Any:
         def early(self: SessionWorld, session: SessionRead, *rest: Any) -> Any:
             known = session_read.KnownToken(
-                session.known.before, Wanted(), session.known.source, session.known.cluster
+                session.known.before,
+                Wanted(),
+                session.known.source,
+                session.known.cluster,
+                session.known.files,
             )
             return wait(self, SessionRead(known, session.arrived_boot_ms), *rest)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -105,6 +105,8 @@ class SessionWorld:
         }
         self.older = {node for node in NODES if self.random.random() < 0.15}
         self.tokens = {node: SessionTokens() for node in NODES}
+        #: what the tailer of each node says that batches cover
+        self.files: dict[str, Any] = dict.fromkeys(NODES)
         self.sessions = {name: ClientSession() for name in ("s1", "s2")}
         self.reads: list[Generator[None]] = []
         #: when Kafka was asked, and the ends that it had then
@@ -280,7 +282,7 @@ class SessionWorld:
         entry = self.random.choice(NODES)
         generation = self.maps[entry]
         source = msgspec.structs.replace(USERS, table_id="T_1", generation=generation)
-        known = self.tokens[entry].of(token, source, "c")
+        known = self.tokens[entry].of(token, source, "c", self.files[entry])
         if known.wanted.after_switch:
             self.counts["reads in another generation"] += 1
         values: dict[str, int] = {}
@@ -325,7 +327,7 @@ class SessionWorld:
         for _ in range(60):
             seen = replica.page
             yield
-            here = SessionRead(session.known, arrived_ms)
+            here = SessionRead(replace(session.known, files=self.files[node]), arrived_ms)
             if replica.page is seen or not here.is_due(replica.page, self.now_ms):
                 continue
             try:
@@ -351,7 +353,8 @@ class SessionWorld:
         generation = entry.known.source.generation
         if self.maps[node] != generation:
             raise ForwardRefused("NOT_OWNER")
-        session = SessionRead(entry.known, self.now_ms if arrived_ms is None else arrived_ms)
+        known = replace(entry.known, files=self.files[node], _covered_from=None, _after=None)
+        session = SessionRead(known, self.now_ms if arrived_ms is None else arrived_ms)
         replica = self.replicas[generation, number, node]
         shown = replica.page
         yield

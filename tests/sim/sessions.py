@@ -7,6 +7,8 @@ import argparse
 from .runner import Outcome, outcome_of, run_planted, run_seeds
 from .session_planted import PLANTS
 from .session_world import SessionWorld
+from .session_writes import WritingWorld
+from .session_writes_planted import WRITE_PLANTS
 
 #: what should happen in many seeds, or they show nothing
 EXPECTED = (
@@ -20,11 +22,17 @@ EXPECTED = (
     "answers of an older release",
     "tables replaced",
 )
+EXPECTED_OF_WRITES = (*EXPECTED, "writes of a session")
 
 
 def run_seed(seed: int) -> Outcome:
     """One world to its end."""
     return outcome_of(SessionWorld(seed), seed)
+
+
+def run_writing_seed(seed: int) -> Outcome:
+    """One world whose sessions write, to its end."""
+    return outcome_of(WritingWorld(seed), seed)
 
 
 def main() -> int:
@@ -37,8 +45,11 @@ def main() -> int:
     seeds = range(given.first, given.first + given.seeds)
     if given.planted:
         found = run_planted(PLANTS, run_seed, seeds, given.processes)
+        found = [*found, *run_planted(WRITE_PLANTS, run_writing_seed, seeds, given.processes)]
         return int(any(one.seed is None for one in found))
-    return int(bool(run_seeds(run_seed, seeds, given.processes, EXPECTED).failed))
+    failed = run_seeds(run_seed, seeds, given.processes, EXPECTED).failed
+    writing = run_seeds(run_writing_seed, seeds, given.processes, EXPECTED_OF_WRITES).failed
+    return int(bool(failed or writing))
 
 
 if __name__ == "__main__":

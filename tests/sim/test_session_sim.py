@@ -9,6 +9,7 @@ import pytest
 from tests.sim import runner, sessions
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes, violations
 from tests.sim.session_planted import PLANTS
+from tests.sim.session_writes_planted import WRITE_PLANTS
 
 
 def test_seeds() -> None:
@@ -23,6 +24,24 @@ def test_seeds() -> None:
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_the_judge_catches(plant: Callable[[], list[runner.Plant]]) -> None:
     seed, by = runner.catch(plant, sessions.run_seed, range(30))
+    assert seed is not None, by
+
+
+def test_seeds_of_sessions_that_write() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(8):
+        _, failure, counts, _, _ = sessions.run_writing_seed(seed)
+        assert failure is None, failure
+        total += counts
+    assert total["writes of a session"]
+    assert total["waits that ended well"]
+
+
+@pytest.mark.parametrize("plant", WRITE_PLANTS, ids=lambda plant: plant.__name__)
+def test_the_judge_catches_in_sessions_that_write(
+    plant: Callable[[], list[runner.Plant]],
+) -> None:
+    seed, by = runner.catch(plant, sessions.run_writing_seed, range(30))
     assert seed is not None, by
 
 

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim import data_planted, planted, session_planted
+from tests.sim import data_planted, planted, session_planted, session_writes_planted
 from tests.sim.runner import Plant
 
-PLANTS = (*planted.PLANTS, *data_planted.PLANTS, *session_planted.PLANTS)
+PLANTS = (
+    *planted.PLANTS,
+    *data_planted.PLANTS,
+    *session_planted.PLANTS,
+    *session_writes_planted.WRITE_PLANTS,
+)
 
 
 def misfit(owner: object, name: str, value: Any) -> str | None:

@@ -16,13 +16,21 @@ from standpipe.session_token import (
     SeenBatch,
     SessionToken,
     TableKey,
+    TopicKey,
     merged,
+    written_token,
 )
 
 NUMBERS = st.integers(0, 5) | st.integers(0, 2**63 - 1)
 TABLES = st.builds(TableKey, st.sampled_from(["c1", "c2"]), st.sampled_from(["T_1", "T_2", "U_9"]))
 MARKS = st.builds(SeenBatch, st.integers(1, 3), NUMBERS, NUMBERS)
-TOKENS = st.builds(SessionToken, st.dictionaries(TABLES, MARKS, max_size=4))
+TOPICS = st.builds(TopicKey, st.sampled_from(["s", "t.1"]), st.sampled_from(["", "a-b_C", "d+/="]))
+ENDS = st.dictionaries(st.integers(0, 3) | st.just(2**31 - 1), NUMBERS, min_size=1, max_size=3)
+TOKENS = st.builds(
+    SessionToken,
+    st.dictionaries(TABLES, MARKS, max_size=4),
+    st.dictionaries(TOPICS, ENDS, max_size=3),
+)
 GOLDEN = SessionToken({TableKey("c1", "SCORES_12"): SeenBatch(2, 41, 3)})
 
 
@@ -61,6 +69,39 @@ def test_the_form_on_the_wire() -> None:
         "offsetVector": {"sp:c1:SCORES_12:2": {"-1": 41, "-2": 3}},
     }
     assert not SessionToken().text()
+    token = GOLDEN.merged(written_token("clicks", {3: 41}, "x-Y_1"), written_token("t", {0: 0}))
+    assert msgspec.json.decode(b64decode(token.text())) == {
+        "version": 0,
+        "offsetVector": {
+            "sp:c1:SCORES_12:2": {"-1": 41, "-2": 3},
+            "clicks@x-Y_1": {"3": 42},
+            "t": {"0": 1},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "offsets"),
+    [
+        ("", {0: 1}),
+        ("a b", {0: 1}),
+        ("a@b", {0: 1}),
+        ("t", {-1: 1}),
+        ("t", {2**31: 1}),
+        ("t", {0: -1}),
+        ("t", {0: 2**63 - 1}),
+    ],
+)
+def test_what_nobody_can_have_written(topic: str, offsets: dict[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"topic|offset"):
+        written_token(topic, offsets)
+
+
+def test_partitions_that_were_written_are_short() -> None:
+    ends = dict.fromkeys(range(1_000), 10**9)
+    text = written_token("clicks", ends, "x" * 22).text()
+    assert len(text) <= 24 * len(ends)
+    assert not written_token("clicks", {}).text()
 
 
 def test_maxima_as_ksqldbs_clients_take_them_are_a_merge() -> None:
@@ -86,7 +127,13 @@ def test_it_is_compact() -> None:
         (wire({"version": 0, "offsetVector": {}, "more": 1}), "an unknown field"),
         (wire({"version": 1, "offsetVector": {}}), "a newer version"),
         (wire({"version": -1, "offsetVector": {}}), "no version"),
-        (wire({"version": 0, "offsetVector": {"t": {"0": 5}}}), "offsets of a topic"),
+        (wire({"version": 0, "offsetVector": {"t": {}}}), "no partition"),
+        (wire({"version": 0, "offsetVector": {"t": {"-1": 5}}}), "a batch of a topic"),
+        (wire({"version": 0, "offsetVector": {"t": {"00": 5}}}), "another spelling"),
+        (wire({"version": 0, "offsetVector": {"t": {"2147483648": 5}}}), "no partition's number"),
+        (wire({"version": 0, "offsetVector": {"t": {"0": -1}}}), "no offset"),
+        (wire({"version": 0, "offsetVector": {"a b": {"0": 5}}}), "no topic's name"),
+        (wire({"version": 0, "offsetVector": {"t@": {"0": 5}}}), "no topic's id"),
         (vector(sp__c1__T_1={"-1": 1, "-2": 1}), "no generation"),
         (vector(sp__c1__T_1__0={"-1": 1, "-2": 1}), "generations begin at 1"),
         (vector(sp__c1__T_1__01={"-1": 1, "-2": 1}), "a number in another spelling"),
@@ -133,3 +180,4 @@ def test_a_damaged_text_never_passes_for_more_tables(
     except TokenRefused:
         return
     assert len(found.marks) <= len(token.marks)
+    assert len(found.writes) <= len(token.writes) + len(token.marks)

@@ -27,6 +27,7 @@ from standpipe.client.core.attempts import AnswerLost, NodesUnreachable
 from standpipe.client.core.literals import UnfitParameter
 from standpipe.client.core.nodes import normalised
 from standpipe.client.core.rows import Columns, Row, RowSet
+from standpipe.client.core.session import token_of_writes
 from standpipe.client.core.settings import Settings
 from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
@@ -47,6 +48,7 @@ __all__ = [
     "UnfitParameter",
     "connect",
     "connect_async",
+    "token_of_writes",
 ]
 
 
@@ -72,8 +74,8 @@ def connect(
     addresses; None: the system's. `finds_members`: learn the cluster's other nodes, and ask the
     owner of a key; False: use only the addresses given, as behind a load balancer. A client with
     `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
-    answer is older than one that this client got before (docs/consistency.md); a text is another
-    client's `session_token`, to go on from.
+    answer is older than one that this client got before, or lacks what it inserted
+    (docs/consistency.md); a text is another client's `session_token`, to go on from.
 
     Raises ValueError for an invalid address, SetupError for a `ca` that cannot be read, and
     TokenRefused for a `session` that is no token.

@@ -223,10 +223,18 @@ class AsyncClient:
 
     @property
     def session_token(self) -> str | None:
-        """Covers all that this client has read, for another client to go on from; None: it keeps no
-        session."""
+        """Covers all that this client has read and inserted, for another client to go on from;
+        None: it keeps no session."""
         session = self._operations.session
         return None if session is None else session.token
+
+    def join_session(self, token: str) -> None:
+        """Go on from this token, too: of another client, or of `token_of_writes`.
+
+        Raises TokenRefused for a text that is no token, and ValueError if this client keeps no
+        session.
+        """
+        self._operations.join(token)
 
     async def get(
         self, table: str, /, *, timeout_s: float | None = None, **key: object

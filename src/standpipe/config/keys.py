@@ -28,8 +28,8 @@ STANDBYS = key(
     low=0,
     high=8,
     source="Kafka Streams",
-    doc="Copies of each table partition beside the active one. Cluster-wide: stored in the metadata "
-    "log; `standpipe assignment rules` changes it.",
+    doc="Copies of each table partition beside the active one. Cluster-wide: stored in the "
+    "metadata log; `standpipe assignment rules` changes it.",
 )
 RACK_TAGS = key(
     "rack.aware.assignment.tags",

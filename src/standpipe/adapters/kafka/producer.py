@@ -12,16 +12,28 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.errors import KafkaUnavailable
+
+if TYPE_CHECKING:
+    from standpipe.adapters.kafka.topic_ids import RecentTopicIds
 
 DELIVERY_MS_MAX = 10_000
 LOOKUP_SECONDS_MAX = 3.0
 #: A topic that a statement has just created appears within a second.
 TOPIC_SECONDS_MAX = 10.0
+
+
+class WrittenRow(NamedTuple):
+    """Where Kafka has put a record. `offset`: -1 if it did not say so."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 @dataclass
@@ -34,14 +46,17 @@ class RowProducer:
     _poller: threading.Thread | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _known: set[str] = field(default_factory=set[str])
+    _ids: RecentTopicIds | None = None
 
-    async def send(self, topic: str, key: bytes | None, value: bytes | None, at_ms: int) -> None:
+    async def send(
+        self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
+    ) -> WrittenRow:
         """Append one record and wait for the acknowledgement. `at_ms`: its timestamp (ROWTIME).
 
         Raises KafkaUnavailable; the row may still have been written if the answer was lost.
         """
         await self.open(topic)
-        await self.post(topic, key, value, at_ms)
+        return await self.post(topic, key, value, at_ms)
 
     async def open(self, topic: str) -> None:
         """Make sure that `post` may be called. Raises KafkaUnavailable."""
@@ -49,22 +64,23 @@ class RowProducer:
 
     def post(
         self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
-    ) -> asyncio.Future[None]:
+    ) -> asyncio.Future[WrittenRow]:
         """Append one record to an opened topic: done when it is acknowledged, or fails with
         KafkaUnavailable, which is raised at once when the client's own queue is full."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[WrittenRow] = loop.create_future()
 
-        def settle(error: Any) -> None:
+        def settle(error: Any, partition: int, offset: int) -> None:
             if done.done():
                 return
             if error is None:
-                done.set_result(None)
+                done.set_result(WrittenRow(topic, partition, offset))
             else:
                 done.set_exception(self._failed(topic, error))
 
         def delivered(error: Any, message: Any) -> None:
-            loop.call_soon_threadsafe(settle, error)
+            partition, offset = (message.partition(), message.offset()) if message else (-1, -1)
+            loop.call_soon_threadsafe(settle, error, partition, -1 if offset is None else offset)
 
         try:
             self._client().produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
@@ -77,6 +93,19 @@ class RowProducer:
 
         denied = refused(self.kafka, error, "Write", topic)
         return denied or _unavailable(f"cannot write to topic {topic}", error)
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Kafka's ids of topics that were written just now; without those that it does not tell."""
+        if not topics:
+            return {}
+        if self._ids is None:
+            from standpipe.adapters.kafka.topic_ids import RecentTopicIds
+
+            self._ids = RecentTopicIds(self.kafka)
+        try:
+            return await asyncio.to_thread(self._ids.of, topics)
+        except _kafka().KafkaException:
+            return {}
 
     def replica_counts(self) -> dict[str, list[int]]:
         """All topics: how many replicas each partition has. Blocks; raises KafkaUnavailable."""

@@ -1,12 +1,15 @@
 """Kafka's ids of topics, and how many partitions they have.
 
 `ask` sends the request and returns a function that collects the answer, so that a batch can send it
-beside its other request. `TopicProbe` polls without blocking, for the tailer's loop. What the
-answers mean: `data/commit/topic_identity.py`. Neither makes a broker create a topic.
+beside its other request. `TopicProbe` polls without blocking, for the tailer's loop.
+`RecentTopicIds` asks at most once in a while, for workers. What the answers mean:
+`data/commit/topic_identity.py`. None of them makes a broker create a topic.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
@@ -28,6 +31,7 @@ _admin: Any = confluent_kafka.admin
 PROBE_MS: Final = 1000  # between two requests of a tailer
 NEWS_MS: Final = 100  # when there are topics that it has not asked about
 TIMEOUT_S: Final = 2.0
+RECENT_S: Final = 3.0  # a topic that was created again may be taken for the old one for so long
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
 
@@ -94,6 +98,33 @@ def topics_now(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicSeen]:
     """Those of the topics that exist, asked by a separate client. Raises KafkaUnavailable."""
     client = _admin.AdminClient({**connection_of(kafka).librdkafka(), "log_level": 0})
     return ask(client, topics, TIMEOUT_S, kafka)()
+
+
+class RecentTopicIds:
+    """Kafka's ids of topics that are written again and again. Threads may share it."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._client: Any = None
+        self._lock = threading.Lock()
+        #: {topic: (until when it counts, by the monotonic clock; its id)}
+        self._known: dict[str, tuple[float, str]] = {}
+
+    def of(self, topics: Collection[str]) -> dict[str, str]:
+        """The ids, at most RECENT_S old. A topic is left out if it does not exist, or Kafka gives
+        no answer about it. Blocks."""
+        with self._lock:
+            now_s = time.monotonic()
+            self._known = {t: known for t, known in self._known.items() if known[0] > now_s}
+            missing = [topic for topic in topics if topic not in self._known]
+            if missing:
+                if self._client is None:
+                    options = {**connection_of(self._kafka).librdkafka(), "log_level": 0}
+                    self._client = _admin.AdminClient(options)
+                seen, _ = ask_each(self._client, missing, TIMEOUT_S, self._kafka)
+                told = {t: (now_s + RECENT_S, each.topic_id) for t, each in seen.items()}
+                self._known.update(told)
+            return {topic: self._known[topic][1] for topic in topics if topic in self._known}
 
 
 class TopicProbe:

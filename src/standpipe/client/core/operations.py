@@ -44,7 +44,7 @@ from standpipe.client.core.literals import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.session import ClientSession, token_of
+from standpipe.client.core.session import ClientSession, is_insert, token_of, without_token
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.statements import (
     batches,
@@ -231,6 +231,13 @@ class Operations:
         elif table is not None and address != asked and asked in self.nodes.members.values():
             table.is_old = self.clock() - table.read_s >= MAP_AGE_S_MIN
 
+    def join(self, token: str) -> None:
+        """The session goes on from this token, too. Raises TokenRefused, and ValueError without a
+        session."""
+        if self.session is None:
+            raise ValueError("this client keeps no session: connect(…, session=True)")
+        self.session.saw(token)
+
     # --------------------------------------------------------------------- statements
 
     def execute(
@@ -251,7 +258,9 @@ class Operations:
     def _execute(
         self, text: str, deadline_s: float, properties: Mapping[str, object] | None = None
     ) -> _Steps:
-        body = msgspec.json.encode({"ksql": text, "streamsProperties": dict(properties or {})})
+        session = self.session if is_insert(text) else None
+        given = {**(properties or {}), **(session.properties() if session else {})}
+        body = msgspec.json.encode({"ksql": text, "streamsProperties": given})
         ask = Ask(
             "/ksql",
             body,
@@ -260,7 +269,12 @@ class Operations:
             is_repeatable=_READS.fullmatch(text) is not None,
         )
         answer: HttpAnswer = yield from self._answer(ask, deadline_s)
-        return entities_of(answer)
+        entities, token = without_token(entities_of(answer))
+        if session is not None:
+            if token is None:
+                raise ServerRefused("the rows are written, but no session token was answered")
+            session.saw(token)
+        return entities
 
     def insert(
         self,
@@ -269,7 +283,8 @@ class Operations:
         timeout_s: float | None = None,
     ) -> Operation[int]:
         """Insert one row or many; how many. Rows before one that is refused are written, and the
-        error has a note of how many are sure to be. Raises AnswerLost as `execute` does."""
+        error has a note of how many are sure to be; the session may not know them. Raises
+        AnswerLost as `execute` does."""
         deadline_s = self._deadline(timeout_s)
         yield from self._members(deadline_s)
         shape: SourceShape = yield from self._shape(source, deadline_s)

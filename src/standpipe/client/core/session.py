@@ -1,23 +1,34 @@
-"""What a client has seen, so that no later answer is older (read level `session`). Pure.
+"""What a client has seen and written, so that no later answer is older. Read level `session`. Pure.
 
-Each answer brings a token that covers the one that was sent with the read. Reads go on side by
-side, so the client keeps the token that covers all answers. It holds texts, and merges them when a
-read needs one: threads may share a session without a lock, since a text is taken out only after
-the one that covers it is in.
+Each answer to a read or an insert brings a token that covers the one that was sent. Requests go on
+side by side, so the client keeps the token that covers all answers. It holds texts, and merges them
+when a request needs one: threads may share a session without a lock, since a text is taken out only
+after the one that covers it is in.
 
 Not here: what a token says (`session_token.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
 from standpipe.client.core.exchange import HttpAnswer
-from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY, SessionToken, merged
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SessionToken,
+    merged,
+    written_token,
+)
 
 _ITEM: Final = b'{"consistencyToken":'
+_INSERT: Final = re.compile(
+    r"\s*INSERT\s+INTO\s+(?:`[^`]+`|[^\s(`]+)\s*(?:\([^)]*\))?\s*VALUES\b", re.IGNORECASE
+)
 
 
 class ClientSession:
@@ -48,7 +59,7 @@ class ClientSession:
             self._texts.add(token)
 
     def properties(self) -> dict[str, object]:
-        """What a read says of its session. A node of an older release refuses the level."""
+        """What a read or an insert says of its session. A node of an older release refuses it."""
         return {LEVEL_PROPERTY: "session", TOKEN_PROPERTY: self.token}
 
 
@@ -73,3 +84,33 @@ def token_in(line: bytes) -> str | None:
         return _decode(line).consistencyToken
     except msgspec.MsgspecError:
         return None
+
+
+def is_insert(statement: str) -> bool:
+    """Whether a statement is an INSERT … VALUES: with a session, its answer has a token."""
+    return _INSERT.match(statement) is not None
+
+
+def without_token(
+    entities: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The entities of an answer to statements, and the token that came after them; None: none."""
+    last = entities[-1] if entities else {}
+    if last.get("@type") != "consistencyToken":
+        return entities, None
+    return entities[:-1], str(last["consistencyToken"]["consistencyToken"])
+
+
+def token_of_writes(acknowledged: Iterable[tuple[str, int, int]]) -> str:
+    """A token for what a Kafka producer of one's own has written: (topic, partition, offset) of the
+    records that Kafka has acknowledged, in any order.
+
+    Merged into a session, it makes reads of all tables downstream show these records. It does not
+    say Kafka's id of the topic, so it holds for a topic of that name that is created later, too.
+    Raises ValueError for what is no topic, partition or offset.
+    """
+    newest: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in acknowledged:
+        offsets = newest.setdefault(topic, {})
+        offsets[partition] = max(offset, offsets.get(partition, offset))
+    return SessionToken().merged(*(written_token(*each) for each in newest.items())).text()

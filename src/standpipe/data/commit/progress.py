@@ -181,6 +181,10 @@ class ProgressBook:
         targets = self.targets(query_id, partition)
         return targets[-1].end if targets else Offset(-1)
 
+    def committed_ends(self, query_id: str) -> dict[int, Offset]:
+        """{partition: committed end} of a query's own topic."""
+        return {each: found[-1].end for each, found in self._targets.get(query_id, {}).items()}
+
     def targets(self, query_id: str, partition: int) -> Sequence[TargetSet]:
         """Valid targets in order, without pruned ones."""
         return self._targets.get(query_id, {}).get(partition, ())

@@ -104,7 +104,7 @@ class QueryInstants:
             writer = writers.get(topic)
             if writer is not None:
                 at_ms = min(at_ms, self.covered(writer, book))
-                ends[topic] = _committed(book, writer)
+                ends[topic] = book.committed_ends(writer)
             elif _is_same_topic(topic, covered, newest, answer):
                 ends[topic] = answer.ends[topic]
             else:
@@ -119,12 +119,6 @@ class QueryInstants:
         if newest is None or instants is None:
             return 0
         return instants.covered(newest.sources)
-
-
-def _committed(book: ProgressBook, query_id: str) -> dict[int, int]:
-    """{partition: committed end} of a query's own topic."""
-    partitions = [p for query, p in book.partitions() if query == query_id]
-    return {p: book.committed_end(query_id, p) for p in partitions}
 
 
 def _is_same_topic(

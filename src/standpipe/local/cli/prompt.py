@@ -26,7 +26,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
-from standpipe.client.core.session import ClientSession
+from standpipe.client.core.session import ClientSession, is_insert, without_token
 from standpipe.config.lags import TIME_BOUNDS
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import sql_text
@@ -50,7 +50,8 @@ class SqlSession:
     statements: each is a request of its own, with which a node forgets them.
 
     After SET 'standpipe.read.consistency'='session', no pull query shows older rows than an earlier
-    one did. Other statements know no levels, and are sent without it.
+    one did, or lacks a row that INSERT … VALUES wrote. Other statements know no levels, and are
+    sent without it.
     """
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
@@ -84,12 +85,22 @@ class SqlSession:
             answer = self._pull(text)
             print_pull(self._console, answer, as_json=self._as_json)
         else:
-            properties = self._without(PROPERTIES)
-            for entity in self._client.execute(text, properties, self._sent_variables):
+            for entity in self._execute(text):
                 print_entity(self._console, entity, as_json=self._as_json)
             self._remember(sql_text.setting(text))
             if sql_text.is_definition(text):
                 self._define(text)
+
+    def _execute(self, text: str) -> list[Entity]:
+        session, properties = self._session, self._without(PROPERTIES)
+        if session is None or not is_insert(text):
+            return self._client.execute(text, properties, self._sent_variables)
+        properties = {**self._properties, TOKEN_PROPERTY: session.token}
+        answered = self._client.execute(text, properties, self._sent_variables)
+        entities, token = without_token(answered)
+        if token is not None:
+            session.saw(token)
+        return entities
 
     def _without(self, names: Collection[str]) -> dict[str, str]:
         """The properties without those that are for pull queries."""

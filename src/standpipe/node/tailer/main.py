@@ -37,11 +37,7 @@ from standpipe.adapters.store.writer import StoreFailure
 from standpipe.config import keys
 from standpipe.data.commit.committed import written_by_one_query
 from standpipe.data.commit.seal import ProgressSeal
-from standpipe.data.replica.events import (
-    Event,
-    ProgressCaughtUp,
-    TopicReported,
-)
+from standpipe.data.replica.events import Event, ProgressCaughtUp, TopicReported
 from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
 from standpipe.data.replica.stage import RowCodec
@@ -51,6 +47,7 @@ from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
+from standpipe.node.tailer.covered import CoveredTables
 from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import TailedReplica, World
 from standpipe.node.tailer.source_ends import SourceEnds
@@ -83,7 +80,8 @@ class Tailer:
         self._progress = ProgressFollower(kafka, topic, seal)
         self._tables = PartitionReader(kafka)
         self._topics = TopicProbe(kafka)
-        self._sources = SourceEnds(kafka)
+        self._sources = SourceEnds(kafka, node.paths.status)
+        self._covered = CoveredTables(node.paths.status)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
         rate_bytes = node.settings()[keys.RESTORE_BYTES]
@@ -112,6 +110,7 @@ class Tailer:
                 snapshot = self._snapshots.current()
                 self._holdings = holdings(snapshot)
                 self._writers = written_by_one_query((*snapshot.sources, *snapshot.successors))
+                self._covered.follow(snapshot, self._holdings.values())
         for replica_id in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(replica_id).close(in_order=True)
         for replica_id in self._pages.keys() - self._holdings.keys():
@@ -127,7 +126,10 @@ class Tailer:
 
     def follow_progress(self) -> None:
         """Pass the targets of new progress records to the replicas."""
-        for news in self._progress.poll():
+        found = self._progress.poll()
+        if self._progress.knows_all:  # before rows are changed that workers ask about
+            self._covered.tell(self._progress.history)
+        for news in found:
             if isinstance(news, ProgressCaughtUp):
                 if not any(replica.is_fetching for replica in self._replicas.values()):
                     # no replica has taken a record yet, so none can be judged wrongly, however long

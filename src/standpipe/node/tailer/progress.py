@@ -16,6 +16,7 @@ import structlog
 
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
+from standpipe.data.commit.commit_history import CommitHistory
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
@@ -35,7 +36,7 @@ class ProgressFollower:
         self._reader = PartitionReader(kafka)
         self._probe = EndProbe(kafka, self._of)
         self._reader.start(self._of, 0)
-        self.book = ProgressBook()
+        self.book, self.history = ProgressBook(), CommitHistory()
         self._records = ProgressReader(seal)
         #: reasons for which a record was ignored since the process started; each is logged once
         self._told: set[Ignored] = set()
@@ -62,7 +63,8 @@ class ProgressFollower:
         """Restart from the beginning: a replica needs targets that the book has forgotten."""
         self._reader.stop(self._of)
         self._reader.start(self._of, 0)
-        self.book, self._records = ProgressBook(), ProgressReader(self._seal)
+        self.book, self.history = ProgressBook(), CommitHistory()
+        self._records = ProgressReader(self._seal)
         self.position, self.knows_all = 0, False
 
     def ignored(self) -> dict[str, int]:
@@ -88,7 +90,9 @@ class ProgressFollower:
 
     def _targets(self, offset: int, progress: Progress | None) -> list[ValidTarget]:
         if progress is not None:
-            return self.book.take(progress)
+            targets = self.book.take(progress)
+            self.history.take(progress, self.book)
+            return targets
         why = self._records.newest_ignored
         if why is not None and why not in self._told:
             self._told.add(why)

@@ -1,5 +1,8 @@
 """Asks Kafka where the source topics of this node's tables end, twice a second. Never waits.
 
+The answers date the tables, and workers learn from them whether a session can have written what its
+token says.
+
 Not here: what follows from the ends (`data/commit/query_instants.py`), ids and sizes of topics
 (`adapters/kafka/topic_ids.py`).
 """
@@ -9,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Final
 
+from standpipe.adapters.files.published import RecordWriter
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.ends import Ends, EndsReader
 from standpipe.adapters.kafka.reader import Partition
+from standpipe.data.commit.covered_offsets import ToldEnds, TopicOffsets
 from standpipe.data.commit.progress import ProgressBook
 from standpipe.data.commit.query_instants import EndsAnswer, QueryInstants, root_topics
 from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.node.covered_files import ends_path
 
 #: With `adapters.kafka.topic_ids.PROBE_MS`, by how much a source lag may be too large while nothing
 #: is written.
@@ -28,8 +35,10 @@ PER_PARTITION_MS: Final = 1
 class SourceEnds:
     """The questions of one tailer, and what the answers say about each query."""
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, status: Path) -> None:
+        """`status`: folder for the files that workers read."""
         self._reader = EndsReader(kafka)
+        self._file = RecordWriter(ends_path(status))
         self._instants = QueryInstants()
         #: the progress that the instants are of
         self._book: ProgressBook | None = None
@@ -69,6 +78,7 @@ class SourceEnds:
                 ids = {topic: seen.topic_id for topic, seen in asked.items()}
                 told = EndsAnswer(at_ms, self._whole(answer.result()), ids)
                 self._instants.take(told, book, query_ids, writers)
+                self._file.write(_for_workers(told))
         if self._answer is not None or now_ms < self._due_ms:
             return
         self.topics = root_topics(book, query_ids, writers)
@@ -99,3 +109,11 @@ class SourceEnds:
             for topic, ends in found.items()
             if len(ends) == self._asked[1][topic].partitions
         }
+
+
+def _for_workers(told: EndsAnswer) -> ToldEnds:
+    topics = {
+        topic: TopicOffsets(topic_id=told.topic_ids.get(topic, ""), offsets=dict(ends))
+        for topic, ends in told.ends.items()
+    }
+    return ToldEnds(asked_boot_ms=told.at_ms, topics=topics)

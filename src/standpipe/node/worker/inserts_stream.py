@@ -9,6 +9,9 @@ the worker stops reading from a client that does not read its acknowledgements, 
 client while Kafka is slow. The first row that fails ends the stream, as in ksqlDB, with an error in
 its place: rows before it were inserted; nothing is said about later ones.
 
+With a session, the last line is its token, {"consistencyToken":"…"}, which covers all rows that
+were acknowledged.
+
 A row is complete when its line is, or when the body ends after it; the unfinished row of a client
 that was cut off is not inserted. A node that leaves reads no more rows, acknowledges those that it
 has read, and ends the answer.
@@ -31,12 +34,13 @@ import msgspec
 from starlette.responses import PlainTextResponse
 
 from standpipe.adapters.http.server import Receive, Send
-from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
-from standpipe.node.worker.request.body import check_properties, refuse_session
+from standpipe.node.worker.request.body import check_properties, property_text
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
+from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.ddl.insert_rows import RowReader, insert_target
@@ -48,7 +52,7 @@ BYTES_IN_FLIGHT_MAX = 1024 * 1024
 LEAVING_S = 0.2
 _FORMS = (Form.LINES.value.decode(), Form.OBJECTS.value.decode(), Form.ARRAY.value.decode())
 
-Outcome = asyncio.Future[None] | StandpipeError
+Outcome = asyncio.Future[WrittenRow] | StandpipeError
 
 
 class InsertsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +89,14 @@ class InsertsRoute:
                 raise Http2Only(text)
             request = _decoded(_request_decoder, await anext(lines, b""))
             rows = _Rows(self.map, request, self.rules)
+            writes = _session(request, self.producer)
             await self.producer.open(rows.topic)
         except (Http2Only, BodyTooLarge) as error:
             await send_refusal(error, receive, send)
         except Exception as error:
             await error_response(as_standpipe_error(error))(scope, receive, send)
         else:
-            await self._stream(rows, lines, _Acks(send, form))
+            await self._stream(rows, lines, _Acks(send, form, writes))
 
     async def _stream(self, rows: _Rows, lines: AsyncIterator[bytes], acks: _Acks) -> None:
         await acks.begin()
@@ -144,7 +149,6 @@ class _Rows:
 
     def __init__(self, map_: Map, request: InsertsRequest, rules: TopicRules) -> None:
         check_properties(request.properties or {})
-        refuse_session(request.properties or {}, "inserts")
         self._map = map_
         self._rules = rules
         self._target = request.target
@@ -172,6 +176,11 @@ class _Rows:
                 self._reader = RowReader(source)
             self._view = self._map.view
         return self._reader
+
+
+def _session(request: InsertsRequest, producer: RowProducer) -> SessionWrites | None:
+    texts = {name: property_text(value) for name, value in (request.properties or {}).items()}
+    return session_writes(texts, producer)
 
 
 class _InFlight:
@@ -231,8 +240,9 @@ class _InFlight:
 class _Acks:
     """The answer: one JSON object for each row, as lines or as one array."""
 
-    def __init__(self, send: Send, form: str) -> None:
+    def __init__(self, send: Send, form: str, writes: SessionWrites | None) -> None:
         self._send = send
+        self._writes = writes
         self._form = form
         self._is_array = form != Form.LINES.value.decode()
         self._said = 0
@@ -250,7 +260,7 @@ class _Acks:
         parts: list[bytes] = []
         error = None
         for outcome in outcomes:
-            error = _error_of(outcome)
+            error = _error_of(outcome) or self._noted(outcome)
             parts.append(self._laid_out(_ack(self._said, error)))
             self._said += 1
             if error is not None:
@@ -260,10 +270,23 @@ class _Acks:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
         return error is None
 
+    def _noted(self, outcome: Outcome) -> StandpipeError | None:
+        """A row that was inserted goes into the session's token; why not, if it cannot."""
+        try:
+            if self._writes is not None and isinstance(outcome, asyncio.Future):
+                self._writes.add(outcome.result())
+        except StandpipeError as error:
+            return error
+        return None
+
     async def end(self) -> None:
         tail = b""
+        if self._writes is not None:
+            item = msgspec.json.encode({"consistencyToken": await self._writes.token()})
+            tail = self._laid_out(item)
+            self._said += 1
         if self._is_array:
-            tail = b"]" if self._said else b"[]"
+            tail += b"]" if self._said else b"[]"
         await self._send({"type": "http.response.body", "body": tail, "more_body": False})
 
     def _laid_out(self, ack: bytes) -> bytes:

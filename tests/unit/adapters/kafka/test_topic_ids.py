@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from standpipe.adapters.kafka import topic_ids
-from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, TopicProbe
+from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, RecentTopicIds, TopicProbe
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
@@ -89,6 +89,35 @@ def test_topics_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(client, "describe_topics", answered)
     assert topic_ids.topics_now("b", ["t"]) == {"t": TopicSeen("id-7", 2)}
+
+
+class PromptClient(Client):
+    """Answers at once: of each topic that it knows."""
+
+    def __init__(self, known: dict[str, Callable[[Future[Any]], None]]) -> None:
+        super().__init__()
+        self.known = known
+
+    def describe_topics(self, topics: TopicCollection, **more: float) -> dict[str, Future[Any]]:
+        answers = super().describe_topics(topics, **more)
+        for name, answer in answers.items():
+            self.known[name](answer)
+        return answers
+
+
+def test_ids_of_topics_that_are_written_are_asked_for_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, now_s = PromptClient({"t": there(7), "u": failed(KafkaError._TIMED_OUT)}), [100.0]
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: client)
+    monkeypatch.setattr(topic_ids.time, "monotonic", lambda: now_s[0])
+    ids = RecentTopicIds("b")
+    assert ids.of(["t"]) == {"t": "id-7"}
+    client.known["t"] = there(8)
+    assert ids.of(["t", "u"]) == {"t": "id-7"}, "of u nobody knows"
+    assert client.asked == [["t"], ["u"]], "t was asked for just now"
+    now_s[0] += topic_ids.RECENT_S
+    assert ids.of(["t"]) == {"t": "id-8"}, "it may have been created again"
 
 
 def test_nothing_is_asked_about_no_topics() -> None:

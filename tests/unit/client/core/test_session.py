@@ -14,7 +14,14 @@ from standpipe.client.core.answers import rows_of
 from standpipe.client.core.exchange import HttpAnswer, SendAll
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations, ServerRefused, Settings
-from standpipe.client.core.session import ClientSession, token_in, token_of
+from standpipe.client.core.session import (
+    ClientSession,
+    is_insert,
+    token_in,
+    token_of,
+    token_of_writes,
+    without_token,
+)
 from standpipe.errors import TokenRefused
 from standpipe.session_token import (
     LEVEL_PROPERTY,
@@ -22,6 +29,8 @@ from standpipe.session_token import (
     SeenBatch,
     SessionToken,
     TableKey,
+    TopicKey,
+    written_token,
 )
 
 HEAD = b'{"queryId":"q","columnNames":["ID"],"columnTypes":["STRING"]}\n'
@@ -139,3 +148,78 @@ def test_a_nodes_refusal_has_its_class() -> None:
     body = msgspec.json.encode(TokenRefused("of another cluster").body())
     with pytest.raises(TokenRefused, match="of another cluster"):
         work.send([HttpAnswer(400, {}, body)])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("INSERT INTO S (ID) VALUES ('a');", True),
+        (" insert\ninto s values (1)", True),
+        ("INSERT INTO `a b` (`x y`, Z) VALUES ('a');", True),
+        ("INSERT INTO S(ID)VALUES('a');", True),
+        ("INSERT INTO S SELECT * FROM T;", False),
+        ("SHOW TABLES; INSERT INTO S VALUES (1);", False),
+        ("SELECT 'INSERT INTO S VALUES' FROM T;", False),
+        ("CREATE STREAM VALUES AS SELECT 1 FROM INSERTS;", False),
+    ],
+)
+def test_which_statements_are_inserts(text: str, is_one: bool) -> None:
+    assert is_insert(text) is is_one
+
+
+def written(end: int) -> str:
+    return written_token("clicks", {0: end - 1}, "id").text()
+
+
+def statement(client: Operations, text: str, entities: list[object]) -> dict[str, object]:
+    """One statement; the properties that it sent."""
+    work = client.execute(text)
+    order = next(work)
+    assert isinstance(order, SendAll)
+    sent = msgspec.json.decode(order.requests[0].body)
+    with pytest.raises(StopIteration) as done:
+        work.send([HttpAnswer(200, {}, msgspec.json.encode(entities))])
+    assert done.value.value == [{"@type": "x"}], "the token is none of the entities"
+    return sent["streamsProperties"]
+
+
+def test_an_insert_goes_into_the_session() -> None:
+    client = operations(token(3))
+    given = {"@type": "consistencyToken", "consistencyToken": {"consistencyToken": written(7)}}
+    sent = statement(client, "INSERT INTO CLICKS VALUES ('a');", [{"@type": "x"}, given])
+    assert sent == {LEVEL_PROPERTY: "session", TOKEN_PROPERTY: token(3)}
+    both = SessionToken.parse(token(3)).merged(SessionToken.parse(written(7)))
+    assert exchange(client, line(token(4)))[TOKEN_PROPERTY] == both.text()
+    assert statement(client, "SHOW TABLES;", [{"@type": "x"}]) == {}, "it knows no levels"
+    assert statement(operations(None), "INSERT INTO S VALUES (1);", [{"@type": "x"}]) == {}
+
+
+def test_an_insert_that_is_answered_without_a_token() -> None:
+    work = operations("").execute("INSERT INTO S VALUES (1);")
+    next(work)
+    with pytest.raises(ServerRefused, match="rows are written, but no session token"):
+        work.send([HttpAnswer(200, {}, b"[]")])
+
+
+def test_entities_without_a_token_stay_as_they_are() -> None:
+    assert without_token([]) == ([], None)
+    assert without_token([{"@type": "streams"}]) == ([{"@type": "streams"}], None)
+
+
+def test_what_a_producer_of_ones_own_wrote() -> None:
+    """The newest record of each partition counts, in whatever order they were acknowledged."""
+    rows = [("t", 0, 5), ("t", 1, 2), ("t", 0, 3), ("u", 0, 0)]
+    assert SessionToken.parse(token_of_writes(rows)).writes == {
+        TopicKey("t"): {0: 6, 1: 3},
+        TopicKey("u"): {0: 1},
+    }
+    assert not token_of_writes([])
+    with pytest.raises(ValueError, match="no offset -1001 of partition 0"):
+        token_of_writes([("t", 0, -1001)])
+    client = operations("")
+    client.join(token_of_writes(rows))
+    assert exchange(client, line(token(4)))[TOKEN_PROPERTY] == token_of_writes(rows)
+    with pytest.raises(ValueError, match="keeps no session"):
+        operations(None).join(token_of_writes(rows))
+    with pytest.raises(TokenRefused):
+        client.join("nonsense")

@@ -22,6 +22,8 @@ from standpipe.adapters.store import writer
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader, page_path
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
+from standpipe.data.commit.commit_history import CommitHistory
+from standpipe.data.commit.covered_offsets import TopicOffsets
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX, LASTED_MS, TopicSeen
@@ -61,6 +63,7 @@ from standpipe.model import (
     Snapshot,
 )
 from standpipe.node.configuration import NodeConfig
+from standpipe.node.covered_files import CoveredFiles, covered_path
 from standpipe.node.tailer import main, source_ends, store_opener
 from standpipe.node.tailer.main import Tailer
 from standpipe.node.tailer.replica import World
@@ -135,10 +138,14 @@ class FakeFollower:
         return {"FORGED": 2}
 
     def read_again(self) -> None:
-        self.book, self.position, self.knows_all = ProgressBook(), 0, False
+        self.book, self.history = ProgressBook(), CommitHistory()
+        self.position, self.knows_all = 0, False
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
-        news = [valid for record in self.topic[self.position :] for valid in self.book.take(record)]
+        news: list[ValidTarget] = []
+        for record in self.topic[self.position :]:
+            news += self.book.take(record)
+            self.history.take(record, self.book)
         self.position, self.knows_all = len(self.topic), True
         return [*news, ProgressCaughtUp()]
 
@@ -390,6 +397,37 @@ def test_what_was_found_with_other_progress_is_forgotten(node: Node) -> None:
     assert node.tailer._sources._book is book, "nothing is asked with a part of it"
     node.turn(20)
     assert node.tailer._sources.covered(node.progress.book)["Q"] > 0
+
+
+def test_workers_are_told_what_a_batch_covers_before_its_rows_change(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(node)
+    files, told = CoveredFiles(node.paths.status), list[tuple[int, dict[int, int]]]()
+    apply = StoreWriter.apply
+
+    def noted(self: StoreWriter, *given: Any) -> Any:
+        newest = files.of(("t", 1)).batches[-1]
+        told.append((newest.batch, newest.topics["S"].offsets))
+        return apply(self, *given)
+
+    monkeypatch.setattr(StoreWriter, "apply", noted)
+    node.topics.ids = {"S": "id-s", "T": ""}
+    node.deliver((1, "a", 7))  # written, and not yet committed
+    node.turn()
+    node.commit(1, 3, source_end=5)
+    asked_ms = node.clock.now_ms
+    node.ends.ends = {Partition("S", 0): 6}
+    node.turn(20)
+    assert (1, {0: 5}) in told
+    assert [each.batch for each in files.of(("t", 1)).batches] == [0, 1]
+    ends = files.ends_after(asked_ms, node.clock.now_ms)
+    assert ends is not None
+    assert ends.topics["S"] == TopicOffsets(topic_id="id-s", offsets={0: 6})
+    assert files.ends_after(node.clock.now_ms, node.clock.now_ms) is None
+    node.place()
+    node.turn()
+    assert not covered_path(node.paths.status, ("t", 1)).exists()
 
 
 def test_records_are_wanted_only_when_all_progress_is_known(node: Node) -> None:

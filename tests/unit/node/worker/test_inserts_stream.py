@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import msgspec
 import pytest
 from tests.samples import sample_stream
 
-from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Column, Source
 from standpipe.node.worker.inserts_stream import ROWS_IN_FLIGHT_MAX, InsertsRoute
+from standpipe.session_token import TOKEN_PROPERTY, SessionToken, written_token
 
 STREAM = sample_stream(
     columns=(Column(name="ID", type="STRING", is_key=True), Column(name="N", type="INTEGER"))
@@ -25,6 +26,7 @@ STREAM = sample_stream(
 LINES, OBJECTS = "application/vnd.ksqlapi.delimited.v1", "application/json"
 FIRST = b'{"target":"s"}\n'
 ROW_MAX = 2000
+ROW = WrittenRow("s", 0, 0)
 
 
 def row(number: int) -> bytes:
@@ -49,20 +51,24 @@ class Kafka(RowProducer):
     def __init__(self) -> None:
         super().__init__("")
         self.posted: list[tuple[bytes | None, bytes | None, int]] = []
-        self.waiting: list[asyncio.Future[None]] = []
+        self.waiting: list[asyncio.Future[WrittenRow]] = []
         self.is_prompt = True
+        self.ids: dict[str, str] = {}
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
     async def open(self, topic: str) -> None:
         assert topic == "s"
 
     def post(
         self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
-    ) -> asyncio.Future[None]:
+    ) -> asyncio.Future[WrittenRow]:
         assert topic == "s", "it was never opened"
         self.posted.append((key, value, at_ms))
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[WrittenRow] = asyncio.get_running_loop().create_future()
         if self.is_prompt:
-            done.set_result(None)
+            done.set_result(WrittenRow(topic, 0, len(self.posted) - 1))
         else:
             self.waiting.append(done)
         return done
@@ -201,7 +207,7 @@ def test_acknowledgements_keep_the_order_of_the_rows(tmp_path: Path) -> None:
         client.say(FIRST + row(0) + row(1) + row(2), is_end=True)
         await client.until(lambda: len(client.kafka.waiting) == 3)
         for late in reversed(client.kafka.waiting):
-            late.set_result(None)
+            late.set_result(ROW)
             await asyncio.sleep(0)
         await client.done
         assert [answer["seq"] for answer in client.answers] == [0, 1, 2]
@@ -245,9 +251,9 @@ def test_a_row_that_kafka_refuses_ends_the_stream(tmp_path: Path) -> None:
         client.say(FIRST + row(0) + row(1) + row(2))
         await client.until(lambda: len(client.kafka.waiting) == 3)
         first, second, third = client.kafka.waiting
-        third.set_result(None)
+        third.set_result(ROW)
         second.set_exception(KafkaUnavailable("no broker"))
-        first.set_result(None)
+        first.set_result(ROW)
         await client.done
         assert [answer["status"] for answer in client.answers] == ["ok", "error"]
         assert client.answers[1]["error_code"] == 50308
@@ -310,7 +316,7 @@ def test_kafka_that_stands_still_stops_the_reading(tmp_path: Path) -> None:
         assert len(client.kafka.posted) == ROWS_IN_FLIGHT_MAX
         client.kafka.is_prompt = True
         for waiting in client.kafka.waiting:
-            waiting.set_result(None)
+            waiting.set_result(ROW)
         await client.done
         assert len(client.answers) == 2 * ROWS_IN_FLIGHT_MAX
 
@@ -334,7 +340,7 @@ def test_a_node_that_leaves_answers_what_it_read_and_ends(tmp_path: Path) -> Non
         await client.until(lambda: len(client.kafka.waiting) == 1)
         client.is_leaving = True
         await asyncio.sleep(0)
-        client.kafka.waiting[0].set_result(None)
+        client.kafka.waiting[0].set_result(ROW)
         await client.done
         assert [answer["status"] for answer in client.answers] == ["ok"]
         assert client.heard[-1]["more_body"] is False
@@ -374,5 +380,61 @@ def test_a_stream_that_is_made_anew_over_another_topic_ends_the_answer(tmp_path:
         assert "S is over another topic now: other" in client.answers[1]["message"]
         assert len(client.kafka.posted) == 1
         assert client.heard[-1]["more_body"] is False
+
+    story(tmp_path, told)
+
+
+SESSION = b'{"target":"s","properties":{"standpipe.read.consistency":"session"}}\n'
+
+
+@pytest.mark.parametrize("accept", [LINES, OBJECTS])
+def test_a_session_gets_a_token_of_what_was_acknowledged(tmp_path: Path, accept: str) -> None:
+    async def told(client: Client) -> None:
+        client.kafka.ids = {"s": "id-of-s"}
+        client.say(SESSION + row(0) + row(1) + b'{"ID":"a","N":"x"}\n' + row(2), is_end=True)
+        await client.done
+        answers = client.answers if accept == LINES else json.loads(client.body)
+        assert [each.get("status") for each in answers] == ["ok", "ok", "error", None]
+        token = SessionToken.parse(answers[-1]["consistencyToken"])
+        assert token == written_token("s", {0: 1}, "id-of-s")
+
+    story(tmp_path, told, accept=accept)
+
+
+@pytest.mark.parametrize("ids", [{}, {"s": "i"}])
+def test_a_session_goes_on(tmp_path: Path, ids: dict[str, str]) -> None:
+    before = written_token("other", {3: 7})
+
+    async def told(client: Client) -> None:
+        client.kafka.ids = ids
+        first = {"target": "s", "properties": {TOKEN_PROPERTY: before.text()}}
+        client.say(json.dumps(first).encode() + b"\n", is_end=True)
+        await client.done
+        assert SessionToken.parse(client.answers[-1]["consistencyToken"]) == before
+
+    story(tmp_path, told)
+
+
+def test_a_row_of_which_kafka_does_not_say_where_it_is(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.kafka.is_prompt = False
+        client.say(SESSION + row(0), is_end=True)
+        await client.until(lambda: len(client.kafka.waiting) == 1)
+        client.kafka.waiting[0].set_result(WrittenRow("s", 0, -1))
+        await client.done
+        first, last = client.answers
+        assert first["error_code"] == KafkaUnavailable.code
+        assert last == {"consistencyToken": ""}
+
+    story(tmp_path, told)
+
+
+def test_what_is_no_token_is_refused_before_any_row(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        first = {"target": "s", "properties": {TOKEN_PROPERTY: "nonsense"}}
+        client.say(json.dumps(first).encode() + b"\n" + row(0), is_end=True)
+        await client.done
+        assert client.status == 400
+        assert client.kafka.posted == []
 
     story(tmp_path, told)

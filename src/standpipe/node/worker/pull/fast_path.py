@@ -28,7 +28,6 @@ Any other exception is a fault of this program. It is counted by kind
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -51,7 +50,7 @@ from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthes
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known_frames import KnownFrames
 from standpipe.node.worker.pull.route_cache import RouteCache
-from standpipe.node.worker.pull.session_read import SessionTokens
+from standpipe.node.worker.pull.session_read import KnownToken, SessionTokens
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -171,7 +170,7 @@ class LookupFastPath:
             return None
         text = None
         if query.session is not None:
-            session = self.tokens.of(query.session, source, *_known_to(view))
+            session = self._session(query.session, source, view)
             text = session.token_if_covered(meta)
             if text is None:
                 return None
@@ -209,7 +208,7 @@ class LookupFastPath:
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return None
         if query.session is not None:
-            session = self.tokens.of(query.session, plan.source, *_known_to(view))
+            session = self._session(query.session, plan.source, view)
             if not all(map(session.covers, found.metas)):
                 return None
             if token.forward is None:
@@ -221,14 +220,14 @@ class LookupFastPath:
         content = render_rows(token.form, plan, found.rows, int(time.time() * 1000), token=text)
         return content, header_lines(fresh)
 
+    def _session(self, text: str, source: Source, view: ClusterView) -> KnownToken:
+        """A session's token, compared with the cluster and its tables."""
+        snapshot, files = view.snapshot, self.replicas.covered
+        return self.tokens.of(text, source, snapshot.cluster_id, files, snapshot.sources)
+
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__
         self.metrics.count("standpipe_pull_fast_path_faults", kind)
         if kind not in self._logged:
             self._logged.add(kind)
             _log.error("fault on the fast path; the slow path answers", exc_info=fault)
-
-
-def _known_to(view: ClusterView) -> tuple[str, Iterable[Source]]:
-    """What a session's token is compared with: the cluster, and its tables."""
-    return view.snapshot.cluster_id, view.snapshot.sources

@@ -8,9 +8,14 @@
 
 The node that was asked routes, the node that has the rows enforces: each reads the token in the
 client's own body, which a forward carries. A target of an older release ignores it, and does not
-say the lease epoch of its rows: such an answer is refused.
+say the lease epoch of its rows: such an answer is refused. One of a release that knows sessions,
+and not what they write, refuses the token.
 
-Not here: what covers a token (`control.routing.session`), waiting
+Rows cover what the session wrote from the first batch on of which the tailer says so. That batch is
+remembered with the token: the tailer soon tells of newer ones only, which the rows may not have
+reached.
+
+Not here: what covers a token (`control.routing.session`, `data.commit.written_offsets`), waiting
 (`node.worker.pull.session_waits`).
 """
 
@@ -21,9 +26,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.control.routing.session import SessionVerdict, Stamp, Wanted, token_after, wanted_of
+from standpipe.data.commit.written_offsets import Lacking, first_covering, lacking
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.freshness import Freshness
 from standpipe.model import NO_BATCH, ReplicaStatus, Source
+from standpipe.node.covered_files import CoveredFiles
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.session_token import SessionToken
 
@@ -41,13 +48,36 @@ class KnownToken:
     wanted: Wanted
     source: Source
     cluster: str
+    #: what the tailer says of this node's tables
+    files: CoveredFiles
+    #: the oldest batch that is known to cover what the session wrote
+    _covered_from: Stamp | None = None
     #: the rows that were read last and cover it, and the token after them
     _after: tuple[StoreMeta, str] | None = None
 
     def covers(self, rows: StoreMeta) -> bool:
         """Whether the rows cover it, as far as their stamp tells."""
         stamp = Stamp(rows.batch, rows.lease_epoch)
-        return self.wanted.verdict(stamp, is_current=False) is SessionVerdict.COVERED
+        is_seen = self.wanted.verdict(stamp, is_current=False) is SessionVerdict.COVERED
+        return is_seen and self.has_writes(stamp)
+
+    def has_writes(self, stamp: Stamp) -> bool:
+        """Whether rows of this batch, which is one, have all that the session wrote."""
+        writes, known = self.before.writes, self._covered_from
+        if not writes or (known is not None and _is_after(stamp, known)):
+            return True
+        batch = first_covering(writes, self.files.of(self.table))
+        if batch is None:
+            return False
+        found = Stamp(batch.batch, batch.lease_epoch)
+        if known is None or _is_after(known, found):
+            self._covered_from = found
+        return _is_after(stamp, found)
+
+    @property
+    def table(self) -> tuple[str, int]:
+        """The table that is read, and its generation."""
+        return self.source.table_id or "", self.source.generation
 
     def token(self, stamps: Sequence[Stamp]) -> str:
         """Of an answer whose parts have these stamps."""
@@ -74,7 +104,12 @@ class SessionTokens:
     )
 
     def of(
-        self, text: str, source: Source, cluster: str, others: Iterable[Source] = ()
+        self,
+        text: str,
+        source: Source,
+        cluster: str,
+        files: CoveredFiles,
+        others: Iterable[Source] = (),
     ) -> KnownToken:
         """What a token wants of a table. `others`: all that the map has. Raises TokenRefused;
         NoReplica for an older map."""
@@ -82,7 +117,8 @@ class SessionTokens:
         known = self._known.get(place)
         if known is None:
             token = SessionToken.parse(text)
-            known = KnownToken(token, wanted_of(token, source, cluster, others), source, cluster)
+            wanted = wanted_of(token, source, cluster, others)
+            known = KnownToken(token, wanted, source, cluster, files)
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             if len(text) <= KNOWN_CHARS_MAX:
@@ -111,6 +147,10 @@ class SessionRead:
         is_page_older = rows.batch >= page.batch and rows.lease_epoch >= page.lease_epoch
         is_current = is_page_older and self._is_confirmed(page, now_boot_ms)
         self._refuse(stamp, self.wanted.verdict(stamp, is_current=is_current))
+        lack = self._lacking(stamp, now_boot_ms)
+        if lack is not None:
+            verdict = SessionVerdict.BEYOND if lack.is_final else SessionVerdict.BEHIND
+            raise ForwardRefused(f"Level session: {lack.why}", session=verdict)
 
     def is_due(self, page: ReplicaStatus | None, now_boot_ms: int) -> bool:
         """Whether rows of this page's batch would end the wait, one way or the other."""
@@ -118,7 +158,19 @@ class SessionRead:
             return True  # for the reader to say why
         stamp = Stamp(page.batch, page.lease_epoch)
         is_current = self._is_confirmed(page, now_boot_ms)
-        return self.wanted.verdict(stamp, is_current=is_current) is not SessionVerdict.BEHIND
+        verdict = self.wanted.verdict(stamp, is_current=is_current)
+        if verdict is not SessionVerdict.COVERED:
+            return verdict is not SessionVerdict.BEHIND
+        lack = self._lacking(stamp, now_boot_ms)
+        return lack is None or lack.is_final
+
+    def _lacking(self, stamp: Stamp, now_boot_ms: int) -> Lacking | None:
+        """What the session wrote and rows of this batch lack, as far as is known."""
+        known = self.known
+        if known.has_writes(stamp):
+            return None
+        told = known.files.ends_after(self.arrived_boot_ms, now_boot_ms)
+        return lacking(known.before.writes, known.files.of(known.table), *stamp, told)
 
     def check_answer(self, fresh: Freshness) -> None:
         """Raises ForwardRefused if a peer's answer does not say that its rows cover the token."""
@@ -137,6 +189,11 @@ class SessionRead:
     def _refuse(self, stamp: Stamp, verdict: SessionVerdict) -> None:
         if verdict is not SessionVerdict.COVERED:
             raise ForwardRefused(self.wanted.why(stamp, verdict), session=verdict)
+
+
+def _is_after(one: Stamp, other: Stamp) -> bool:
+    """Whether rows of one batch have all of the other."""
+    return one.batch >= other.batch and one.epoch >= other.epoch
 
 
 def stamp_of(fresh: Freshness) -> Stamp:

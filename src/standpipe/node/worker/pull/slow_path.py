@@ -176,7 +176,8 @@ class SlowPath:
         if asked.session is None:
             return None
         snapshot = view.snapshot
-        known = self.tokens.of(asked.session, source, snapshot.cluster_id, snapshot.sources)
+        files = self.replicas.covered
+        known = self.tokens.of(asked.session, source, snapshot.cluster_id, files, snapshot.sources)
         return SessionRead(known, arrived_boot_ms)
 
     async def _stream(

@@ -225,7 +225,6 @@ def parse_statements(body: bytes) -> StatementRequest:
     """The statements in a body of /ksql. Raises BadRequest."""
     request = _decode(_statement_decoder, body)
     check_properties(request.streamsProperties or {})
-    refuse_session(request.streamsProperties or {}, "statements")
     return request
 
 

@@ -26,6 +26,7 @@ from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
 from standpipe.errors import NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaId, ReplicaStatus, Snapshot, Source
+from standpipe.node.covered_files import CoveredFiles
 from standpipe.sql.lookup.plan_cache import PlanCache
 
 #: Each open store costs a memory map and two file descriptors.
@@ -127,6 +128,10 @@ class Replicas:
     #: how often some were closed: who holds one between two calls of `get` compares it
     closings: int = 0
 
+    def __post_init__(self) -> None:
+        #: which source offsets the rows of its tables cover
+        self.covered = CoveredFiles(self.status)
+
     def get(self, replica_id: ReplicaId) -> LocalReplica:
         """The replica of an id, whether or not there is one on this node's disk."""
         found = self._open.get(replica_id)
@@ -144,6 +149,7 @@ class Replicas:
         for replica_id in [r for r in self._open if r[:2] not in wanted]:
             self._open.pop(replica_id).close()
             self.closings += 1
+        self.covered.keep(wanted)
 
     def close(self) -> None:
         """Close all that are open."""

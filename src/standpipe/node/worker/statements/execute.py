@@ -45,7 +45,7 @@ from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.statements import control_client, explain, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
-from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.node.worker.statements.inserts import Inserts, inserts_of
 from standpipe.node.worker.statements.judge import (
     QUERY_HINT,
     JudgedStatement,
@@ -131,19 +131,22 @@ class Statements:
             digest = self.in_hand.admitted(request.ksql)
             judge = partial(self._judge, digest, request.ksql, session)
             statements = await self.lanes.run(lane_of(request.ksql), judge)
+            plans = [each.plan for each in statements]
+            inserts = inserts_of(self.producer, self.metrics, properties, plans)
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
         answers = Answers()
         for statement in statements:
             try:
-                answers.add(await self._carry_out(statement))
+                answers.add(await self._carry_out(statement, inserts))
                 await asyncio.sleep(0)  # many SHOWs in one request must not hold up lookups
             except StandpipeError as error:
                 self.metrics.count("standpipe_statements", "failed")
-                raise StatementFailed(error, statement.text, answers.encoded) from error
+                done = await inserts.with_token(answers.encoded)
+                raise StatementFailed(error, statement.text, done) from error
         self.metrics.count("standpipe_statements", "done")
-        return answers.encoded
+        return await inserts.with_token(answers.encoded)
 
     # --------------------------------------------------------------- judging
 
@@ -177,7 +180,7 @@ class Statements:
 
     # ---------------------------------------------------------- carrying out
 
-    async def _carry_out(self, judged: JudgedStatement) -> list[Entity]:
+    async def _carry_out(self, judged: JudgedStatement, inserts: Inserts) -> list[Entity]:
         plan, text, session = judged.plan, judged.text, judged.session
         match plan:
             case SetPropertyPlan():
@@ -185,7 +188,7 @@ class Statements:
                     await self._settle()
                 return []
             case InsertValuesPlan():
-                await self._insert(plan)
+                await inserts.insert(plan)
                 return []
             case ShowPlan():
                 return [await self._show(plan, text, session)]
@@ -274,12 +277,6 @@ class Statements:
                 )
             await asyncio.sleep(0.005)
             self.map.refresh()
-
-    async def _insert(self, plan: InsertValuesPlan) -> None:
-        key, value = record_of(plan)
-        at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
-        await self.producer.send(plan.source.topic, key, value, at_ms)
-        self.metrics.count("standpipe_inserted_rows")
 
     # ---------------------------------------------------------------- showing
 

@@ -1,0 +1,222 @@
+"""Which offsets of its source topics a batch covers, through all queries before it. Pure.
+
+An offset is covered if every record before it was read, by the query and by each query on the way,
+and whatever came of it is in the rows. Read, not kept: records that are late or bad count.
+
+    clients ──► S ──► FIRST ──► F ──► SECOND
+                      commit: S up to 7, F ends at 4        (batch 3)
+                      commit: S up to 9, F ends at 5        (batch 4)
+                                      commit: F up to 4: covers S up to 7
+
+What SECOND has read of F ends at or after the rows of FIRST's batch 3, so its rows have all of S
+that batch 3 had. A topic that is reached on several ways is covered as far as on the worst. Of a
+way of which nothing is known yet, nothing is covered. It is named all the same: a topic that is not
+named at all is none that the table depends on.
+
+A batch that writes no rows covers more without a batch of those who read it, so what is known of a
+batch may grow. It never shrinks.
+
+Rejected: the pipeline composes the offsets and writes them into the progress record. The record
+would grow with all topics of the chain, and older pipelines would not write them.
+
+Not here: which commits are valid (`progress.py`); what a session wrote (`written_offsets.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import field
+
+from standpipe.data.commit.commit_history import CommitHistory, PastCommit
+from standpipe.data.commit.committed import written_by_one_query
+from standpipe.model import Record, Snapshot
+
+#: batches of a table that are told, and how many offsets they may have together; one is always
+BATCHES_MAX: Final = 8
+NUMBERS_MAX: Final = 8_192
+
+
+class TopicOffsets(Record, frozen=True, kw_only=True):
+    """Of one topic: Kafka's id, "" if it is not known, and an offset of each partition. A partition
+    that is left out is at 0."""
+
+    topic_id: str = ""
+    offsets: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class CoveredBatch(Record, frozen=True, kw_only=True):
+    """A batch, committed under a lease epoch, and the offsets that it covers. `topics`: all that
+    its table depends on, even if nothing of them is covered."""
+
+    batch: int
+    lease_epoch: int
+    topics: dict[str, TopicOffsets]
+
+
+class CoveredBatches(Record, frozen=True, kw_only=True):
+    """What is known of the newest batches of a table, the oldest first."""
+
+    batches: tuple[CoveredBatch, ...] = ()
+
+    def after(self, newest: CoveredBatch) -> CoveredBatches:
+        """With what is known now of the newest batch. What an older batch covers, it does, too; a
+        batch that is not newer begins anew: Kafka has lost commits."""
+        if not self.batches:
+            return CoveredBatches(batches=(newest,))
+        last = self.batches[-1]
+        if newest.batch < last.batch or newest.lease_epoch < last.lease_epoch:
+            return CoveredBatches(batches=(newest,))
+        topics = {
+            topic: _greater(last.topics.get(topic), has) for topic, has in newest.topics.items()
+        }
+        if topics == last.topics:
+            return self
+        joined = CoveredBatch(batch=newest.batch, lease_epoch=newest.lease_epoch, topics=topics)
+        is_same = (last.batch, last.lease_epoch) == (newest.batch, newest.lease_epoch)
+        kept = [*(self.batches[:-1] if is_same else self.batches), joined]
+        numbers = sum(len(each.offsets) for each in topics.values()) or 1
+        room = max(1, min(BATCHES_MAX, NUMBERS_MAX // numbers))
+        return CoveredBatches(batches=tuple(kept[-room:]))
+
+
+class ToldEnds(Record, frozen=True, kw_only=True):
+    """Where topics ended when Kafka was asked, at `asked_boot_ms` on the node's boot clock or
+    later; each has all its partitions."""
+
+    asked_boot_ms: int
+    topics: dict[str, TopicOffsets]
+
+
+@dataclass(frozen=True)
+class QueryGraph:
+    """Which query reads and writes which topics."""
+
+    #: {query: topics}
+    reads: Mapping[str, frozenset[str]]
+    #: {topic: queries whose commits say where their rows end in it}
+    writers: Mapping[str, frozenset[str]]
+    #: {topic: queries that copy their rows into it, too, and do not say how far}
+    copiers: Mapping[str, frozenset[str]]
+    #: topics that nobody but one query writes
+    owned: frozenset[str]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> QueryGraph:
+        """Of the catalog. A query that was terminated counts as long as its table or stream is
+        there, since others may have yet to read its rows."""
+        sources = (*snapshot.sources, *snapshot.successors)
+        writers = [(each.stored_form().topic, each.query_id) for each in sources if each.query_id]
+        owners = {query_id for _, query_id in writers}
+        topics = {source.name: source.topic for source in snapshot.sources}
+        writers += [
+            (topics[query.sink], query.query_id)  # of an INSERT INTO … SELECT
+            for query in snapshot.queries
+            if query.query_id not in owners and query.sink in topics
+        ]
+        copies = [
+            (each.public_topic, each.query_id)
+            for each in snapshot.sources
+            if each.public_topic and each.query_id
+        ]
+        return cls(
+            reads={
+                query.query_id: frozenset(each.topic for each in query.plan.inputs)
+                for query in snapshot.queries
+            },
+            writers=_sets(writers),
+            copiers=_sets(copies),
+            owned=frozenset(written_by_one_query(sources)),
+        )
+
+
+def _sets(pairs: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for key, value in pairs:
+        found.setdefault(key, set()).add(value)
+    return {key: frozenset(values) for key, values in found.items()}
+
+
+class Chains:
+    """What the commits of all queries say together."""
+
+    def __init__(self, graph: QueryGraph, history: CommitHistory) -> None:
+        self._graph, self._history = graph, history
+
+    def before(self, query_id: str) -> frozenset[str]:
+        """The query, and all on the way to it."""
+        found, begun = set[str](), [query_id]
+        while begun:
+            each = begun.pop()
+            if each not in found:
+                found.add(each)
+                begun += [writer for topic in self._reads(each) for writer in self._writers(topic)]
+        return frozenset(found)
+
+    def newest(self, query_id: str) -> CoveredBatch | None:
+        """What the newest committed batch covers; None: nothing is committed."""
+        commit = self._history.newest(query_id)
+        if commit is None:
+            return None
+        return CoveredBatch(
+            batch=commit.batch,
+            lease_epoch=commit.lease_epoch,
+            topics=self._covered(query_id, commit, (query_id,)),
+        )
+
+    def _covered(
+        self, query_id: str, commit: PastCommit | None, way: tuple[str, ...]
+    ) -> dict[str, TopicOffsets]:
+        """What a commit covers; None: one that is not known. `way`: the queries that lead here. Of
+        queries that read each other's topics, only the first turn counts."""
+        found: dict[str, TopicOffsets] = {}
+        for topic in self._reads(query_id):
+            read: Mapping[int, int] = {}
+            topic_id = ""
+            if commit is not None:
+                read = commit.sources.get(topic, read)
+                topic_id = commit.topic_ids.get(topic, "")
+            if topic not in self._graph.owned:
+                _worse(found, topic, TopicOffsets(topic_id=topic_id, offsets=dict(read)))
+            for writer in self._writers(topic) - {*way}:
+                # of a copier, no commit says how far its copy is
+                is_told = writer in self._graph.writers.get(topic, ())
+                before = self._history.read_by(writer, read, topic_id) if is_told else None
+                for each, has in self._covered(writer, before, (*way, writer)).items():
+                    _worse(found, each, has)
+        return found
+
+    def _reads(self, query_id: str) -> frozenset[str]:
+        newest = self._history.newest(query_id)
+        planned = self._graph.reads.get(query_id, frozenset())
+        # of a source that is no topic, a program's batches have a name with a colon
+        read = () if newest is None else (each for each in newest.sources if ":" not in each)
+        return planned.union(read)
+
+    def _writers(self, topic: str) -> frozenset[str]:
+        graph = self._graph
+        return graph.writers.get(topic, frozenset()) | graph.copiers.get(topic, frozenset())
+
+
+def _worse(found: dict[str, TopicOffsets], topic: str, other: TopicOffsets) -> None:
+    """A topic is reached on another way."""
+    one = found.get(topic)
+    if one is None:
+        found[topic] = other
+    elif one.topic_id != other.topic_id and one.topic_id and other.topic_id:
+        found[topic] = TopicOffsets()  # two topics of one name: one way has yet to see the new one
+    else:
+        both = one.offsets.keys() & other.offsets.keys()
+        least = {each: min(one.offsets[each], other.offsets[each]) for each in both}
+        found[topic] = TopicOffsets(topic_id=one.topic_id or other.topic_id, offsets=least)
+
+
+def _greater(one: TopicOffsets | None, other: TopicOffsets) -> TopicOffsets:
+    """Both are covered; of two topics with one name, the newer one's."""
+    if one is None or (one.topic_id != other.topic_id and other.topic_id):
+        return other
+    every = one.offsets.keys() | other.offsets.keys()
+    most = {each: max(one.offsets.get(each, 0), other.offsets.get(each, 0)) for each in every}
+    return TopicOffsets(topic_id=one.topic_id, offsets=most)

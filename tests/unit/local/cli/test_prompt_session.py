@@ -1,0 +1,68 @@
+"""What the prompt sends of its session, and what it keeps of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from standpipe.freshness import Freshness
+from standpipe.local.cli.prompt import SqlSession
+from standpipe.local.client.rest_client import PullAnswer
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+    written_token,
+)
+
+SEEN = SessionToken({TableKey("c", "T_1"): SeenBatch(1, 7, 1)})
+WRITTEN = SEEN.merged(written_token("clicks", {0: 41}))
+INSERT, QUERY = "INSERT INTO CLICKS VALUES ('a');", "SELECT * FROM T WHERE ID = 'a';"
+
+
+class Nodes:
+    """A node that knows sessions. `sent`: (statement, properties)."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Mapping[str, str]]] = []
+
+    def execute(
+        self, text: str, properties: Mapping[str, str], variables: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        self.sent.append((text, properties))
+        if TOKEN_PROPERTY not in properties:
+            return []
+        token = {"consistencyToken": WRITTEN.text()}
+        return [{"@type": "consistencyToken", "consistencyToken": token}]
+
+    def pull(
+        self, text: str, properties: Mapping[str, str], variables: Mapping[str, str]
+    ) -> PullAnswer:
+        self.sent.append((text, properties))
+        fresh = Freshness(served_by="n", role="active", state="RUNNING")
+        token = SEEN.text() if TOKEN_PROPERTY in properties else None
+        return PullAnswer(("ID",), ("STRING",), (("a",),), fresh, token)
+
+    def get(self, path: str) -> object:
+        return True
+
+
+def test_an_insert_in_a_session_is_read_back_with_its_token() -> None:
+    nodes, out = Nodes(), StringIO()
+    prompt = SqlSession(nodes, Console(file=out), as_json=True)  # type: ignore[arg-type]
+    prompt.run(f"{INSERT} {QUERY}")
+    assert [given for _, given in nodes.sent] == [{}, {}], "no session"
+    prompt.run(f"SET '{LEVEL_PROPERTY}' = 'session'; {QUERY} {INSERT} SHOW TABLES; {QUERY}")
+    session = {LEVEL_PROPERTY: "session"}
+    assert [given for _, given in nodes.sent[3:]] == [
+        {**session, TOKEN_PROPERTY: ""},
+        {**session, TOKEN_PROPERTY: SEEN.text()},
+        {},
+        {**session, TOKEN_PROPERTY: WRITTEN.text()},
+    ]
+    assert "consistencyToken" not in out.getvalue(), "nobody wants to see it"
