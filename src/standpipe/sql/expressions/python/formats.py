@@ -263,12 +263,13 @@ def _read_part(text: str, at: int, part: Part, reserved: int, found: _Found) -> 
         return at + len(part.text)
     if _is_number(part):
         return _read_number(text, at, part, reserved, found)
-    if part.letter == "S":
-        digits = text[at : at + part.count]
-        if len(digits) != part.count or not digits.isascii() or not digits.isdigit():
+    if part.letter == "S":  # as many as there are, as Spark's parser has it
+        match = _DIGITS.match(text[at : at + part.count])
+        digits = "" if match is None else match[0]
+        if not digits:
             raise _Unreadable("digits of a second are expected")
         found.nanos = int(digits.ljust(9, "0"))
-        return at + part.count
+        return at + len(digits)
     if part.letter in "ML":
         names = [name if part.count == 4 else name[:3] for name in MONTHS]
         return _read_name(text, at, names, found, "M", 1)

@@ -47,6 +47,8 @@ def test_no_patterns(pattern: str) -> None:
         ("2020", "yyyy[-MM]", 18_262, 0),
         ("2020-02", "yyyy[-MM]", 18_293, 0),
         ("60", "D", 59, 0),
+        ("1970-01-01 00:00:01.5", "yyyy-MM-dd HH:mm:ss.SSS", 0, 1500),
+        ("00:00:01.123456", "HH:mm:ss.SSSSSS", 0, 1123),
     ],
 )
 def test_parsed(text: str, pattern: str, days: int, of_day_ms: int) -> None:
