@@ -28,9 +28,9 @@ _SHOWN_MAX: Final = 60
 _STYLES: Final[dict[Status, str]] = {"refused": "red", "blocked": "yellow", "connector": "dim"}
 _COUNTED: Final[dict[Status, str]] = {
     "ok": "run",
-    "refused": "are refused",
-    "blocked": "need one of these",
-    "connector": "are for Kafka Connect",
+    "refused": "refused",
+    "blocked": "blocked by these",
+    "connector": "for Kafka Connect",
 }
 
 

@@ -33,7 +33,7 @@ def test_files_are_one_session(run: CliRunner) -> None:
     assert lines[0].startswith("streams.sql:1 connector CREATE SOURCE CONNECTOR C")
     assert lines[2].startswith("streams.sql:2 ok        CREATE STREAM S")
     assert lines[3].startswith("tables.sql:2 ok        CREATE TABLE T")
-    assert lines[-1] == "3 statements: 2 run, 1 are for Kafka Connect"
+    assert lines[-1] == "3 statements: 2 run, 1 for Kafka Connect"
 
 
 def test_a_refusal_is_status_1_and_has_its_reason(run: CliRunner) -> None:
@@ -41,7 +41,7 @@ def test_a_refusal_is_status_1_and_has_its_reason(run: CliRunner) -> None:
     assert result.exit_code == 1
     assert "Format AVRO is not supported" in result.output
     assert "It needs S, which a refused statement was to make." in result.output
-    assert "1 are refused, 1 need one of these" in result.output
+    assert "1 refused, 1 blocked by these" in result.output
 
 
 def test_json_is_one_object_for_each_statement(run: CliRunner) -> None:
