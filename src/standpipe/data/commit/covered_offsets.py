@@ -16,6 +16,10 @@ named at all is none that the table depends on.
 A batch that writes no rows covers more without a batch of those who read it, so what is known of a
 batch may grow. It never shrinks.
 
+A topic may join a chain later, by an INSERT INTO … SELECT. What is known of older batches does not
+say how much of it they have, so from then on it names the topic, with nothing of it. Who judges by
+a newer catalog than it was found out by waits, if another way leads to the table there.
+
 Rejected: the pipeline composes the offsets and writes them into the progress record. The record
 would grow with all topics of the chain, and older pipelines would not write them.
 
@@ -26,9 +30,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import Final
 
 from msgspec import field
+from msgspec.structs import replace
 
 from standpipe.data.commit.commit_history import CommitHistory, PastCommit
 from standpipe.data.commit.committed import written_by_one_query
@@ -57,18 +64,23 @@ class CoveredBatch(Record, frozen=True, kw_only=True):
 
 
 class CoveredBatches(Record, frozen=True, kw_only=True):
-    """What is known of the newest batches of a table, the oldest first."""
+    """What is known of the newest batches of a table, the oldest first.
+
+    `way`: the way to it (`QueryGraph.way_to`), by the catalog at `log_index`.
+    """
 
     batches: tuple[CoveredBatch, ...] = ()
+    way: str = ""
+    log_index: int = 0
 
     def after(self, newest: CoveredBatch) -> CoveredBatches:
         """With what is known now of the newest batch. What an older batch covers, it does, too; a
         batch that is not newer begins anew: Kafka has lost commits."""
         if not self.batches:
-            return CoveredBatches(batches=(newest,))
+            return replace(self, batches=(newest,))
         last = self.batches[-1]
         if newest.batch < last.batch or newest.lease_epoch < last.lease_epoch:
-            return CoveredBatches(batches=(newest,))
+            return replace(self, batches=(newest,))
         topics = {
             topic: _greater(last.topics.get(topic), has) for topic, has in newest.topics.items()
         }
@@ -76,10 +88,25 @@ class CoveredBatches(Record, frozen=True, kw_only=True):
             return self
         joined = CoveredBatch(batch=newest.batch, lease_epoch=newest.lease_epoch, topics=topics)
         is_same = (last.batch, last.lease_epoch) == (newest.batch, newest.lease_epoch)
-        kept = [*(self.batches[:-1] if is_same else self.batches), joined]
+        older = [_naming(each, topics) for each in self.batches]
+        kept = [*(older[:-1] if is_same else older), joined]
         numbers = sum(len(each.offsets) for each in topics.values()) or 1
         room = max(1, min(BATCHES_MAX, NUMBERS_MAX // numbers))
-        return CoveredBatches(batches=tuple(kept[-room:]))
+        return replace(self, batches=tuple(kept[-room:]))
+
+    def by(self, way: str, log_index: int) -> CoveredBatches:
+        """As found out with this catalog."""
+        return self if way == self.way else replace(self, way=way, log_index=log_index)
+
+    def holds_for(self, way: str, log_index: int) -> bool:
+        """Whether it names all topics of the table, as this catalog has them."""
+        return way == self.way or self.log_index > log_index
+
+
+def _naming(batch: CoveredBatch, topics: Iterable[str]) -> CoveredBatch:
+    """With these topics, too, of which nothing is covered."""
+    missing = {each: TopicOffsets() for each in topics if each not in batch.topics}
+    return replace(batch, topics={**batch.topics, **missing}) if missing else batch
 
 
 class ToldEnds(Record, frozen=True, kw_only=True):
@@ -131,6 +158,39 @@ class QueryGraph:
             owned=frozenset(written_by_one_query(sources)),
         )
 
+    def way_to(self, query_id: str) -> str:
+        """A digest of all that leads to a query. Of tables that a program serves, the catalog does
+        not say what they are made of: that may be anything."""
+        found, begun = dict[str, list[object]](), [query_id]
+        while begun:
+            each = begun.pop()
+            if each in found:
+                continue
+            topics = self.reads.get(each)
+            if topics is not None and not topics:
+                return self._whole
+            found[each] = [self._named(topic) for topic in sorted(topics or ())]
+            begun += [one for topic in topics or () for one in self.writers_of(topic)]
+        return _digest(sorted(found.items()))
+
+    def writers_of(self, topic: str) -> frozenset[str]:
+        """The queries that write into a topic."""
+        return self.writers.get(topic, frozenset()) | self.copiers.get(topic, frozenset())
+
+    def _named(self, topic: str) -> tuple[object, ...]:
+        writers, copiers = self.writers.get(topic, ()), self.copiers.get(topic, ())
+        return topic, topic in self.owned, sorted(writers), sorted(copiers)
+
+    @cached_property
+    def _whole(self) -> str:
+        read = {topic for topics in self.reads.values() for topic in topics}
+        named = [self._named(each) for each in sorted({*read, *self.writers, *self.copiers})]
+        return _digest([sorted((each, sorted(has)) for each, has in self.reads.items()), named])
+
+
+def _digest(what: object) -> str:
+    return blake2b(repr(what).encode(), digest_size=12).hexdigest()
+
 
 def _sets(pairs: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
@@ -152,7 +212,11 @@ class Chains:
             each = begun.pop()
             if each not in found:
                 found.add(each)
-                begun += [writer for topic in self._reads(each) for writer in self._writers(topic)]
+                begun += [
+                    writer
+                    for topic in self._reads(each)
+                    for writer in self._graph.writers_of(topic)
+                ]
         return frozenset(found)
 
     def newest(self, query_id: str) -> CoveredBatch | None:
@@ -180,7 +244,7 @@ class Chains:
                 topic_id = commit.topic_ids.get(topic, "")
             if topic not in self._graph.owned:
                 _worse(found, topic, TopicOffsets(topic_id=topic_id, offsets=dict(read)))
-            for writer in self._writers(topic) - {*way}:
+            for writer in self._graph.writers_of(topic) - {*way}:
                 # of a copier, no commit says how far its copy is
                 is_told = writer in self._graph.writers.get(topic, ())
                 before = self._history.read_by(writer, read, topic_id) if is_told else None
@@ -194,10 +258,6 @@ class Chains:
         # of a source that is no topic, a program's batches have a name with a colon
         read = () if newest is None else (each for each in newest.sources if ":" not in each)
         return planned.union(read)
-
-    def _writers(self, topic: str) -> frozenset[str]:
-        graph = self._graph
-        return graph.writers.get(topic, frozenset()) | graph.copiers.get(topic, frozenset())
 
 
 def _worse(found: dict[str, TopicOffsets], topic: str, other: TopicOffsets) -> None:
