@@ -172,8 +172,10 @@ def test_a_replica_that_covers_it_is_found(tmp_path: Path, entry: str, text: str
 
 
 async def waiters(nodes: Nodes, count: int) -> None:
+    """Until so many wait. What the test does then is of a later ms than their arrival."""
     while sum(node.slow_path.own.waits.count for node in nodes.values()) != count:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
+    await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("text", [ONE, SCAN, select(0, 1)])
