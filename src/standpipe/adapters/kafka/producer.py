@@ -20,7 +20,7 @@ from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.errors import KafkaUnavailable
 
 if TYPE_CHECKING:
-    from standpipe.adapters.kafka.topic_ids import RecentTopicIds
+    from standpipe.adapters.kafka.topic_ids import TopicIds
 
 DELIVERY_MS_MAX = 10_000
 LOOKUP_SECONDS_MAX = 3.0
@@ -46,7 +46,7 @@ class RowProducer:
     _poller: threading.Thread | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _known: set[str] = field(default_factory=set[str])
-    _ids: RecentTopicIds | None = None
+    _ids: TopicIds | None = None
 
     async def send(
         self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
@@ -79,7 +79,9 @@ class RowProducer:
                 done.set_exception(self._failed(topic, error))
 
         def delivered(error: Any, message: Any) -> None:
-            partition, offset = (message.partition(), message.offset()) if message else (-1, -1)
+            partition, offset = -1, -1
+            if message is not None:  # a message without a value counts as false
+                partition, offset = message.partition(), message.offset()
             loop.call_soon_threadsafe(settle, error, partition, -1 if offset is None else offset)
 
         try:
@@ -95,17 +97,15 @@ class RowProducer:
         return denied or _unavailable(f"cannot write to topic {topic}", error)
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Kafka's ids of topics that were written just now; without those that it does not tell."""
+        """Kafka's ids of topics that were written just now, asked for after the call; without those
+        that it does not tell."""
         if not topics:
             return {}
         if self._ids is None:
-            from standpipe.adapters.kafka.topic_ids import RecentTopicIds
+            from standpipe.adapters.kafka.topic_ids import TopicIds
 
-            self._ids = RecentTopicIds(self.kafka)
-        try:
-            return await asyncio.to_thread(self._ids.of, topics)
-        except _kafka().KafkaException:
-            return {}
+            self._ids = TopicIds(self.kafka)
+        return await self._ids.of(topics)
 
     def replica_counts(self) -> dict[str, list[int]]:
         """All topics: how many replicas each partition has. Blocks; raises KafkaUnavailable."""

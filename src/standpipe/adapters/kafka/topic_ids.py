@@ -2,14 +2,13 @@
 
 `ask` sends the request and returns a function that collects the answer, so that a batch can send it
 beside its other request. `TopicProbe` polls without blocking, for the tailer's loop.
-`RecentTopicIds` asks at most once in a while, for workers. What the answers mean:
+`TopicIds` asks one question at a time, for workers. What the answers mean:
 `data/commit/topic_identity.py`. None of them makes a broker create a topic.
 """
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
@@ -31,7 +30,6 @@ _admin: Any = confluent_kafka.admin
 PROBE_MS: Final = 1000  # between two requests of a tailer
 NEWS_MS: Final = 100  # when there are topics that it has not asked about
 TIMEOUT_S: Final = 2.0
-RECENT_S: Final = 3.0  # a topic that was created again may be taken for the old one for so long
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 
 
@@ -100,31 +98,44 @@ def topics_now(kafka: Kafka, topics: Collection[str]) -> dict[str, TopicSeen]:
     return ask(client, topics, TIMEOUT_S, kafka)()
 
 
-class RecentTopicIds:
-    """Kafka's ids of topics that are written again and again. Threads may share it."""
+class TopicIds:
+    """Kafka's ids of topics that were written just now, for one event loop.
+
+    The question is asked after the call, so after Kafka has acknowledged the caller's rows: an
+    older answer may be of a topic that was deleted since. One is asked at a time, and all who come
+    meanwhile share the next one.
+    """
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._client: Any = None
-        self._lock = threading.Lock()
-        #: {topic: (until when it counts, by the monotonic clock; its id)}
-        self._known: dict[str, tuple[float, str]] = {}
+        self._turn = asyncio.Lock()
+        #: the question that is not asked yet, and about which topics
+        self._next: asyncio.Task[dict[str, str]] | None = None
+        self._wanted = set[str]()
 
-    def of(self, topics: Collection[str]) -> dict[str, str]:
-        """The ids, at most RECENT_S old. A topic is left out if it does not exist, or Kafka gives
-        no answer about it. Blocks."""
-        with self._lock:
-            now_s = time.monotonic()
-            self._known = {t: known for t, known in self._known.items() if known[0] > now_s}
-            missing = [topic for topic in topics if topic not in self._known]
-            if missing:
-                if self._client is None:
-                    options = {**connection_of(self._kafka).librdkafka(), "log_level": 0}
-                    self._client = _admin.AdminClient(options)
-                seen, _ = ask_each(self._client, missing, TIMEOUT_S, self._kafka)
-                told = {t: (now_s + RECENT_S, each.topic_id) for t, each in seen.items()}
-                self._known.update(told)
-            return {topic: self._known[topic][1] for topic in topics if topic in self._known}
+    async def of(self, topics: Collection[str]) -> dict[str, str]:
+        """The ids. A topic is left out if it does not exist, or Kafka gives no answer about it."""
+        self._wanted.update(topics)
+        if self._next is None:
+            self._next = asyncio.create_task(self._ask())
+        found = await asyncio.shield(self._next)
+        return {topic: found[topic] for topic in topics if topic in found}
+
+    async def _ask(self) -> dict[str, str]:
+        async with self._turn:
+            wanted, self._wanted, self._next = self._wanted, set(), None
+            return await asyncio.to_thread(self._ids, wanted)
+
+    def _ids(self, topics: Collection[str]) -> dict[str, str]:
+        try:
+            if self._client is None:
+                options = {**connection_of(self._kafka).librdkafka(), "log_level": 0}
+                self._client = _admin.AdminClient(options)
+            seen, _ = ask_each(self._client, topics, TIMEOUT_S, self._kafka)
+        except _kafka.KafkaException:
+            return {}
+        return {topic: each.topic_id for topic, each in seen.items()}
 
 
 class TopicProbe:

@@ -44,7 +44,7 @@ from standpipe.client.core.literals import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.session import ClientSession, is_insert, token_of, without_token
+from standpipe.client.core.session import ClientSession, has_insert, token_of, without_token
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.statements import (
     batches,
@@ -253,12 +253,18 @@ class Operations:
         """
         deadline_s = self._deadline(timeout_s)
         yield from self._members(deadline_s)
-        return (yield from self._execute(bound(text, parameters), deadline_s, properties))
+        whole = bound(text, parameters)
+        session = self.session if has_insert(whole) else None
+        return (yield from self._execute(whole, deadline_s, session, properties))
 
     def _execute(
-        self, text: str, deadline_s: float, properties: Mapping[str, object] | None = None
+        self,
+        text: str,
+        deadline_s: float,
+        session: ClientSession | None = None,
+        properties: Mapping[str, object] | None = None,
     ) -> _Steps:
-        session = self.session if is_insert(text) else None
+        """`session`: what the statements insert becomes part of it."""
         given = {**(properties or {}), **(session.properties() if session else {})}
         body = msgspec.json.encode({"ksql": text, "streamsProperties": given})
         ask = Ask(
@@ -295,7 +301,7 @@ class Operations:
         written = 0
         for batch in batches(texts):
             try:
-                yield from self._execute("\n".join(batch), deadline_s)
+                yield from self._execute("\n".join(batch), deadline_s, self.session)
             except StandpipeError as error:
                 error.add_note(f"{written} of {len(texts)} rows are written, perhaps more")
                 raise

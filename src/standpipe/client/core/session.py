@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.client.core.exchange import HttpAnswer
+from standpipe.client.core.literals import without_texts
 from standpipe.session_token import (
     LEVEL_PROPERTY,
     TOKEN_PROPERTY,
@@ -26,8 +27,9 @@ from standpipe.session_token import (
 )
 
 _ITEM: Final = b'{"consistencyToken":'
+#: in a text without quoted names, and with single blanks
 _INSERT: Final = re.compile(
-    r"\s*INSERT\s+INTO\s+(?:`[^`]+`|[^\s(`]+)\s*(?:\([^)]*\))?\s*VALUES\b", re.IGNORECASE
+    r"(?:^|;) ?INSERT INTO ?[^ (;]* ?(?:\([^();]*\))? ?VALUES ?\(", re.IGNORECASE
 )
 
 
@@ -86,9 +88,11 @@ def token_in(line: bytes) -> str | None:
         return None
 
 
-def is_insert(statement: str) -> bool:
-    """Whether a statement is an INSERT … VALUES: with a session, its answer has a token."""
-    return _INSERT.match(statement) is not None
+def has_insert(statements: str) -> bool:
+    """Whether one of the statements is an INSERT … VALUES: with a session, the answer has a
+    token."""
+    keywords = " ".join(without_texts(statements).split())
+    return _INSERT.search(keywords) is not None
 
 
 def without_token(

@@ -83,6 +83,14 @@ class CommitHistory:
                 return commit
         return None
 
+    def writers(self) -> dict[str, frozenset[str]]:
+        """{Kafka's id of a topic: the queries whose newest commits wrote to it}."""
+        found: dict[str, set[str]] = {}
+        for query_id, commits in self._commits.items():
+            if commits[-1].own_topic_id:
+                found.setdefault(commits[-1].own_topic_id, set()).add(query_id)
+        return {topic_id: frozenset(queries) for topic_id, queries in found.items()}
+
     def take_news(self) -> frozenset[str]:
         """The queries with commits since the last call."""
         news, self._news = frozenset(self._news), set[str]()

@@ -26,7 +26,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
-from standpipe.client.core.session import ClientSession, is_insert, without_token
+from standpipe.client.core.session import ClientSession, has_insert, without_token
 from standpipe.config.lags import TIME_BOUNDS
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import sql_text
@@ -93,7 +93,7 @@ class SqlSession:
 
     def _execute(self, text: str) -> list[Entity]:
         session, properties = self._session, self._without(PROPERTIES)
-        if session is None or not is_insert(text):
+        if session is None or not has_insert(text):
             return self._client.execute(text, properties, self._sent_variables)
         properties = {**self._properties, TOKEN_PROPERTY: session.token}
         answered = self._client.execute(text, properties, self._sent_variables)

@@ -31,12 +31,19 @@ class _TableFile:
         #: the queries on the way to it, itself among them
         self.chain: frozenset[str] = frozenset()
 
-    def tell(self, chains: Chains) -> None:
-        """A query of its chain has committed, or the chain is another one."""
+    def tell(self, chains: Chains, way: str, log_index: int) -> bool:
+        """A query of its chain has committed, or the chain is another one. False: the disk refused.
+        `way`: of `QueryGraph.way_to`, by the catalog at `log_index`."""
         newest = chains.newest(self.query_id)
-        known = self._told if newest is None else self._told.after(newest)
-        if known is not self._told and self._writer.write(known):
-            self._told = known
+        if newest is None:
+            return True
+        known = self._told.after(newest).by(way, log_index)
+        if known is self._told:
+            return True
+        if not self._writer.write(known):
+            return False
+        self._told = known
+        return True
 
 
 class CoveredTables:
@@ -71,15 +78,18 @@ class CoveredTables:
         """After the progress topic was read to its end: write what has changed. `history`: of all
         its commits; another one than before: it was read again."""
         news = history.take_news()
-        if self._graph is None:
+        if self._graph is None or self._snapshot is None:
             return
         if history is not self._history:
             self._history, self._due = history, set(self._files)
         if not news and not self._due:
             return
-        chains = Chains(self._graph, history)
+        graph, chains = self._graph, Chains(self._graph, history)
+        refused = set[Table]()
         for table, file in self._files.items():
             if table in self._due or not file.chain.isdisjoint(news):
                 file.chain = chains.before(file.query_id)
-                file.tell(chains)
-        self._due.clear()
+                way = graph.way_to(file.query_id)
+                if not file.tell(chains, way, self._snapshot.log_index):
+                    refused.add(table)
+        self._due = refused  # once more, whatever is committed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from standpipe.adapters.kafka import topic_ids
-from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, RecentTopicIds, TopicProbe
+from standpipe.adapters.kafka.topic_ids import NEWS_MS, PROBE_MS, TopicIds, TopicProbe
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 
@@ -105,19 +107,57 @@ class PromptClient(Client):
         return answers
 
 
-def test_ids_of_topics_that_are_written_are_asked_for_now_and_then(
+def test_a_topic_that_was_created_again_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client, now_s = PromptClient({"t": there(7), "u": failed(KafkaError._TIMED_OUT)}), [100.0]
+    client = PromptClient({"t": there(7), "u": failed(KafkaError._TIMED_OUT)})
     monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: client)
-    monkeypatch.setattr(topic_ids.time, "monotonic", lambda: now_s[0])
-    ids = RecentTopicIds("b")
-    assert ids.of(["t"]) == {"t": "id-7"}
-    client.known["t"] = there(8)
-    assert ids.of(["t", "u"]) == {"t": "id-7"}, "of u nobody knows"
-    assert client.asked == [["t"], ["u"]], "t was asked for just now"
-    now_s[0] += topic_ids.RECENT_S
-    assert ids.of(["t"]) == {"t": "id-8"}, "it may have been created again"
+
+    async def story() -> None:
+        ids = TopicIds("b")
+        assert await ids.of(["t"]) == {"t": "id-7"}
+        client.known["t"] = there(8)
+        assert await ids.of(["t", "u"]) == {"t": "id-8"}, "of u nobody knows"
+
+    asyncio.run(story())
+
+
+def test_who_comes_during_a_question_shares_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer that is under way may be older than their rows. If Kafka does not answer, they
+    fail together, and not one after the other."""
+    asked, go = list[set[str]](), threading.Event()
+
+    def answer(_client: Any, topics: Collection[str], *_: Any) -> tuple[dict[str, TopicSeen], Any]:
+        asked.append({*topics})
+        assert go.wait(20)
+        return {each: TopicSeen(f"{each}-{len(asked)}", 1) for each in topics}, {}
+
+    monkeypatch.setattr(topic_ids, "ask_each", answer)
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", lambda _options: object())
+
+    async def story() -> None:
+        ids = TopicIds("b")
+        first = asyncio.create_task(ids.of(["t"]))
+        while not asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        later = [asyncio.create_task(ids.of([each])) for each in ["t", "u", "t", "u", "v"] * 20]
+        await asyncio.sleep(0.01)
+        assert later.pop().cancel(), "one who goes does not end the question of the others"
+        go.set()
+        assert await first == {"t": "t-1"}
+        assert [await each for each in later[:2]] == [{"t": "t-2"}, {"u": "u-2"}]
+        await asyncio.gather(*later)
+        assert asked == [{"t"}, {"t", "u", "v"}]
+
+    asyncio.run(story())
+
+
+def test_no_ids_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_options: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FAIL))
+
+    monkeypatch.setattr(topic_ids._admin, "AdminClient", refuse)
+    assert asyncio.run(TopicIds("b").of(["t"])) == {}
 
 
 def test_nothing_is_asked_about_no_topics() -> None:

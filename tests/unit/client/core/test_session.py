@@ -16,12 +16,13 @@ from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations, ServerRefused, Settings
 from standpipe.client.core.session import (
     ClientSession,
-    is_insert,
+    has_insert,
     token_in,
     token_of,
     token_of_writes,
     without_token,
 )
+from standpipe.client.core.tables import SourceShape
 from standpipe.errors import TokenRefused
 from standpipe.session_token import (
     LEVEL_PROPERTY,
@@ -32,6 +33,7 @@ from standpipe.session_token import (
     TopicKey,
     written_token,
 )
+from standpipe.sql.types.types import SqlType
 
 HEAD = b'{"queryId":"q","columnNames":["ID"],"columnTypes":["STRING"]}\n'
 
@@ -158,13 +160,24 @@ def test_a_nodes_refusal_has_its_class() -> None:
         ("INSERT INTO `a b` (`x y`, Z) VALUES ('a');", True),
         ("INSERT INTO S(ID)VALUES('a');", True),
         ("INSERT INTO S SELECT * FROM T;", False),
-        ("SHOW TABLES; INSERT INTO S VALUES (1);", False),
+        ("SHOW TABLES; INSERT INTO S VALUES (1);", True),
+        ("-- a note\nINSERT INTO S VALUES (1);", True),
+        ("/* a note; */ INSERT /* and */ INTO S VALUES (1)", True),
+        ("SET 'a' = 'b;c'; INSERT INTO S VALUES (1);", True),
+        ("CREATE STREAM S (K INT KEY) WITH (KAFKA_TOPIC='s'); INSERT INTO S VALUES (1);", True),
+        ("INSERT INTO `a``b` (K) VALUES (1)", True),
+        ("INSERT INTO S (`a)b`, `c(d`) VALUES (1, 2)", True),
+        ("INSERT INTO `VALUES`\n(K)\nVALUES\n(1)", True),
+        ("INSERT INTO ${s} VALUES (1)", True),
+        ("-- INSERT INTO S VALUES (1);\nSHOW TABLES;", False),
+        ("INSERT INTO S SELECT `VALUES` FROM T; SHOW TABLES;", False),
+        ("INSERT INTO S WITH (QUERY_ID='INSERT INTO S VALUES (1)') SELECT * FROM T;", False),
         ("SELECT 'INSERT INTO S VALUES' FROM T;", False),
         ("CREATE STREAM VALUES AS SELECT 1 FROM INSERTS;", False),
     ],
 )
 def test_which_statements_are_inserts(text: str, is_one: bool) -> None:
-    assert is_insert(text) is is_one
+    assert has_insert(text) is is_one
 
 
 def written(end: int) -> str:
@@ -192,6 +205,16 @@ def test_an_insert_goes_into_the_session() -> None:
     assert exchange(client, line(token(4)))[TOKEN_PROPERTY] == both.text()
     assert statement(client, "SHOW TABLES;", [{"@type": "x"}]) == {}, "it knows no levels"
     assert statement(operations(None), "INSERT INTO S VALUES (1);", [{"@type": "x"}]) == {}
+
+
+def test_rows_that_a_client_inserts_are_in_its_session_whatever_its_names() -> None:
+    client = operations(token(3))
+    client._shapes["a)b"] = SourceShape("a)b", {"K`(": SqlType("STRING")}, (), "KAFKA", False)
+    work = client.insert("`a)b`", {"`K``(`": "x"})
+    order = next(work)
+    assert isinstance(order, SendAll)
+    sent = msgspec.json.decode(order.requests[0].body)
+    assert sent["streamsProperties"][TOKEN_PROPERTY] == token(3)
 
 
 def test_an_insert_that_is_answered_without_a_token() -> None:

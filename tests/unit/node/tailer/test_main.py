@@ -404,6 +404,9 @@ def test_workers_are_told_what_a_batch_covers_before_its_rows_change(
 ) -> None:
     running(node)
     files, told = CoveredFiles(node.paths.status), list[tuple[int, dict[int, int]]]()
+    map_ = published.read_snapshot(node.paths.snapshot)
+    assert map_ is not None
+    files.way(map_, map_.sources[0])
     apply = StoreWriter.apply
 
     def noted(self: StoreWriter, *given: Any) -> Any:

@@ -223,7 +223,8 @@ class LookupFastPath:
     def _session(self, text: str, source: Source, view: ClusterView) -> KnownToken:
         """A session's token, compared with the cluster and its tables."""
         snapshot, files = view.snapshot, self.replicas.covered
-        return self.tokens.of(text, source, snapshot.cluster_id, files, snapshot.sources)
+        way = files.way(snapshot, source)
+        return self.tokens.of(text, source, snapshot.cluster_id, files, snapshot.sources, way=way)
 
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__

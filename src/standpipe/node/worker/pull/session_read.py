@@ -95,13 +95,15 @@ class KnownToken:
         return text
 
 
+#: of a token: its text; table, generation, cluster; since when the same queries lead to the table
+_Place = tuple[str, str, int, str, int]
+
+
 @dataclass
 class SessionTokens:
     """The tokens that a worker has read last: many clients carry equal ones."""
 
-    _known: dict[tuple[str, str, int, str], KnownToken] = field(
-        default_factory=dict[tuple[str, str, int, str], KnownToken]
-    )
+    _known: dict[_Place, KnownToken] = field(default_factory=dict[_Place, KnownToken])
 
     def of(
         self,
@@ -110,10 +112,12 @@ class SessionTokens:
         cluster: str,
         files: CoveredFiles,
         others: Iterable[Source] = (),
+        *,
+        way: int = 0,
     ) -> KnownToken:
-        """What a token wants of a table. `others`: all that the map has. Raises TokenRefused;
-        NoReplica for an older map."""
-        place = (text, source.table_id or "", source.generation, cluster)
+        """What a token wants of a table. `others`: all that the map has. `way`: of
+        `CoveredFiles.way`. Raises TokenRefused; NoReplica for an older map."""
+        place = (text, source.table_id or "", source.generation, cluster, way)
         known = self._known.get(place)
         if known is None:
             token = SessionToken.parse(text)

@@ -177,7 +177,8 @@ class SlowPath:
             return None
         snapshot = view.snapshot
         files = self.replicas.covered
-        known = self.tokens.of(asked.session, source, snapshot.cluster_id, files, snapshot.sources)
+        way, others = files.way(snapshot, source), snapshot.sources
+        known = self.tokens.of(asked.session, source, snapshot.cluster_id, files, others, way=way)
         return SessionRead(known, arrived_boot_ms)
 
     async def _stream(

@@ -146,14 +146,17 @@ class Replicas:
 
     def keep(self, wanted: set[tuple[str, int]]) -> None:
         """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
-        for replica_id in [r for r in self._open if r[:2] not in wanted]:
-            self._open.pop(replica_id).close()
-            self.closings += 1
+        self._close_others(wanted)
         self.covered.keep(wanted)
 
     def close(self) -> None:
         """Close all that are open."""
-        self.keep(set())
+        self._close_others(set())
+
+    def _close_others(self, wanted: set[tuple[str, int]]) -> None:
+        for replica_id in [r for r in self._open if r[:2] not in wanted]:
+            self._open.pop(replica_id).close()
+            self.closings += 1
 
     def _at(self, replica_id: ReplicaId) -> LocalReplica:
         status = folder_below(self.status, str(replica_id))

@@ -35,6 +35,7 @@ from standpipe.adapters.http.peer_client import Response
 from standpipe.data.commit.covered_offsets import (
     CoveredBatch,
     CoveredBatches,
+    QueryGraph,
     ToldEnds,
     TopicOffsets,
 )
@@ -52,9 +53,12 @@ def wrote(end: int, topic: str = "S", topic_id: str = "") -> str:
 
 
 def tell(node: Worker, *batches: CoveredBatch) -> None:
-    """What its tailer says that batches of the table cover."""
+    """What its tailer says that batches of the table cover, by the node's own map."""
     path = covered_path(node.paths.status, ("T1", 1))
-    published.write(path, CoveredBatches(batches=batches))
+    map_ = node.slow_path.map.view.snapshot
+    table = next(each for each in map_.sources if each.table_id == "T1")
+    way = QueryGraph.of(map_).way_to(table.query_id or "")
+    published.write(path, CoveredBatches(batches=batches).by(way, map_.log_index))
 
 
 def tell_end(node: Worker, end: int, *, topic_id: str = "", asked_ms: int | None = None) -> None:
