@@ -124,7 +124,7 @@ class TopicIds:
 
     async def _ask(self) -> dict[str, str]:
         async with self._turn:
-            wanted, self._wanted, self._next = self._wanted, set(), None
+            wanted, self._wanted, self._next = self._wanted, set[str](), None
             return await asyncio.to_thread(self._ids, wanted)
 
     def _ids(self, topics: Collection[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from tests.unit.data.commit.test_commit_history import Topic
@@ -88,10 +89,10 @@ def test_many_ways_cost_no_more_than_their_queries(monkeypatch: pytest.MonkeyPat
     topic.commit("LAST", 0, {f"SHARED{depth}": {0: 5}}, {0: 5})
     read_by = CommitHistory.read_by
 
-    def noted(self: CommitHistory, query_id: str, *given: object) -> object:
+    def noted(self: CommitHistory, query_id: str, *given: Any) -> object:
         asked.append(query_id)
         assert len(asked) < 1_000
-        return read_by(self, query_id, *given)  # type: ignore[arg-type]
+        return read_by(self, query_id, *given)
 
     monkeypatch.setattr(CommitHistory, "read_by", noted)
     of = graph({**reads, "LAST": f"SHARED{depth}"}, writers)
