@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -54,6 +55,8 @@ class AsyncDriver:
         self._idle: dict[str, list[Link]] = {}
         #: address -> the connection whose write of this turn the next lookups share
         self._shared: dict[str, Link] = {}
+        self._links: WeakSet[Link] = WeakSet()
+        self._is_closed = False
 
     async def run(self, operation: Operation[Result]) -> Result:
         """An operation to its end; its result."""
@@ -113,13 +116,14 @@ class AsyncDriver:
         outcome = await link.share(request, head, until_s)
         if outcome is not GONE:
             return outcome
-        left_s = max(until_s - time.monotonic(), TIMEOUT_S_MIN)
-        return await self._exchange(replace(request, timeout_s=left_s), is_fresh=True)
+        return await self._exchange(_until(request, until_s), is_fresh=True)
 
     async def _exchange(self, request: HttpRequest, *, is_fresh: bool = False) -> Outcome:
         # a request that may not be repeated must not meet a connection's end
         is_fresh = is_fresh or not request.is_repeatable
+        until_s = time.monotonic() + request.timeout_s
         link = None if is_fresh else self._kept(request.address, time.monotonic())
+        is_new = link is None
         try:
             if link is None:
                 async with asyncio.timeout(request.timeout_s):
@@ -131,9 +135,11 @@ class AsyncDriver:
         except asyncio.CancelledError:
             link.abort()  # the node stops its work on it
             raise
-        if outcome is GONE:
-            return await self._exchange(request, is_fresh=True)
-        return outcome
+        if outcome is not GONE:
+            return outcome
+        if is_new:  # a node that answers what nobody asked
+            return NoAnswer("the connection ended", was_sent=True)
+        return await self._exchange(_until(request, until_s), is_fresh=True)
 
     async def _open(self, request: HttpRequest) -> tuple[StreamLink | None, Outcome]:
         link: StreamLink | None = None
@@ -148,7 +154,9 @@ class AsyncDriver:
             return None, NoAnswer(_reason(error, request), was_sent=True)
 
     async def _connect(self, address: str) -> Link:
-        return await self._connected(address, partial(Link, address, self._keep))
+        link = await self._connected(address, partial(Link, address, self._keep))
+        self._links.add(link)
+        return link
 
     async def _connected(self, address: str, make: Callable[[], OneLink]) -> OneLink:
         host, port, is_tls = endpoint(address)
@@ -170,17 +178,24 @@ class AsyncDriver:
 
     def _keep(self, link: Link) -> None:
         idle = self._idle.setdefault(link.address, [])
-        if len(idle) >= IDLE_MAX:
+        if self._is_closed or len(idle) >= IDLE_MAX:
             link.abort()
             return
         link.used_s = time.monotonic()
         idle.append(link)
 
     def close(self) -> None:
-        """Close the idle connections."""
-        for idle in self._idle.values():
-            while idle:
-                idle.pop().abort()
+        """Close the connections on which nobody waits; the others, when they are free."""
+        self._is_closed = True
+        self._idle.clear()
+        for link in list(self._links):
+            if link.is_abandoned:
+                link.abort()
+
+
+def _until(request: HttpRequest, until_s: float) -> HttpRequest:
+    """The request with the time that is left of it."""
+    return replace(request, timeout_s=max(until_s - time.monotonic(), TIMEOUT_S_MIN))
 
 
 async def _read_on(link: StreamLink) -> bytes | NoAnswer:

@@ -99,6 +99,11 @@ class Link(asyncio.Protocol):
         self._unsent += (head, request.body)
         return self._answer_of(request, until_s)
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for an answer: those who did were cancelled."""
+        return all(future.done() for future, _, _ in self._waiting)
+
     def abort(self) -> None:
         """Close it. Nobody is told."""
         self.is_open = False

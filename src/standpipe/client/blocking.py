@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
+from msgspec.structs import replace
+
 from standpipe.client.core.attempts import TIMEOUT_S_MIN
 from standpipe.client.core.exchange import (
     AnswerParser,
@@ -91,7 +93,7 @@ class _Socket:
         left_s = None if until_s is None else max(until_s - time.monotonic(), TIMEOUT_S_MIN)
         if not self._is_plain:
             self.socket.settimeout(left_s)
-        elif not self._readable.poll(None if left_s is None else math.ceil(left_s * 1000)):
+        elif not self._readable.poll(None if left_s is None else _milliseconds(left_s)):
             raise TimeoutError("timed out")  # as a socket says it
         data = self.socket.recv(READ_BYTES)
         if not data:
@@ -106,6 +108,11 @@ class _Socket:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def _milliseconds(seconds: float) -> int:
+    """As poll takes them: 24 days at most."""
+    return min(math.ceil(seconds * 1000), 2**31 - 1)
 
 
 class _Sent:
@@ -139,7 +146,9 @@ class _Sent:
                 is_stale = self._is_kept and not connection.has_received
                 self._fail(error, was_sent=True)
                 if is_stale and isinstance(error, ConnectionError):
-                    return _Sent(self._driver, self._request, is_fresh=True).outcome()
+                    left_s = max(self._until_s - time.monotonic(), TIMEOUT_S_MIN)
+                    again = replace(self._request, timeout_s=left_s)
+                    return _Sent(self._driver, again, is_fresh=True).outcome()
             else:
                 self._driver.keep(self._request.address, connection)
                 return connection.parser.answer

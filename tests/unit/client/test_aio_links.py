@@ -292,3 +292,44 @@ def test_nobody_has_the_answer_of_another(
                         assert key_in(outcome) == key
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("run", LOOPS)
+@pytest.mark.parametrize("is_repeatable", [True, False])
+def test_a_node_that_answers_twice_is_not_asked_again_and_again(
+    run: Callable[[Awaitable[None]], None], is_repeatable: bool
+) -> None:
+    """An INSERT was sent 300 times in a third of a second."""
+
+    async def story() -> None:
+        node = ScriptedNode({"insert": ["twice"] * 50})
+        async with running(node) as driver:
+            request = HttpRequest(
+                node.address, "/ksql", 20.0, b'{"sql":"insert"}', is_repeatable=is_repeatable
+            )
+            outcome = await driver._exchange(request)
+            assert outcome == NoAnswer("the connection ended", was_sent=True)
+            assert len(node.reads) == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize("run", LOOPS)
+def test_a_cancelled_lookup_leaves_no_connection_behind_a_closed_client(
+    run: Callable[[Awaitable[None]], None],
+) -> None:
+    async def story() -> None:
+        node = ScriptedNode({"slow": ["wait"]})
+        async with running(node) as driver:
+            await driver.lookup(request_of(node, "a"))
+            slow = asyncio.create_task(driver.lookup(request_of(node, "slow")))
+            await asyncio.sleep(0.01)
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+            links = list(driver._links)
+            driver.close()
+            assert links
+            assert not any(link.is_open for link in links)
+
+    run(story())

@@ -151,3 +151,15 @@ def test_what_nobody_asked_for_is_nobodys_answer(tail: bytes, why: str) -> None:
         found = [exchange(driver, address) for _ in range(4)]
     assert all(is_ok(each) or isinstance(each, NoAnswer) for each in found), why
     assert len({*map(id, connections)}) == len(connections), why
+
+
+def test_a_very_long_timeout() -> None:
+    """poll takes 24 days at most, and an OverflowError is no answer."""
+
+    def answer(connection: socket.socket, _: bytes) -> bool:
+        connection.sendall(ANSWER)
+        return True
+
+    with serving(answer) as (address, _), opened() as driver:
+        assert is_ok(exchange(driver, address))
+        assert is_ok(exchange(driver, address, timeout_s=3_000_000.0))

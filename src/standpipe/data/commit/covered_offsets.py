@@ -17,7 +17,7 @@ A query that was terminated, or whose stream was dropped, counts until all that 
 read. The catalog has forgotten it, so it is found by the id of the topic that its commits name.
 
 A batch that writes no rows covers more without a batch of those who read it, so what is known of a
-batch may grow. It never shrinks.
+batch may grow. It does not shrink while the same queries lead to the table.
 
 A topic may join a chain later, by an INSERT INTO … SELECT. What is known of older batches does not
 say how much of it they have, so from then on it names the topic, with nothing of it. Who judges by
@@ -47,6 +47,8 @@ from standpipe.model import Record, Snapshot
 #: batches of a table that are told, and how many offsets they may have together; one is always
 BATCHES_MAX: Final = 8
 NUMBERS_MAX: Final = 8_192
+#: looks at queries in circles for one table; beyond, nothing is taken to be covered
+ROUNDS_MAX: Final = 500
 
 
 class TopicOffsets(Record, frozen=True, kw_only=True):
@@ -97,9 +99,11 @@ class CoveredBatches(Record, frozen=True, kw_only=True):
         room = max(1, min(BATCHES_MAX, NUMBERS_MAX // numbers))
         return replace(self, batches=tuple(kept[-room:]))
 
-    def by(self, way: str, log_index: int) -> CoveredBatches:
-        """As found out with this catalog."""
-        return self if way == self.way else replace(self, way=way, log_index=log_index)
+    def on_way(self, way: str, log_index: int) -> CoveredBatches:
+        """As the catalog at `log_index` has the way to the table. On another way, what was known is
+        void: a query that joins reads its topics from their beginning, and may keep records that
+        all the others have dropped."""
+        return self if way == self.way else CoveredBatches(way=way, log_index=log_index)
 
     def holds_for(self, way: str, log_index: int) -> bool:
         """Whether it names all topics of the table, as this catalog has them."""
@@ -213,6 +217,8 @@ class Chains:
         self._found: dict[tuple[object, ...], dict[str, TopicOffsets]] = {}
         #: queries that may lead back to themselves
         self._cyclic: frozenset[str] = frozenset()
+        #: of ROUNDS_MAX, for the table at hand
+        self._rounds = 0
 
     def before(self, query_id: str) -> frozenset[str]:
         """The query, and all on the way to it."""
@@ -223,7 +229,7 @@ class Chains:
         commit = self._history.newest(query_id)
         if commit is None:
             return None
-        self._cyclic = _in_cycles(self._ways(query_id))
+        self._cyclic, self._rounds = _in_cycles(self._ways(query_id)), 0
         return CoveredBatch(
             batch=commit.batch,
             lease_epoch=commit.lease_epoch,
@@ -254,8 +260,20 @@ class Chains:
         place = query_id, id(commit), round_
         found = self._found.get(place)
         if found is None:
+            self._rounds += query_id in self._cyclic
+            if self._rounds > ROUNDS_MAX:
+                return self._nothing(query_id)
             found = self._found[place] = self._find(query_id, commit, way)
         return found
+
+    def _nothing(self, query_id: str) -> dict[str, TopicOffsets]:
+        """All topics on the way to a query, and nothing of them."""
+        return {
+            topic: TopicOffsets()
+            for each in self._ways(query_id)
+            for topic in self._reads(each)
+            if topic not in self._graph.owned
+        }
 
     def _find(
         self, query_id: str, commit: PastCommit | None, way: tuple[str, ...]

@@ -37,7 +37,7 @@ class _TableFile:
         newest = chains.newest(self.query_id)
         if newest is None:
             return True
-        known = self._told.after(newest).by(way, log_index)
+        known = self._told.on_way(way, log_index).after(newest)
         if known is self._told:
             return True
         if not self._writer.write(known):

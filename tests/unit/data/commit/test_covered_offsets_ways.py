@@ -10,7 +10,7 @@ from tests.unit.data.commit.test_commit_history import Topic
 from tests.unit.data.commit.test_covered_offsets import covered, graph
 
 from standpipe.data.commit.commit_history import CommitHistory
-from standpipe.data.commit.covered_offsets import Chains
+from standpipe.data.commit.covered_offsets import ROUNDS_MAX, Chains
 
 #: INTO was INSERT INTO SHARED SELECT … FROM X
 RUNNING = graph(
@@ -97,6 +97,29 @@ def test_many_ways_cost_no_more_than_their_queries(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(CommitHistory, "read_by", noted)
     of = graph({**reads, "LAST": f"SHARED{depth}"}, writers)
     assert covered(topic, "LAST", of)["SHARED0"] == {0: 5}
+
+
+def test_circles_cost_a_bounded_number_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 queries between two streams, in both directions. Where it is too much, nothing is taken to
+    be covered; the topic is named."""
+    names = [f"q{number}" for number in range(20)]
+    reads = {each: "AB"[number % 2] for number, each in enumerate(names)}
+    writers = {"A": " ".join(names[1::2]), "B": " ".join([*names[::2], "FIRST"])}
+    topic, looks = Topic(), list[str]()
+    topic.commit("FIRST", 0, {"S": {0: 5}}, {0: 5})
+    for each in names:
+        topic.commit(each, 0, {reads[each]: {0: 5}}, {0: 5})
+    topic.commit("LAST", 0, {"A": {0: 5}}, {0: 5})
+    find = Chains._find
+
+    def noted(self: Chains, query_id: str, *given: Any) -> Any:
+        looks.append(query_id)
+        return find(self, query_id, *given)
+
+    monkeypatch.setattr(Chains, "_find", noted)
+    of = graph({**reads, "FIRST": "S", "LAST": "A"}, writers)
+    assert covered(topic, "LAST", of) == {"S": {}}
+    assert len(looks) < 2 * ROUNDS_MAX
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -179,19 +179,44 @@ def test_a_table_that_left_the_node_and_came_back(tailer: Tailer) -> None:
 
 
 def test_a_query_that_writes_the_topic_from_now_on(tailer: Tailer) -> None:
-    """INSERT INTO … SELECT: what is listed of the table grows with the catalog, of all batches."""
+    """INSERT INTO … SELECT: it begins with nothing of its topic. What was known of older batches
+    was found on the way before."""
     for number in range(3):
         commits(tailer, (number, 5 + number, 2 + number), (number, 2 + number, 1))
         tailer.tell()
     tailer.tables.follow(INSERTING, HELD)
     tailer.tell()
     batches = known_by_worker(tailer.folder, SECOND, INSERTING).batches
-    assert [each.batch for each in batches] == [0, 1, 2]
+    assert [each.batch for each in batches] == [2]
     assert [{name: has.offsets for name, has in each.topics.items()} for each in batches] == [
-        {"S": {0: 5}, "F": {}, "X": {}},
-        {"S": {0: 6}, "F": {}, "X": {}},
         {"S": {0: 7}, "F": {0: 4}, "X": {}},
     ]
+
+
+def test_a_second_query_from_a_topic_that_one_has_read_already(tailer: Tailer) -> None:
+    """It may keep a record of X that the first one's WHERE has dropped. What the first one covers
+    of X counted for both."""
+    tailer.tables.follow(INSERTING, HELD)
+    commits(tailer, (0, 5, 2), (0, 2, 1))
+    tailer.topic.commit("INTO", 0, {"X": {0: 10}}, {0: 2})
+    tailer.tell()
+    assert x_of(known_by_worker(tailer.folder, SECOND, INSERTING)) == [{0: 10}]
+    second = replace(INTO, query_id="INTO_TOO")
+    both = replace(INSERTING, queries=(*QUERIES, INTO, second), log_index=LogIndex(4))
+    tailer.tables.follow(both, HELD)
+    tailer.tell()
+    assert x_of(known_by_worker(tailer.folder, SECOND, both)) == [{}]
+    commits(tailer, (1, 6, 3), (1, 3, 2))
+    tailer.tell()
+    assert x_of(known_by_worker(tailer.folder, SECOND, both))[-1] == {}, "INTO_TOO has read nothing"
+    tailer.topic.commit("INTO_TOO", 0, {"X": {0: 10}}, {0: 4})
+    commits(tailer, (2, 7, 4), (2, 4, 3))
+    tailer.tell()
+    assert x_of(known_by_worker(tailer.folder, SECOND, both))[-1] == {0: 10}
+
+
+def x_of(known: CoveredBatches) -> list[dict[int, int]]:
+    return [each.topics["X"].offsets for each in known.batches]
 
 
 def test_a_worker_whose_map_has_one_more_way_to_the_table(tailer: Tailer) -> None:

@@ -58,7 +58,7 @@ def tell(node: Worker, *batches: CoveredBatch) -> None:
     map_ = node.slow_path.map.view.snapshot
     table = next(each for each in map_.sources if each.table_id == "T1")
     way = QueryGraph.of(map_).way_to(table.query_id or "")
-    published.write(path, CoveredBatches(batches=batches).by(way, map_.log_index))
+    published.write(path, CoveredBatches(batches=batches, way=way, log_index=map_.log_index))
 
 
 def tell_end(node: Worker, end: int, *, topic_id: str = "", asked_ms: int | None = None) -> None:
