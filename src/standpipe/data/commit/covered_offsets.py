@@ -80,7 +80,7 @@ class CoveredBatches(Record, frozen=True, kw_only=True):
 
     def after(self, newest: CoveredBatch) -> CoveredBatches:
         """With what is known now of the newest batch. What an older batch covers, it does, too; a
-        batch that is not newer begins anew: Kafka has lost commits."""
+        batch that is not newer starts the list again: Kafka has lost commits."""
         if not self.batches:
             return replace(self, batches=(newest,))
         last = self.batches[-1]
