@@ -43,14 +43,14 @@ from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
-from standpipe.model import NodeId, Source
+from standpipe.model import NodeId
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known_frames import KnownFrames
 from standpipe.node.worker.pull.route_cache import RouteCache
-from standpipe.node.worker.pull.session_read import KnownToken, SessionTokens
+from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -170,7 +170,9 @@ class LookupFastPath:
             return None
         text = None
         if query.session is not None:
-            session = self._session(query.session, source, view)
+            session = self.tokens.by_map(
+                query.session, source, view.snapshot, self.replicas.covered
+            )
             text = session.token_if_covered(meta)
             if text is None:
                 return None
@@ -208,7 +210,9 @@ class LookupFastPath:
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return None
         if query.session is not None:
-            session = self._session(query.session, plan.source, view)
+            session = self.tokens.by_map(
+                query.session, plan.source, view.snapshot, self.replicas.covered
+            )
             if not all(map(session.covers, found.metas)):
                 return None
             if token.forward is None:
@@ -219,12 +223,6 @@ class LookupFastPath:
                 return None  # no release forwards several partitions at once
         content = render_rows(token.form, plan, found.rows, int(time.time() * 1000), token=text)
         return content, header_lines(fresh)
-
-    def _session(self, text: str, source: Source, view: ClusterView) -> KnownToken:
-        """A session's token, compared with the cluster and its tables."""
-        snapshot, files = view.snapshot, self.replicas.covered
-        way = files.way(snapshot, source)
-        return self.tokens.of(text, source, snapshot.cluster_id, files, snapshot.sources, way=way)
 
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__

@@ -29,7 +29,7 @@ from standpipe.control.routing.session import SessionVerdict, Stamp, Wanted, tok
 from standpipe.data.commit.written_offsets import Lacking, first_covering, lacking
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.freshness import Freshness
-from standpipe.model import NO_BATCH, ReplicaStatus, Source
+from standpipe.model import NO_BATCH, ReplicaStatus, Snapshot, Source
 from standpipe.node.covered_files import CoveredFiles
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.session_token import SessionToken
@@ -128,6 +128,13 @@ class SessionTokens:
             if len(text) <= KNOWN_CHARS_MAX:
                 self._known[place] = known
         return known
+
+    def by_map(
+        self, text: str, source: Source, snapshot: Snapshot, files: CoveredFiles
+    ) -> KnownToken:
+        """As `of`, by this worker's map."""
+        way, cluster = files.way(snapshot, source), snapshot.cluster_id
+        return self.of(text, source, cluster, files, snapshot.sources, way=way)
 
 
 @dataclass(frozen=True)

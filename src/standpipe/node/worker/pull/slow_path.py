@@ -175,10 +175,8 @@ class SlowPath:
         """None: level `eventual`. Raises TokenRefused, NoReplica."""
         if asked.session is None:
             return None
-        snapshot = view.snapshot
         files = self.replicas.covered
-        way, others = files.way(snapshot, source), snapshot.sources
-        known = self.tokens.of(asked.session, source, snapshot.cluster_id, files, others, way=way)
+        known = self.tokens.by_map(asked.session, source, view.snapshot, files)
         return SessionRead(known, arrived_boot_ms)
 
     async def _stream(
