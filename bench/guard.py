@@ -2,10 +2,9 @@
 
     python bench/guard.py [--record]
 
-A step is a bytecode of CPython, or a call of a C function. Their number differs by less than 2 %
-between runs, on any machine, so a change that makes lookups dearer is found without a quiet one;
-what a C function does inside is not counted. `--record` writes the file anew: say in the commit
-why.
+A step is a bytecode of CPython, or a call of a C function. Their number is the same in every run,
+on any machine, so a change that makes lookups dearer is found without a quiet one; what a C
+function does inside is not counted. `--record` writes the file again: say in the commit why.
 
 Counted is what lies between the body of a request and its response (`LookupFastPath.answer`), on
 real files, with the clocks stopped. Not here: sockets, and time (`bench/pull.py`).
@@ -14,15 +13,17 @@ real files, with the clocks stopped. Not here: sockets, and time (`bench/pull.py
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import json
 import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench import pull  # noqa: E402
 
+from standpipe.adapters.clock import Clock  # noqa: E402
 from standpipe.adapters.http.peer_client import PeerClient  # noqa: E402
 from standpipe.adapters.metrics import Metrics  # noqa: E402
 from standpipe.config import registry  # noqa: E402
@@ -103,33 +105,68 @@ class Counter:
         self.steps["calls of C"] += event == "c_call"
 
 
-def steps_of(path: LookupFastPath, text: Callable[[int], str], ms_each: int) -> Steps:
-    """Steps of LOOKUPS lookups; `ms_each`: how far the clock goes on between two of them."""
+class StoppedClocks:
+    """All clocks that a lookup reads, while it is entered. They go on when `now_ms` is set: pages
+    written with running ones differ in age by a millisecond or not, and are merged in other steps.
+    """
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+        self._patches = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        for holder, name, now in (
+            (time, "time", self._now_s),
+            (time, "monotonic", self._now_s),
+            (Clock, "boot_ms", lambda _clock: self.now_ms),
+        ):
+            self._patches.enter_context(mock.patch.object(holder, name, now))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def _now_s(self) -> float:
+        return (self.now_ms + 0.5) / 1000  # in the middle: rounded, it is never the one before
+
+
+def steps_of(
+    path: LookupFastPath, text: Callable[[int], str], clocks: StoppedClocks, ms_each: int = 0
+) -> Steps:
+    """Steps of LOOKUPS lookups; `ms_each`: how far the clocks go on between two of them."""
     form = RequestFormat(Form.ARRAY)
     bodies = [json.dumps({"ksql": text(number)}).encode() for number in range(LOOKUPS)]
     path.map.view.plans.plan(text(0), {})
-    counter, now_s = Counter(), time.time()
-
-    def now() -> float:
-        return now_s
-
-    with mock.patch.object(time, "time", now), mock.patch.object(time, "monotonic", now):
-        for body in bodies:  # whatever is kept is there
-            assert path.answer(form, body) is not None
-        for body in bodies:
-            now_s += ms_each / 1000
-            counter.run(lambda body=body: path.answer(form, body))
+    counter = Counter()
+    for body in bodies:  # whatever is kept is there
+        assert path.answer(form, body) is not None
+    for body in bodies:
+        clocks.now_ms += ms_each
+        counter.run(lambda body=body: path.answer(form, body))
     return {name: round(count / LOOKUPS) for name, count in counter.steps.items()}
 
 
 def measure(folder: Path) -> dict[str, Steps]:
     """Steps of one lookup, by case."""
-    path = fast_path(folder)
+    with StoppedClocks() as clocks, no_garbage_collection():
+        path = fast_path(folder)
+        try:
+            found = {name: steps_of(path, text, clocks) for name, text in CASES.items()}
+            return {**found, "one text, new ms": steps_of(path, CASES["one text"], clocks, 1)}
+        finally:
+            path.replicas.close()
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """What others left behind is not finalized among the counted steps."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        found = {name: steps_of(path, text, 0) for name, text in CASES.items()}
-        return {**found, "one text, new ms": steps_of(path, CASES["one text"], 1)}
+        yield
     finally:
-        path.replicas.close()
+        if was_enabled:
+            gc.enable()
 
 
 def beyond(recorded: Mapping[str, Steps], found: Mapping[str, Steps]) -> list[str]:

@@ -24,12 +24,10 @@ def test_no_lookup_takes_a_tenth_more_steps_than_recorded(tmp_path: Path) -> Non
     assert guard.beyond(recorded, found) == [], "or `python bench/guard.py --record`, and say why"
 
 
-def test_they_are_nearly_the_same_in_every_run(tmp_path: Path) -> None:
-    """Labels of several partitions are merged in other steps if their pages differ in age."""
+def test_they_are_the_same_in_every_run(tmp_path: Path) -> None:
+    """Whatever the clocks say meanwhile: while they ran, this failed in one run of twenty."""
     first = guard.measure(folder_in(tmp_path, "a"))
-    second = guard.measure(folder_in(tmp_path, "b"))
-    for name, steps in first.items():
-        assert steps == pytest.approx(second[name], rel=0.02, abs=3), name
+    assert guard.measure(folder_in(tmp_path, "b")) == first
 
 
 def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
