@@ -232,7 +232,7 @@ broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, e
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
-	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM)
+	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM) $(if $(TO),--to $(TO))
 
 chaos: setup ## real nodes on hosts of their own, faults, every answer judged: make chaos QUICK=1
 	$(PYTHON_IN) -m tests.chaos $(if $(QUICK),--quick) $(CHAOS)

@@ -1,17 +1,25 @@
 """Does a data directory of an earlier commit open and serve after an upgrade?
 
-    make upgrade FROM=c9c0fee
+    make upgrade FROM=d57ac952
+    make upgrade FROM=c9c0fee TO=7937e770~1
 
-The earlier commit runs from its own `src/` (git archive), with today's packages. It fills a keyed
-and a windowed table, is stopped in order or killed (`--end SIGKILL`), and today's code opens the
-same directory: every row must be there at once, from the same stores; new events must reach the
-running queries; statements must work. Not here: nodes of two releases side by side
-(test_features.py).
+The earlier commit runs from its own `src/` (git archive), with the packages of its own lock file:
+those that today's environment lacks are put beside it. It fills a keyed and a windowed table, is
+stopped in order or killed (`--end SIGKILL`), and today's code, or that of `--to`, opens the same
+directory: every row must be there at once, from the same stores; new events must reach the running
+queries; statements must work.
+
+Today's code opens what d57ac952 or a later commit wrote. Before it progress records had no MAC, and
+since 7937e770 no such record is believed (src/standpipe/data/commit/DESIGN.md): nothing was
+released meanwhile.
+
+Not here: nodes of two releases side by side (test_features.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,15 +27,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from standpipe.errors import SetupError
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.cluster.directory import running_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
+LOCK = "requirements.lock"
 WAIT_S_MAX = 300.0  # generous: a busy machine is no failure
 USERS = [f"user-{number}" for number in range(40)]
 T = TypeVar("T")
@@ -42,28 +49,61 @@ CREATE TABLE BY_DAY AS SELECT USER_ID, COUNT(*) AS N FROM CLICKS
 """
 
 
-@contextmanager
-def earlier_source(commit: str) -> Iterator[Path]:
-    """The `src` folder of a commit, in a directory of its own."""
-    with tempfile.TemporaryDirectory() as folder:
+@contextlib.contextmanager
+def path_of(commit: str) -> Iterator[str]:
+    """PYTHONPATH of a commit: its `src`, and what its lock file has and today's environment lacks.
+
+    Raises subprocess.CalledProcessError (the commit or a package is not to be had).
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         archive = subprocess.run(
-            ["git", "-C", str(ROOT), "archive", commit, "src"], capture_output=True, check=True
+            ["git", "-C", str(ROOT), "archive", commit, "src", LOCK],
+            capture_output=True,
+            check=True,
         )
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder) / "src"
+        now = locked((ROOT / LOCK).read_text())
+        then = locked((folder / LOCK).read_text())
+        lacking = [text for package, text in then.items() if now.get(package) != text]
+        if lacking:
+            (folder / "lacking.txt").write_text("".join(lacking))
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            command += ["--require-hashes", "--target", "packages", "-r", "lacking.txt"]
+            subprocess.run(command, cwd=folder, check=True)
+        yield f"{folder / 'src'}:{folder / 'packages'}"
 
 
-@contextmanager
-def up(source: Path, directory: Path, end: signal.Signals) -> Iterator[NodesClient]:
-    """`standpipe up` of this source; `end` is the signal that it gets afterwards."""
+def locked(text: str) -> dict[str, str]:
+    """Each pinned package of a lock file, as `name==version`, with its lines."""
+    found: dict[str, str] = {}
+    for line in text.splitlines(keepends=True):
+        if "==" in line and not line.startswith(("#", " ")):
+            found[line.split()[0]] = line
+        elif found and line.startswith(" "):
+            found[next(reversed(found))] += line
+    return found
+
+
+@contextlib.contextmanager
+def up(python_path: str, directory: Path, end: signal.Signals) -> Iterator[NodesClient]:
+    """`standpipe up` of this source; `end` is the signal that it gets afterwards.
+
+    Raises AssertionError (it ended at its start).
+    """
     command = [sys.executable, "-m", "standpipe", "up", "--directory", str(directory)]
     command += ["--port", "18088", "--broker-port", "19092"]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    with (directory.parent / "up.log").open("a") as log:
+    environment = {**os.environ, "PYTHONPATH": python_path}
+    log_path = directory.parent / "up.log"
+    with log_path.open("a") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def addresses() -> list[str]:
+        assert process.poll() is None, f"it ended at its start:\n{log_path.read_text()[-2000:]}"
+        return [node.public for node in running_cluster(directory).nodes]
+
     try:
-        addresses = wait_for(lambda: [n.public for n in running_cluster(directory).nodes], "nodes")
-        with NodesClient(addresses, timeout_s=20.0) as client:
+        with NodesClient(wait_for(addresses, "nodes"), timeout_s=20.0) as client:
             yield client
     finally:
         process.send_signal(end)
@@ -81,7 +121,9 @@ def wait_for(ask: Callable[[], T], what: str, is_right: Callable[[T], bool] = bo
             seen = ask()
             if is_right(seen):
                 return seen
-        except (SetupError, OSError, Exception) as error:  # asked again until the time is over
+        except AssertionError:
+            raise
+        except Exception as error:  # asked again until the time is over
             seen = repr(error)
         time.sleep(0.2)
     raise TimeoutError(f"{what}: {seen}")
@@ -118,7 +160,7 @@ def stores(directory: Path) -> dict[str, int]:
     return {str(path.relative_to(directory)): path.stat().st_ino for path in found}
 
 
-def upgrade(before: Path, end: signal.Signals) -> None:
+def upgrade(before: str, after: str, end: signal.Signals) -> None:
     """One story. Raises AssertionError or TimeoutError where the promise is broken."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "cluster"
@@ -130,7 +172,7 @@ def upgrade(before: Path, end: signal.Signals) -> None:
             wait_for(lambda: rows(client), "rows before", lambda found: counts(found) == {3})
             then, files = rows(client), stores(directory)
         assert files, "stores were found"
-        with up(ROOT / "src", directory, signal.SIGINT) as client:
+        with up(after, directory, signal.SIGINT) as client:
             now = wait_for(lambda: rows(client), "rows after", lambda found: counts(found) == {3})
             assert now == then
             insert(client, "/again")
@@ -150,11 +192,14 @@ def upgrade(before: Path, end: signal.Signals) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--from", dest="commit", required=True, help="commit that wrote the data")
+    parser.add_argument("--to", help="commit that opens it; default: this working tree")
     ends = [signal.SIGINT.name, signal.SIGKILL.name]
     parser.add_argument("--end", choices=ends, default=ends[0], help="how the earlier one ends")
     given = parser.parse_args()
-    with earlier_source(given.commit) as before:
-        upgrade(before, signal.Signals[given.end])
+    with contextlib.ExitStack() as paths:
+        before = paths.enter_context(path_of(given.commit))
+        after = paths.enter_context(path_of(given.to)) if given.to else str(ROOT / "src")
+        upgrade(before, after, signal.Signals[given.end])
 
 
 if __name__ == "__main__":
