@@ -80,22 +80,24 @@ $(DONE)/class-archives: $(DONE)/jars
 
 # ------------------------------------------------------------------------------ checks
 
-#: need no Kafka, no Spark, no Java; stay near 60 s. Four processes, as some tests wait for time to
+#: need no Kafka, no Spark, no Java; stay near 60 s. Five processes, as some tests wait for time to
 #: pass, most of them in FAST_NODE and FAST_EDGES; pytest-xdist would collect all of them in each
 #: process, and have one more for the reports
 FAST_DECISIONS := tests/unit/control tests/unit/data tests/unit/sql tests/sql
-FAST_NODE := tests/unit/node tests/contract tests/transcripts
+FAST_WORKER := tests/unit/node/worker
+FAST_NODE := $(filter-out $(FAST_WORKER) %/__pycache__,$(patsubst %/,%,$(wildcard \
+    tests/unit/node/*/))) $(wildcard tests/unit/node/test_*.py) tests/contract tests/transcripts
 FAST_EDGES := tests/unit/adapters tests/unit/pipeline tests/unit/spark
-FAST_REST := $(filter-out $(FAST_DECISIONS) $(FAST_NODE) $(FAST_EDGES) %/__pycache__,$(patsubst \
+FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_EDGES) %/__pycache__,$(patsubst \
     %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance)
-FAST_TESTS := $(FAST_DECISIONS) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
+FAST_TESTS := $(FAST_DECISIONS) $(FAST_WORKER) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
 MAY_BE_NONE := || [ $$? -eq 5 ]
 
-.PHONY: check lint unit unit-decisions unit-node unit-edges unit-rest format test transcripts
+.PHONY: check lint unit unit-decisions unit-node unit-worker unit-edges unit-rest format test transcripts
 check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (under 60 s, no Kafka, no Spark)
-	@$(MAKE) --no-print-directory -j5 --output-sync=target \
-		unit-node unit-edges unit-decisions unit-rest lint
+	@$(MAKE) --no-print-directory -j6 --output-sync=target \
+		unit-node unit-worker unit-edges unit-decisions unit-rest lint
 
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
@@ -103,13 +105,16 @@ lint: $(DONE)/standpipe
 	scripts/unless-checked types .venv/bin/pyright
 	.venv/bin/lint-imports | tail -n 4
 
-unit: unit-decisions unit-node unit-edges unit-rest
+unit: unit-decisions unit-node unit-worker unit-edges unit-rest
 
 unit-decisions: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_DECISIONS) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-node: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_NODE) $(PYTEST_ARGS) $(MAY_BE_NONE)
+
+unit-worker: $(DONE)/standpipe
+	$(PYTEST) -q -m "not e2e" $(FAST_WORKER) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-edges: $(DONE)/standpipe
 	$(PYTEST) -q -m "not e2e" $(FAST_EDGES) $(PYTEST_ARGS) $(MAY_BE_NONE)
