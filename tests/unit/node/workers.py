@@ -53,6 +53,8 @@ from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import Form
 
+#: a read's time, if a peer is to refuse it with reasons of its own before that, on a busy machine
+FORWARDED_MS_MAX = 500
 PARTITIONS = 4
 USERS = Source(
     name="USERS",

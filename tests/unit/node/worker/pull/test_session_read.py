@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 from tests.unit.node.worker.pull.test_slow_path import Nodes, cluster
-from tests.unit.node.workers import KEYS, USERS, Worker, page, select
+from tests.unit.node.workers import FORWARDED_MS_MAX, KEYS, USERS, Worker, page, select
 
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.routing.route import BETWEEN_BATCHES
@@ -275,7 +275,7 @@ def test_out_of_time(
     async def story(nodes: Nodes) -> None:
         for name in ("a", "b"):
             nodes[name].hold(0, shown)
-        nodes[entry].slow_path.routing_timeout_ms = 60
+        nodes[entry].slow_path.routing_timeout_ms = FORWARDED_MS_MAX
         if not said:
             with pytest.raises(TokenRefused):
                 await read(nodes[entry], ONE, wanted)
@@ -385,7 +385,7 @@ def test_a_target_of_an_older_release_is_not_believed(
         _, found = await read(nodes["c"], ONE, token(3))
         assert seen_in(found) == (1, 9, 1), "the other one knows sessions"
         nodes["b"].hold(0, at(2))
-        nodes["c"].slow_path.routing_timeout_ms = 60
+        nodes["c"].slow_path.routing_timeout_ms = FORWARDED_MS_MAX
         with pytest.raises(NoReplica) as failed:
             await read(nodes["c"], ONE, token(3))
         assert NO_SESSIONS in failed.value.message
@@ -408,7 +408,7 @@ def test_a_target_that_answers_with_older_rows_is_not_believed(
             return await ask(json.dumps(plain).encode(), headers)
 
         monkeypatch.setattr(nodes["a"], "peer_lane", careless)
-        nodes["c"].slow_path.routing_timeout_ms = 60
+        nodes["c"].slow_path.routing_timeout_ms = FORWARDED_MS_MAX
         with pytest.raises(NoReplica, match="wanted batch 9"):
             await read(nodes["c"], ONE, token(9))
 

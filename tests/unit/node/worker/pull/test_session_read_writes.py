@@ -28,7 +28,7 @@ from tests.unit.node.worker.pull.test_session_read import (
     waiters,
 )
 from tests.unit.node.worker.pull.test_slow_path import Nodes
-from tests.unit.node.workers import Worker
+from tests.unit.node.workers import FORWARDED_MS_MAX, Worker
 
 from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import Response
@@ -225,7 +225,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
 def test_no_waiter_outlives_its_time(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         hold(nodes, 7)
-        nodes["c"].slow_path.routing_timeout_ms = 60
+        nodes["c"].slow_path.routing_timeout_ms = FORWARDED_MS_MAX
         for name in "ab":
             tell(nodes[name], batch(7, S=5))
         with pytest.raises(NoReplica) as failed:
