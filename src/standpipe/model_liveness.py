@@ -24,6 +24,9 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     batch: BatchId
     replica_lag_ms: int | None = None  # at the time of the report; None: never confirmed
     store_bytes: int = 0  # on disk, updated occasionally
+    source_lag_ms: int | None = (
+        None  # at the time of the report; None: unknown, or an older release
+    )
 
     @property
     def replica_id(self) -> ReplicaId:

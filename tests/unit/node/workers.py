@@ -240,7 +240,7 @@ class Worker:
     def hear(self, *lags: tuple[str, int, int, int], reported_ms_ago: int = 0) -> None:
         """What control tells: (node, partition, position, committed end) of peers that are alive.
 
-        Their lag in ms was 40 when it was reported.
+        Their lags in ms were 40 and 900 when they were reported.
         """
         now_ms = Clock().boot_ms()
         peers = tuple(PeerLiveness(node_id=NodeId(name), health=Health.ALIVE) for name, *_ in lags)
@@ -256,6 +256,7 @@ class Worker:
                     state=ReplicaState.RUNNING,
                     batch=BatchId(7),
                     replica_lag_ms=40,
+                    source_lag_ms=900,
                 ),
                 at_boot_ms=now_ms,
                 reported_boot_ms=now_ms - reported_ms_ago,

@@ -68,7 +68,15 @@ def known_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
 
     Heartbeats confirm what did not change, but its lag in time grows anyway.
     """
-    told_ms = known.lag.replica_lag_ms
+    return _aged(known.lag.replica_lag_ms, known, now_boot_ms)
+
+
+def known_source_lag_ms(known: KnownLag, now_boot_ms: int) -> int | None:
+    """Likewise, of its source lag; None: it is not known, or the peer's release does not say it."""
+    return _aged(known.lag.source_lag_ms, known, now_boot_ms)
+
+
+def _aged(told_ms: int | None, known: KnownLag, now_boot_ms: int) -> int | None:
     return None if told_ms is None else told_ms + max(0, now_boot_ms - known.reported_boot_ms)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from standpipe.control.liveness.gossip import WELL, Note, Rumour
 from standpipe.control.liveness.lag import digest_of, offset_lag
-from standpipe.data.replica.positions import replica_lag_ms
+from standpipe.data.replica.positions import replica_lag_ms, source_lag_ms
 from standpipe.model import (
     NO_BATCH,
     NodeId,
@@ -111,8 +111,13 @@ def store_name(table: Source) -> str:
 def lag_of(
     replica: ReplicaId, status: ReplicaStatus, now_boot_ms: int, store_bytes: int = 0
 ) -> ReplicaLag:
-    """A status page as it is reported: what this replica knows itself, nothing that a peer said."""
+    """A status page as it is reported: what this replica knows itself, nothing that a peer said.
+
+    The source lag is that by this node's own clock. What the pipeline's clock says is left out: the
+    reader would have to trust the clocks of three machines.
+    """
     table_id, generation, partition = replica
+    source_ms = source_lag_ms(status, 0, now_ms=0, now_boot_ms=now_boot_ms)
     return ReplicaLag(
         table_id=table_id,
         generation=generation,
@@ -123,6 +128,7 @@ def lag_of(
         batch=status.batch,
         replica_lag_ms=replica_lag_ms(status, now_boot_ms),
         store_bytes=store_bytes,
+        source_lag_ms=source_ms,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 from tests.e2e.test_serve import USERS, status
 
-from standpipe.control.liveness.lag import Ledger, Reporter
-from standpipe.model import NodeId, NodeInfo
+from standpipe.control.liveness.lag import Ledger, Reporter, digest_of
+from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.model_liveness import ReplicaLag
 from standpipe.node.liveness.wire import (
     Beat,
     BeatExtra,
@@ -69,6 +70,36 @@ def test_a_lag_in_ms_counts_from_the_last_confirmed_instant() -> None:
     assert lag_of(("T1", 1, 0), page, 1500).replica_lag_ms == 500
     never = status(confirmed_boot_ms=0)
     assert lag_of(("T1", 1, 0), never, 1500).replica_lag_ms is None
+
+
+def test_a_source_lag_is_reported_if_this_nodes_own_clock_says_it() -> None:
+    page = status(source_boot_ms=1000, source_instant_ms=7)
+    assert lag_of(("T1", 1, 0), page, 1500).source_lag_ms == 500
+    undated = status(source_boot_ms=0, source_instant_ms=7)
+    assert lag_of(("T1", 1, 0), undated, 1500).source_lag_ms is None, "the pipeline's clock"
+
+
+class _OlderLag(Record, frozen=True, kw_only=True, array_like=True):
+    """A lag as a release before source lags reads and writes it."""
+
+    table_id: str
+    generation: int
+    partition: int
+    position: int
+    committed_end: int
+    state: int
+    batch: int
+    replica_lag_ms: int | None = None
+    store_bytes: int = 0
+
+
+def test_an_older_release_reads_a_lag_and_is_read() -> None:
+    lag = lag_of(("T1", 1, 0), status(source_boot_ms=1000), 1500, store_bytes=8)
+    older = msgspec.json.decode(msgspec.json.encode(lag), type=_OlderLag)
+    assert (older.position, older.store_bytes) == (lag.position, 8)
+    back = msgspec.json.decode(msgspec.json.encode(older), type=ReplicaLag)
+    assert (back.store_bytes, back.source_lag_ms) == (8, None)
+    assert digest_of([back]) == digest_of([lag]), "what both know is the same"
 
 
 def test_a_member_is_known_by_each_of_its_addresses() -> None:

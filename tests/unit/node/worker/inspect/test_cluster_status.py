@@ -45,4 +45,5 @@ def test_a_peers_lag_in_ms_is_as_old_as_it_was_told(tmp_path: Path) -> None:
     """Beats renewed it just now, without a word on the lag in ms: 40 ms, and that 4 s ago."""
     told = status_of(tmp_path, 100, 100, 4000)["b"]["standpipe"]["replicas"]["T1-1-0"]
     assert told["replicaLagMs"] >= 4040
+    assert told["sourceLagMs"] >= 4900
     assert told["ageMs"] < 4000
