@@ -10,6 +10,34 @@ SHOW ALL TOPICS;
 ----
 ShowPlan(what='TOPICS', extended=False)
 
+SHOW LAG;
+----
+lag of all tables
+
+LIST LAG by_tail;
+----
+lag of BY_TAIL
+
+SHOW LAG by_tale;
+----
+! 40001 1:1 Could not find STREAM/TABLE 'BY_TALE' in the Metastore
+!   Did you mean BY_TAIL?
+
+# Neither has replicas.
+SHOW LAG flights;
+----
+! 40001 1:1 FLIGHTS is a stream: it is read from its topic and has no replicas.
+
+SHOW LAG planes;
+----
+! 40001 1:1 PLANES is a table that another program writes: it has no replicas. Tables of CREATE TABLE … AS SELECT and CREATE SOURCE TABLE have.
+
+# The word is a name everywhere else.
+CREATE STREAM lag (lag INT KEY, list INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON');
+----
+STREAM LAG: `LAG` INTEGER KEY, `LIST` INTEGER
+topic here x 2, JSON → JSON
+
 SHOW FUNCTIONS;
 ----
 ShowPlan(what='FUNCTIONS', extended=False)

@@ -87,6 +87,8 @@ def summary(plan: plans.Plan) -> str:
         return f"route of {plan.pull.source.name} {list(plan.pull.keys)}"
     if isinstance(plan, plans.InsertValuesPlan):
         return f"insert into {plan.source.topic} {plan.values!r} at {plan.rowtime_ms}"
+    if isinstance(plan, plans.ShowLagPlan):
+        return f"lag of {'all tables' if plan.source is None else plan.source.name}"
     if isinstance(plan, plans.DescribePlan):
         return f"describe {plan.source.name} extended={plan.extended}"
     return repr(plan)

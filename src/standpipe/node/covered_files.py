@@ -84,11 +84,15 @@ class CoveredFiles:
     def ends_after(self, boot_ms: int, now_boot_ms: int) -> ToldEnds | None:
         """Where topics ended when Kafka was asked after an instant of the boot clock; None: it has
         not answered since. A file of an earlier boot may have any instant."""
+        told = self.newest_ends(now_boot_ms)
+        return told if told is not None and boot_ms < told.asked_boot_ms else None
+
+    def newest_ends(self, now_boot_ms: int) -> ToldEnds | None:
+        """Where topics ended when Kafka answered last, however long ago; None: it has not answered
+        since this machine started."""
         self._ends.refresh()
         told = self._ends.record
-        if told is None or not boot_ms < told.asked_boot_ms <= now_boot_ms:
-            return None
-        return told
+        return told if told is not None and told.asked_boot_ms <= now_boot_ms else None
 
     def keep(self, tables: Container[Table]) -> None:
         """Forget the others."""

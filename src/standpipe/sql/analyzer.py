@@ -34,6 +34,7 @@ from standpipe.sql.plans import (
     PullPlan,
     PushPlan,
     SetPropertyPlan,
+    ShowLagPlan,
     ShowPlan,
     TerminatePlan,
 )
@@ -96,11 +97,36 @@ def _show(statement: Show, _sources: Sources, _context: Context) -> Plan:
     return ShowPlan(what=cast("Any", what), extended=statement.extended)
 
 
-def _describe(statement: Describe, sources: Sources, _context: Context) -> Plan:
-    source = sources.get(statement.name)
+def _show_lag(
+    statement: ast_statements.ShowLag, sources: Sources, _context: Context
+) -> ShowLagPlan:
+    if statement.name is None:
+        return ShowLagPlan()
+    source = _found(statement.name, statement, sources)
+    if source.kind == "STREAM":
+        raise refusal(
+            f"{source.name} is a stream: it is read from its topic and has no replicas.",
+            statement.at,
+        )
+    if not source.is_materialized:
+        raise refusal(
+            f"{source.name} is a table that another program writes: it has no replicas. Tables of"
+            " CREATE TABLE … AS SELECT and CREATE SOURCE TABLE have.",
+            statement.at,
+        )
+    return ShowLagPlan(source=source)
+
+
+def _found(name: str, statement: Statement, sources: Sources) -> Source:
+    source = sources.get(name)
     if source is None:
-        message = f"Could not find STREAM/TABLE '{statement.name}' in the Metastore"
-        raise unknown_name(message, statement.at, nearest(statement.name, sources))
+        message = f"Could not find STREAM/TABLE '{name}' in the Metastore"
+        raise unknown_name(message, statement.at, nearest(name, sources))
+    return source
+
+
+def _describe(statement: Describe, sources: Sources, _context: Context) -> Plan:
+    source = _found(statement.name, statement, sources)
     return DescribePlan(source=source, extended=statement.extended)
 
 
@@ -207,6 +233,7 @@ _HANDLERS: Final[dict[type, Callable[[Any, Sources, Context], Plan]]] = {
     ast_statements.AlterSource: alter.alter_source,
     ast_statements.ControlQuery: _terminate,
     ast_statements.Show: _show,
+    ast_statements.ShowLag: _show_lag,
     ast_statements.Describe: _describe,
     ast_statements.SetProperty: _set_property,
     ast_statements.Define: _define,

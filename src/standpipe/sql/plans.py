@@ -116,6 +116,12 @@ class ShowPlan(Record, frozen=True, kw_only=True):
     extended: bool = False
 
 
+class ShowLagPlan(Record, frozen=True, kw_only=True):
+    """SHOW LAG of one table, or of all (`source` None)."""
+
+    source: Source | None = None
+
+
 class DescribePlan(Record, frozen=True, kw_only=True):
     """DESCRIBE of one stream or table."""
 
@@ -266,6 +272,7 @@ Plan = (
     | PausePlan
     | InsertValuesPlan
     | ShowPlan
+    | ShowLagPlan
     | DescribePlan
     | SetPropertyPlan
     | DefinePlan

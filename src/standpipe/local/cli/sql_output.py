@@ -17,7 +17,7 @@ from rich.text import Text
 from standpipe.client.core.answers import error_of
 from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.freshness import Freshness
-from standpipe.local.cli import assignment_output
+from standpipe.local.cli import assignment_output, lag_output
 from standpipe.local.cli.sql_text import column_names
 from standpipe.local.client.rest_client import Entity, PullAnswer
 
@@ -115,6 +115,8 @@ def print_entity(console: Console, entity: Entity, *, as_json: bool) -> None:
         console.print(str(status.get("message", status)), highlight=False, markup=False)
     elif entity.get("@type") == "assignment":
         assignment_output.print_view(console, entity)
+    elif entity.get("@type") == "lag":
+        lag_output.print_lags(console, entity)
     elif "sourceDescription" in entity:
         _print_description(console, cast(Entity, entity["sourceDescription"]))
     else:

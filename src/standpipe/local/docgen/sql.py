@@ -110,6 +110,14 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow("SHOW TYPES, VARIABLES", "yes"),
         SupportRow("SHOW CONNECTORS, CONNECTOR PLUGINS", "no", "there are none"),
     ),
+    ast_statements.ShowLag: (
+        SupportRow(
+            "SHOW LAG [table]",
+            "differs",
+            "ours: from the event to the batch that is committed, and to each replica"
+            " (docs/consistency.md)",
+        ),
+    ),
     ast_statements.Describe: (SupportRow("DESCRIBE name [EXTENDED]", "yes"),),
     ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
     ast_statements.DescribeFunction: (

@@ -145,6 +145,14 @@ class Show(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class ShowLag(Statement):
+    """How far tables are behind their sources, and replicas behind what is committed; `name` None:
+    of all tables."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Describe(Statement):
     """DESCRIBE name [EXTENDED]."""
 

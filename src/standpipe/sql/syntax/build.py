@@ -180,6 +180,10 @@ class StatementBuilder(QueryBuilder):
         """SHOW what [EXTENDED]."""
         return ast_statements.Show(START, what, bool(extended))
 
+    def show_lag(self, name: Name | None) -> Statement:
+        """SHOW LAG [table]."""
+        return ast_statements.ShowLag(START, None if name is None else name.text)
+
     def describe(self, name: Name, extended: bool | None) -> Statement:
         """DESCRIBE name [EXTENDED]."""
         return ast_statements.Describe(START, name.text, bool(extended))

@@ -42,7 +42,7 @@ from standpipe.node.worker.request.body import asked_bounds, parse_statements, p
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.node.worker.statements import control_client, explain, show
+from standpipe.node.worker.statements import control_client, explain, lags, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
 from standpipe.node.worker.statements.inserts import Inserts, inserts_of
@@ -68,6 +68,7 @@ from standpipe.sql.plans import (
     ExplainRoutePlan,
     InsertValuesPlan,
     SetPropertyPlan,
+    ShowLagPlan,
     ShowPlan,
 )
 from standpipe.sql.syntax import variables
@@ -192,6 +193,8 @@ class Statements:
                 return []
             case ShowPlan():
                 return [await self._show(plan, text, session)]
+            case ShowLagPlan():
+                return [await self._show_lag(plan, text)]
             case AssertTopicPlan():
                 return [await assert_topic(plan, self._replica_counts, text)]
             case DefinePlan():
@@ -302,13 +305,33 @@ class Statements:
             case "VARIABLES":
                 return show.variables(session.variables, text)
 
+    async def _show_lag(self, plan: ShowLagPlan, text: str) -> Entity:
+        """Of one table, or of all; between two of them, lookups have their turn."""
+        view, scene = self.map.view, self._scene()
+        named = plan.source and self._now(plan.source)
+        sources = [named] if named else [s for s in view.sources.values() if s.is_materialized]
+        covered = self.replicas.covered
+        found: list[lags.TableLag] = []
+        for source in sources:
+            covered.way(view.snapshot, source)
+            known = lags.LagScene(
+                scene=scene,
+                peers=self.routes.route_cache.peers.state,
+                placements=view.placements,
+                ends=covered.newest_ends(scene.instant.boot_ms),
+                covered=covered.of((source.table_id or "", source.generation)),
+            )
+            found.append(known.of(source))
+            await asyncio.sleep(0)
+        return lags.lag_entity(found, text, with_topics=named is not None)
+
     async def _replica_counts(self) -> ReplicaCounts:
         return await self.lanes.run(StatementLane.KAFKA, self.producer.replica_counts)
 
     def _scene(self) -> Scene:
         view = self.map.view
         own = view.snapshot.node_id
-        ids = [i for i, placement in view.placements.items() if own in placement.replicas]
+        ids = [i for i, placement in view.placements.items() if own in placement.holders]
         instant = AnswerTime(
             boot_ms=Clock().boot_ms(),
             unix_ms=int(time.time() * 1000),
