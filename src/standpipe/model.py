@@ -20,6 +20,7 @@ BatchId = NewType("BatchId", int)  # Spark's batch id within one persistent quer
 LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grows, starts at 1
 AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
+TimeBounds = tuple[int | None, int | None]  # of a replica lag and a source lag, in ms; None: none
 FeatureLevels = tuple[int, int]  # that a program knows (`control.metadata.feature_levels`)
 
 
@@ -102,10 +103,10 @@ class Source(Record, frozen=True, kw_only=True):
     is_materialized: bool = False  # has replicas and answers pull queries
     #: ACCEPTABLE_OFFSET_LAG, if a request sets no bound; None: the node's own applies (KLIP-12)
     offset_lag_max: int | None = None
+    time_bounds: TimeBounds | msgspec.UnsetType = msgspec.UNSET  # likewise; unset: none
     is_read_only: bool = False  # CREATE SOURCE: no statement may write to it or delete its topic
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
-    #: of a replaced table: its rows are also written here, for other readers; `topic` is ours
-    public_topic: str | None = None
+    public_topic: str | None = None  # of a replaced table: its rows are also written here
     takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside other writers
 
     @property
@@ -281,8 +282,7 @@ class Placement(Record, frozen=True, kw_only=True):
     generation: int
     partition: int
     replicas: tuple[NodeId, ...]
-    #: copies that will replace one of `replicas`: kept up to date but not read (KIP-441)
-    warmups: tuple[NodeId, ...] = ()
+    warmups: tuple[NodeId, ...] = ()  # copies that will replace `replicas`; not read (KIP-441)
 
     @property
     def replica_id(self) -> ReplicaId:

@@ -232,3 +232,20 @@ topic nowhere x 2 (to be made), KAFKA → JSON
 CREATE STREAM s (a INT, h ARRAY<STRUCT<key STRING, value BYTES>> HEADERS, g BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
 ! 40001 1:15 Schema already contains a HEADERS column.
+
+# A bound in ms is for tables with replicas, of which the lag is known.
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON', ACCEPTABLE_SOURCE_LAG_MS=1);
+----
+TABLE T: `A` INTEGER KEY, `B` INTEGER
+topic here x 2, JSON → JSON
+may be None ms behind, sources 1
+CST_T_7 reads here as T_7__IN0, watermark None
+SELECT `A` AS `A`, `B` AS `B`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
+
+CREATE TABLE t (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='t', FORMAT='JSON', PARTITIONS=1, WRITER='EXTERNAL', ACCEPTABLE_SOURCE_LAG_MS=1);
+----
+! 40001 1:114 ACCEPTABLE_SOURCE_LAG_MS is not for tables with WRITER='EXTERNAL': their source lag is not known, so no read would be answered.
+
+CREATE TABLE t (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON', ACCEPTABLE_SOURCE_LAG_MS=1);
+----
+! 40001 1:84 ACCEPTABLE_SOURCE_LAG_MS is for tables with replicas, of CREATE TABLE … AS SELECT and CREATE SOURCE TABLE: T has none.

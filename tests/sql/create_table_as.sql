@@ -327,6 +327,31 @@ CREATE TABLE t WITH (ACCEPTABLE_OFFSET_LAG=-1) AS SELECT tail, COUNT(*) FROM fli
 ----
 ! 40001 1:22 Invalid lag in WITH clause: -1 is below 0
 
+CREATE TABLE t WITH (ACCEPTABLE_REPLICA_LAG_MS=0, ACCEPTABLE_SOURCE_LAG_MS='3000') AS SELECT tail, COUNT(*) AS n FROM flights GROUP BY tail;
+----
+TABLE T: `TAIL` STRING KEY, `N` BIGINT
+topic T x 4, KAFKA → JSON
+may be 0 ms behind, sources 3000
+CTAS_T_7 reads flights as T_7__IN0, watermark None
+SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+CREATE OR REPLACE TABLE by_tail WITH (ACCEPTABLE_SOURCE_LAG_MS=3000) AS SELECT tail, COUNT(*) AS n FROM flights GROUP BY tail;
+----
+TABLE BY_TAIL: `TAIL` STRING KEY, `N` BIGINT
+topic BY_TAIL x 4, KAFKA → JSON
+may be None ms behind, sources 3000
+CTAS_BY_TAIL_7 reads flights as BY_TAIL_7__IN0, watermark None
+SELECT `__KEY_0` AS `TAIL`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `BY_TAIL_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+CREATE TABLE t WITH (ACCEPTABLE_SOURCE_LAG_MS=-1) AS SELECT tail, COUNT(*) FROM flights GROUP BY tail;
+----
+! 40001 1:22 Invalid lag in WITH clause: -1 is below 0
+
+# No replica would refuse.
+CREATE STREAM t WITH (ACCEPTABLE_REPLICA_LAG_MS=5) AS SELECT * FROM flights;
+----
+! 40001 1:23 ACCEPTABLE_REPLICA_LAG_MS is for tables with replicas, of CREATE TABLE … AS SELECT and CREATE SOURCE TABLE: T has none.
+
 CREATE TABLE t AS SELECT carrier, COLLECT_SET(MAP('a' := seats)) AS m FROM flights GROUP BY carrier;
 ----
 TABLE T: `CARRIER` STRING KEY, `M` ARRAY<MAP<STRING, INTEGER>>

@@ -33,6 +33,7 @@ from standpipe.control.metadata.commands import (
     SetQueryState,
     TerminateQuery,
 )
+from standpipe.control.metadata.feature_levels import TIME_BOUNDS
 from standpipe.errors import KafkaUnavailable, StatementError
 from standpipe.model import PersistentQuery, Source, TopicSpec
 from standpipe.sql import analyzer
@@ -209,6 +210,7 @@ class _Proposal:
             return self._exists_already(source, there)
         if there is not None and (not plan.or_replace or there.kind != source.kind):
             raise self._refused(_taken(source, there))
+        self._check_time_bounds(source)
         if there is not None:
             return replace.propose(
                 plan,
@@ -233,6 +235,16 @@ class _Proposal:
             request_id=self.request_id,
             receipt=self._created(source, query),
         )
+
+    def _check_time_bounds(self, source: Source) -> None:
+        """`feature_levels.at_level` would refuse them, too, and not say what in the statement."""
+        level = self.catalog.feature_level
+        if source.time_bounds and level < TIME_BOUNDS:
+            raise self._refused(
+                "ACCEPTABLE_REPLICA_LAG_MS and ACCEPTABLE_SOURCE_LAG_MS need feature level"
+                f" {TIME_BOUNDS}, this cluster is at {level}: `standpipe quorum upgrade`, once"
+                " every node runs the newer release."
+            )
 
     def _created(self, source: Source, query: PersistentQuery) -> Receipt:
         message = f"Created query with ID {query.query_id}"

@@ -89,7 +89,8 @@ class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
 
 class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as"):
     """A materialized table, the query that fills it and the topic between them. Version 2: the
-    query is external, so it is isolated under its id from the start."""
+    query is external, so it is isolated under its id from the start. Version 3: `source` has bounds
+    in ms, also if the query is external."""
 
     source: Source
     query: PersistentQuery
@@ -110,7 +111,8 @@ class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_strea
 
 
 class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_as"):
-    """The next generation of a table is built beside the one that serves reads."""
+    """The next generation of a table is built beside the one that serves reads. Version 2: `source`
+    has bounds in ms."""
 
     source: Source
     query: PersistentQuery
@@ -290,10 +292,10 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_feature_level": 1,
     "register_node": 2,
     "create_source": 1,
-    "create_table_as": 2,
+    "create_table_as": 3,
     "insert_into": 1,
     "replace_stream_as": 1,
-    "replace_table_as": 1,
+    "replace_table_as": 2,
     "hold_table": 1,
     "switch_table": 2,
     "drop_source": 1,

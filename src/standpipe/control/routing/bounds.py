@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from standpipe.model import Source
+
 #: ksqlDB's default of `ksql.query.pull.max.allowed.offset.lag`: no bound at all
 LAG_UNBOUNDED: Final = 2**63 - 1
 
 
 class AskedBounds(NamedTuple):
-    """What the properties of a request ask for. None: what the node says applies."""
+    """What the properties of a request ask for, or a table (WITH). None: nothing."""
 
     lag_records_max: int | None = None
     replica_lag_ms_max: int | None = None
@@ -75,16 +77,29 @@ class Bounds:
 ANYTHING: Final = Bounds()
 
 
+def of_table(source: Source) -> AskedBounds:
+    """The bounds that a table was created with."""
+    replica_ms, source_ms = source.time_bounds or (None, None)
+    return AskedBounds(source.offset_lag_max, replica_ms, source_ms)
+
+
 def bounds_in_force(
-    asked: AskedBounds, node: Bounds, *, table_lag: int | None = None, limit: int = LAG_UNBOUNDED
+    asked: AskedBounds,
+    node: Bounds,
+    *,
+    table: AskedBounds = NOTHING_ASKED,
+    limit: int = LAG_UNBOUNDED,
 ) -> Bounds:
     """Each bound of the request, else the table's (WITH), else the node's. `limit` caps the lag in
     records."""
-    lag = next(x for x in (asked.lag_records_max, table_lag, node.lag_records_max) if x is not None)
-    replica_ms, source_ms = asked.replica_lag_ms_max, asked.source_lag_ms_max
+    own = AskedBounds(node.lag_records_max, node.replica_lag_ms_max, node.source_lag_ms_max)
+    records, replica_ms, source_ms = (
+        next(bound for bound in each if bound is not None)
+        for each in zip(asked, table, own, strict=True)
+    )
     return Bounds(
-        lag_records_max=min(lag, limit),
-        replica_lag_ms_max=node.replica_lag_ms_max if replica_ms is None else replica_ms,
-        source_lag_ms_max=node.source_lag_ms_max if source_ms is None else source_ms,
+        lag_records_max=min(records, limit),
+        replica_lag_ms_max=replica_ms,
+        source_lag_ms_max=source_ms,
         standby_reads=node.standby_reads,
     )

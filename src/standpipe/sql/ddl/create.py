@@ -71,10 +71,14 @@ def create_source(
         key_delimiter=properties.delimiter("KEY_DELIMITER") or ",",
         retention_ms=properties.number("RETENTION_MS"),
         offset_lag_max=properties.acceptable_offset_lag,
+        time_bounds=properties.time_bounds,
         window=source_window(properties, keys, creation),
         is_read_only=creation.is_source,
     )
-    if properties.text("WRITER") is not None:
+    is_external = properties.text("WRITER") is not None
+    is_table = creation.kind == "TABLE" and (is_external or creation.is_source)
+    properties.check_time_bounds(creation.name, is_table=is_table, is_external=is_external)
+    if is_external:
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
         return source_table.materialised(source, creation, context, is_there=not create_topic)

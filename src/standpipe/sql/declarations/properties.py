@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
+from msgspec import UNSET, UnsetType
+
 from standpipe.config.statements import SOURCE_REPLICAS_MAX
+from standpipe.model import TimeBounds
 from standpipe.sql.syntax.ast import LiteralValue, Position
 from standpipe.sql.syntax.ast_statements import Property
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
@@ -21,6 +24,8 @@ FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE")
 #: ksqlDB's others, which need a schema registry or compiled schemas.
 FORMATS_REFUSED: Final = ("AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _DIGITS_MAX: Final = 20  # of a 64-bit integer with its sign
+_REPLICA_LAG: Final = "ACCEPTABLE_REPLICA_LAG_MS"
+_SOURCE_LAG: Final = "ACCEPTABLE_SOURCE_LAG_MS"
 _DELIMITERS: Final = {"SPACE": " ", "TAB": "\t"}
 
 #: CREATE … (columns), CREATE … AS SELECT, INSERT INTO … SELECT
@@ -63,6 +68,8 @@ KEYS: Final = {
         PropertyKey("TIMESTAMP_FORMAT", "STRING", _BOTH),
         PropertyKey("WRAP_SINGLE_VALUE", "BOOLEAN", _BOTH),
         PropertyKey("ACCEPTABLE_OFFSET_LAG", "INTEGER", _BOTH),  # KLIP-12
+        PropertyKey(_REPLICA_LAG, "INTEGER", _BOTH),
+        PropertyKey(_SOURCE_LAG, "INTEGER", _BOTH),
         PropertyKey("VALUE_DELIMITER", "STRING", _BOTH),
         PropertyKey("KEY_DELIMITER", "STRING", _BOTH),
         PropertyKey("WRITER", "STRING", _SOURCE),
@@ -179,11 +186,39 @@ class Properties:
     @property
     def acceptable_offset_lag(self) -> int | None:
         """KLIP-12's limit on the lag of an answer, in records."""
-        lag = self.number("ACCEPTABLE_OFFSET_LAG")
+        return self._lag("ACCEPTABLE_OFFSET_LAG")
+
+    @property
+    def time_bounds(self) -> TimeBounds | UnsetType:
+        """Limits on the lags of an answer in ms; UNSET if none is given. Raises StatementError."""
+        replica_ms, source_ms = self._lag(_REPLICA_LAG), self._lag(_SOURCE_LAG)
+        if replica_ms is None and source_ms is None:
+            return UNSET
+        return replica_ms, source_ms
+
+    def check_time_bounds(self, name: str, *, is_table: bool, is_external: bool = False) -> None:
+        """Raises StatementError for a bound in ms that no read could keep. `is_table`: the source
+        has replicas; `is_external`: an application writes it, and nobody knows what from."""
+        for key in (_REPLICA_LAG, _SOURCE_LAG):
+            if key not in self.values:
+                continue
+            if not is_table:
+                raise refusal(
+                    f"{key} is for tables with replicas, of CREATE TABLE … AS SELECT and CREATE"
+                    f" SOURCE TABLE: {name} has none.",
+                    self.at(key),
+                )
+            if is_external and key == _SOURCE_LAG:
+                raise refusal(
+                    f"{key} is not for tables with WRITER='EXTERNAL': their source lag is not"
+                    " known, so no read would be answered.",
+                    self.at(key),
+                )
+
+    def _lag(self, key: str) -> int | None:
+        lag = self.number(key)
         if lag is not None and lag < 0:
-            raise refusal(
-                f"Invalid lag in WITH clause: {lag} is below 0", self.at("ACCEPTABLE_OFFSET_LAG")
-            )
+            raise refusal(f"Invalid lag in WITH clause: {lag} is below 0", self.at(key))
         return lag
 
 

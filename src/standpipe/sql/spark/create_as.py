@@ -281,6 +281,7 @@ class _Sink:
         if topic != known:
             self._check_own_topic(topic, properties)
         is_table = creation.kind == "TABLE"
+        properties.check_time_bounds(creation.name, is_table=is_table)
         return Source(
             name=creation.name,
             kind=creation.kind,
@@ -301,6 +302,7 @@ class _Sink:
             table_id=self.table_id,
             is_materialized=is_table,
             offset_lag_max=properties.acceptable_offset_lag,
+            time_bounds=properties.time_bounds,
         )
 
     def _formats(

@@ -27,7 +27,8 @@ from standpipe.model import (
     Source,
     Window,
 )
-from standpipe.node.worker.statements.show import AnswerTime, Scene, source_description
+from standpipe.node.worker.statements.describe import source_description
+from standpipe.node.worker.statements.show import AnswerTime, Scene
 from standpipe.sql.plans import Value
 
 WINDOW = Window(kind="TUMBLING", size_ms=1000, advance_ms=1000, grace_ms=0, retention_ms=9000)

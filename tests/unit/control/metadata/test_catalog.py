@@ -106,6 +106,14 @@ def external(name: str, index: int) -> CreateTableAs:
     return CreateTableAs(source=source, query=query, topic=made.topic, version=2)
 
 
+def bounded(name: str, index: int) -> CreateTableAs:
+    """A table with bounds in ms."""
+    made = table_as(name, "R", index)
+    times = (0, 3_000)
+    source = msgspec.structs.replace(made.source, time_bounds=times)
+    return msgspec.structs.replace(made, source=source, version=3)
+
+
 def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
     """CREATE OR REPLACE TABLE of `table_as(name, "R", 23)`."""
     made = table_as(name, "R", index)
@@ -186,6 +194,7 @@ COMMANDS: tuple[Command, ...] = (
     WithdrawStatement(of_request="r", name="T", table_id="T_4", generation=9, reason="late"),
     IsolateQuery(name="T"),
     StartPipeline(pipeline_id="p2", version=3, isolates="T"),
+    bounded("V", 33),
 )
 
 
@@ -224,6 +233,8 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[25].held == {"U_23": 2}
     assert (story[26].successors, story[26].sources["U"].generation) == ({}, 2)
     assert story[28].queries["CSAS_O_26"].revision == 2
+    kept = from_bytes(to_bytes(story[33])).sources["V"].time_bounds
+    assert kept == (0, 3_000)
     assert story[0] == EMPTY, "catalogs are values"
 
 
@@ -294,7 +305,7 @@ def test_unknown_commands_are_refused_by_name(wire: object, names: str) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused() -> None:
     newer = msgspec.structs.replace(EMPTY, version=CATALOG_VERSION + 1)
-    with pytest.raises(UnknownCommand, match="version 9; this program reads up to 8"):
+    with pytest.raises(UnknownCommand, match="version 10; this program reads up to 9"):
         from_bytes(to_bytes(newer))
     with pytest.raises(UnknownCommand, match="cannot be read"):
         from_bytes(b"\x00nonsense")

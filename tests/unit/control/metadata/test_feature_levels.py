@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
-from tests.unit.control.metadata.test_catalog import external, table_as
+from tests.unit.control.metadata.test_catalog import external, generation_of, table_as
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
@@ -14,11 +16,13 @@ from standpipe.control.metadata.catalog import EMPTY, from_bytes, to_bytes
 from standpipe.control.metadata.commands import (
     VERSIONS,
     Command,
+    CreateTableAs,
     DropType,
     FoundCluster,
     HoldTable,
     IsolateQuery,
     RegisterNode,
+    ReplaceTableAs,
     SetFeatureLevel,
     StartPipeline,
     SwitchTable,
@@ -27,6 +31,7 @@ from standpipe.control.metadata.commands import (
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
 
+Made = TypeVar("Made", CreateTableAs, ReplaceTableAs)
 #: of a register_node by the release before there were levels
 FIELDS_OF_LEVEL_1 = {
     *("node_id", "public", "internal", "peer", "incarnation", "tags", "rack", "capacity")
@@ -51,6 +56,13 @@ def node(levels: FeatureLevels | UnsetType = UNSET) -> NodeInfo:
     )
 
 
+def bounded(command: Made) -> Made:
+    """Its table has a bound in ms."""
+    times = (5, None)
+    source = msgspec.structs.replace(command.source, time_bounds=times)
+    return msgspec.structs.replace(command, source=source)
+
+
 def logged(command: Command, level: int) -> dict[str, object]:
     """Its bytes in the log of a cluster at that level, as any program would take them apart."""
     return msgspec.msgpack.decode(encode(feature_levels.at_level(command, level)))
@@ -71,6 +83,10 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (HoldTable(name="U", generation=2), 8, 1, "every node reads it"),
         (table_as("T", "S", 4), 10, 1, "a pipeline runs it, as ever"),
         (external("T", 4), 10, 2, "no pipeline may run it"),
+        (bounded(table_as("T", "S", 4)), 11, 3, "older nodes would not bound its reads"),
+        (bounded(external("T", 4)), 11, 3, "likewise"),
+        (generation_of("U", 2, 24), 11, 1, "a generation without them is as ever"),
+        (bounded(generation_of("U", 2, 24)), 11, 2, "older nodes would not bound its reads"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -194,8 +210,19 @@ def test_an_external_query_waits_until_every_node_knows_them() -> None:
         feature_levels.at_level(external("T", 4), 9)
 
 
+def test_a_table_with_bounds_in_ms_waits_until_every_node_keeps_them() -> None:
+    for made, name in (
+        (table_as("T", "S", 4), "create_table_as"),
+        (external("T", 4), "create_table_as"),
+        (generation_of("U", 2, 24), "replace_table_as"),
+    ):
+        with pytest.raises(BadRequest, match=f"{name} needs feature level 11, .* is at 10"):
+            feature_levels.at_level(bounded(made), 10)  # type: ignore[type-var]
+        assert "time_bounds" not in logged(made, 10)["source"], "byte for byte as it was"  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 10)), (1, (1, 1)), (2, (1, 2)), (11, (1, 10))]
+    ("limit", "known"), [(0, (1, 11)), (1, (1, 1)), (2, (1, 2)), (12, (1, 11))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

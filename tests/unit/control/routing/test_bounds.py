@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
+from tests.samples import sample_stream
 
 from standpipe.control.routing.bounds import (
     LAG_UNBOUNDED,
@@ -10,6 +12,7 @@ from standpipe.control.routing.bounds import (
     AskedBounds,
     Bounds,
     bounds_in_force,
+    of_table,
 )
 
 
@@ -30,8 +33,40 @@ def test_lag_in_records(
     request_: int | None, table: int | None, node: int, limit: int, bound: int, why: str
 ) -> None:
     asked, own = AskedBounds(lag_records_max=request_), Bounds(lag_records_max=node)
-    found = bounds_in_force(asked, own, table_lag=table, limit=limit)
+    found = bounds_in_force(asked, own, table=AskedBounds(table), limit=limit)
     assert found == Bounds(lag_records_max=bound), why
+
+
+@pytest.mark.parametrize(
+    ("asked", "table", "bounds", "why"),
+    [
+        ((None, None), (None, None), (7, 9), "the node's"),
+        ((None, None), (3, None), (3, 9), "one of the table's goes before the node's"),
+        ((None, None), (None, 90), (7, 90), "also where it allows more"),
+        ((5, None), (3, 4), (5, 4), "one of the request's before both"),
+        ((None, 0), (3, 4), (3, 0), "0 is a bound"),
+        ((LAG_UNBOUNDED, None), (3, 4), (LAG_UNBOUNDED, 4), "who asks for none has none"),
+    ],
+)
+def test_lags_in_time_are_those_of_the_request_else_of_the_table_else_of_the_node(
+    asked: tuple[int | None, int | None],
+    table: tuple[int | None, int | None],
+    bounds: tuple[int, int],
+    why: str,
+) -> None:
+    own = Bounds(replica_lag_ms_max=7, source_lag_ms_max=9)
+    found = bounds_in_force(AskedBounds(None, *asked), own, table=AskedBounds(None, *table))
+    assert (found.replica_lag_ms_max, found.source_lag_ms_max) == bounds, why
+    assert found.is_time_bounded, why
+
+
+def test_bounds_of_a_table() -> None:
+    plain = sample_stream()
+    assert of_table(plain) == NOTHING_ASKED
+    records = replace(plain, offset_lag_max=0)
+    assert of_table(records) == AskedBounds(0)
+    times = replace(plain, time_bounds=(0, None))
+    assert of_table(times) == AskedBounds(None, 0, None)
 
 
 def test_lags_in_time_are_those_of_the_request_else_of_the_node() -> None:

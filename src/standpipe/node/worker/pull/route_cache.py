@@ -21,6 +21,7 @@ from standpipe.control.routing.bounds import (
     AskedBounds,
     Bounds,
     bounds_in_force,
+    of_table,
 )
 from standpipe.control.routing.route import Verdict, route
 from standpipe.data.replica.positions import StoreMeta, end_age_ms, tailer_silent_ms
@@ -65,7 +66,9 @@ class CachedRoute:
         verdicts = self.verdicts
         if is_forward:
             return next((each for each in verdicts if each.is_local and each.ok), None)
-        return verdicts[0] if verdicts and verdicts[0].is_local and verdicts[0].ok else None
+        if verdicts and (first := verdicts[0]).is_local and first.ok:
+            return first
+        return None
 
 
 @dataclass
@@ -81,9 +84,9 @@ class RouteCache:
     _known: dict[ReplicaId, CachedRoute] = field(default_factory=dict[ReplicaId, CachedRoute])
     #: the map that they are of: an older one is large, and none of its decisions holds
     _view: ClusterView | None = None
-    #: (request's bounds, table's lag) -> the bounds in force; the same object each time
-    _bounds: dict[tuple[AskedBounds, int | None], Bounds] = field(
-        default_factory=dict[tuple[AskedBounds, int | None], Bounds]
+    #: (request's bounds, table's) -> the bounds in force; the same object each time
+    _bounds: dict[tuple[AskedBounds, AskedBounds], Bounds] = field(
+        default_factory=dict[tuple[AskedBounds, AskedBounds], Bounds]
     )
 
     def __post_init__(self) -> None:
@@ -99,15 +102,15 @@ class RouteCache:
 
     def bounds(self, asked: AskedBounds, source: Source) -> Bounds:
         """The bounds that apply to a read of a table."""
-        table_lag = source.offset_lag_max
-        if asked is NOTHING_ASKED and table_lag is None:
+        if asked is NOTHING_ASKED and source.offset_lag_max is None and not source.time_bounds:
             return self.own
-        found = self._bounds.get((asked, table_lag))
+        table = of_table(source)
+        found = self._bounds.get((asked, table))
         if found is None:
             if len(self._bounds) >= BOUNDS_MAX:
                 self._bounds.clear()
-            found = bounds_in_force(asked, self.own, table_lag=table_lag, limit=self.limit)
-            self._bounds[asked, table_lag] = found
+            found = bounds_in_force(asked, self.own, table=table, limit=self.limit)
+            self._bounds[asked, table] = found
         return found
 
     def is_current(self, route: CachedRoute, view: ClusterView) -> bool:

@@ -42,7 +42,7 @@ from standpipe.node.worker.request.body import asked_bounds, parse_statements, p
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.node.worker.statements import control_client, explain, lags, show
+from standpipe.node.worker.statements import control_client, describe, explain, lags, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
 from standpipe.node.worker.statements.inserts import Inserts, inserts_of
@@ -205,7 +205,7 @@ class Statements:
                 return [explain.explained(self._scene(), plan, text)]
             case DescribePlan():
                 source = self._now(plan.source)
-                entity = show.source_description(
+                entity = describe.source_description(
                     self._scene(), source, text, extended=plan.extended
                 )
                 return [entity]
@@ -287,7 +287,7 @@ class Statements:
         scene = self._scene()
         match plan.what:
             case "STREAMS" | "TABLES" if plan.extended:
-                return show.source_descriptions(scene, text, plan.what.removesuffix("S"))
+                return describe.source_descriptions(scene, text, plan.what.removesuffix("S"))
             case "STREAMS":
                 return show.streams(scene, text)
             case "TABLES":

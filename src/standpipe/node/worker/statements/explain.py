@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source
-from standpipe.node.worker.statements.show import Entity, Scene, entity, field_of, shown_columns
+from standpipe.node.worker.statements.describe import field_of, shown_columns
+from standpipe.node.worker.statements.show import Entity, Scene, entity
 from standpipe.sql.plans import CreateTableAsPlan, ExplainPlan, PullPlan, PushPlan
 
 

@@ -1,11 +1,11 @@
-"""Entities of SHOW, LIST and DESCRIBE in ksqlDB's shapes, from what this node knows. Pure.
+"""Entities of SHOW and LIST in ksqlDB's shapes, from what this node knows. Pure.
 
 Each is `{"@type": …, "statementText": …, <content>, "warnings": []}`. Ours is under `standpipe`.
-Source: ksqlDB's REST API and its rest model (StreamsList, TablesList, Queries, SourceDescription,
-KafkaTopicsList, FunctionNameList, PropertiesList).
+Source: ksqlDB's REST API and its rest model (StreamsList, TablesList, Queries, KafkaTopicsList,
+FunctionNameList, PropertiesList).
 
-Not here: which statement asks for what (`node.worker.statements.execute`), the topics of Kafka
-(passed in).
+Not here: which statement asks for what (`node.worker.statements.execute`), DESCRIBE
+(`node.worker.statements.describe`), the topics of Kafka (passed in).
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from standpipe.config.registry import (
     ConfigKey,
 )
 from standpipe.control.ddl.responses import warning
-from standpipe.control.liveness.lag import NO_END
 from standpipe.control.metadata.isolation import isolation_of
 from standpipe.model import (
-    Column,
-    NodeId,
     Offset,
     PersistentQuery,
     QueryStatus,
@@ -33,7 +30,6 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node.worker.request.answer import describe
 from standpipe.sql.functions import registry
 from standpipe.sql.plans import DefinePlan
 from standpipe.sql.types.types import SqlType, parse_type
@@ -107,11 +103,12 @@ def _listed(source: Source) -> dict[str, object]:
 
 def queries(scene: Scene, text: str) -> Entity:
     """SHOW QUERIES, with what pipelines report about them."""
-    items = [_query(scene, query) for query in scene.snapshot.queries]
+    items = [query_item(scene, query) for query in scene.snapshot.queries]
     return entity("queries", text, queries=items)
 
 
-def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
+def query_item(scene: Scene, query: PersistentQuery) -> dict[str, object]:
+    """A query as SHOW QUERIES and DESCRIBE list it."""
     state = scene.query_state(query)
     snapshot = scene.snapshot
     own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
@@ -131,21 +128,7 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     }
 
 
-def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
-    """The next generation, which is being built beside the one that answers."""
-    successor = next((s for s in scene.snapshot.successors if s.name == table.name), None)
-    if successor is None:
-        return None
-    status = scene.query_status(successor.query_id or "")
-    return {
-        "generation": successor.generation,
-        "queryId": successor.query_id,
-        "statement": successor.statement,
-        "progressPercent": None if status is None else _progress_percent(status),
-    }
-
-
-def _progress_percent(status: QueryStatus) -> float | None:
+def progress_percent(status: QueryStatus) -> float | None:
     """Through the records of its topics; only for a table that is built beside another one."""
     if status.backlog_records is None:
         return None
@@ -167,7 +150,7 @@ def _status(status: QueryStatus, isolation: str) -> dict[str, object]:
         "badRecords": status.bad_records,
         "lateRecords": status.late_records,
         "repairedRows": status.repaired_rows,
-        "progressPercent": _progress_percent(status),
+        "progressPercent": progress_percent(status),
         "atMs": status.at_ms,
     }
 
@@ -272,63 +255,6 @@ def _shown(key: ConfigKey[Any], settings: Config) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
-    """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED."""
-    items = [_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind]
-    return entity("source_descriptions", text, sourceDescriptions=items)
-
-
-def source_description(scene: Scene, source: Source, text: str, *, extended: bool) -> Entity:
-    """DESCRIBE, and DESCRIBE EXTENDED."""
-    described = _described(scene, source, extended=extended)
-    return entity("sourceDescription", text, sourceDescription=described)
-
-
-def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
-    writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
-    readers = [q for q in scene.snapshot.queries if source.name in q.sources]
-    return {
-        "name": source.name,
-        "windowType": source.window.kind if source.window else None,
-        "readQueries": [_query(scene, query) for query in readers],
-        "writeQueries": [_query(scene, query) for query in writers],
-        "fields": [field_of(column, source) for column in shown_columns(source)],
-        "type": source.kind,
-        "timestamp": source.timestamp_column or "",
-        "statistics": "",
-        "errorStats": "",
-        "extended": extended,
-        "keyFormat": source.key_format,
-        "valueFormat": source.value_format,
-        "topic": source.public_topic or source.topic,
-        "partitions": source.partitions if extended else 0,
-        "replication": 0,
-        "statement": source.statement,
-        "queryOffsetSummaries": list[object](),
-        "sourceConstraints": sorted({s for query in writers for s in query.sources}),
-        "standpipe": {
-            "tableId": source.table_id,
-            "generation": source.generation,
-            "isMaterialized": source.is_materialized,
-            "window": source.window,
-            "successor": _successor(scene, source),
-            "replicas": _replicas(scene, source),
-        },
-    }
-
-
-def shown_columns(source: Source) -> Sequence[Column]:
-    """The columns of a row, window bounds among its keys."""
-    bounds = [Column(name=n, type="BIGINT", is_key=True) for n in ("WINDOWSTART", "WINDOWEND")]
-    return (*source.key_columns, *(bounds if source.window else ()), *source.value_columns)
-
-
-def field_of(column: Column, source: Source) -> dict[str, object]:
-    """A column as DESCRIBE shows it."""
-    shown: dict[str, object] = {"name": column.name, "schema": schema(parse_type(column.type))}
-    return {**shown, "type": "KEY"} if column.is_key else shown
-
-
 def schema(type_: SqlType) -> dict[str, object]:
     """A type as ksqlDB's SchemaInfo: base name, fields of a STRUCT, member of ARRAY or MAP."""
     fields: list[dict[str, object]] | None = None
@@ -342,37 +268,6 @@ def schema(type_: SqlType) -> dict[str, object]:
     if type_.base == "DECIMAL":
         shown["parameters"] = {"precision": type_.precision, "scale": type_.scale}
     return shown
-
-
-def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
-    """Placement of each partition, with the state of the replica that this node has."""
-    found: list[dict[str, object]] = []
-    for placement in scene.snapshot.assignment.placements:
-        if (placement.table_id, placement.generation) != (source.table_id, source.generation):
-            continue
-        for place, node_id in enumerate(placement.replicas):
-            key = placement.replica_id
-            found.append(
-                {
-                    "partition": placement.partition,
-                    "node": node_id,
-                    "role": "STANDBY" if place else "ACTIVE",
-                    **_local(scene, key, node_id),
-                }
-            )
-    return found
-
-
-def _local(scene: Scene, key: ReplicaId, node_id: NodeId) -> dict[str, object]:
-    if node_id != scene.snapshot.node_id:
-        return {"state": None}  # only this node's replicas have a status here
-    instant = scene.instant
-    return describe(
-        scene.replicas.get(key),
-        reported_end=scene.reported_ends.get(key, NO_END),
-        boot_ms=instant.boot_ms,
-        unix_ms=instant.unix_ms,
-    )
 
 
 def entity(kind: str, text: str, **content: object) -> Entity:

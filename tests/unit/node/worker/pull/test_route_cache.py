@@ -11,7 +11,7 @@ from tests.unit.node.workers import USERS, Worker, page
 
 from standpipe.adapters.clock import Clock
 from standpipe.config import lags
-from standpipe.control.routing.bounds import AskedBounds
+from standpipe.control.routing.bounds import NOTHING_ASKED, AskedBounds
 from standpipe.node.worker.pull.route_cache import TAILER_SILENT_MS_MAX
 
 AGE_MS_MAX = lags.LAG_END_AGE.default
@@ -135,3 +135,14 @@ def test_a_decided_route_ends_when_its_end_becomes_too_old(worker: Worker) -> No
     assert [each.ok for each in route_at(BOOT_MS + AGE_MS_MAX).verdicts] == [False]
     unbounded = worker.routes.of(view, replica_id, status, replace(bounds, lag_records_max=2**63))
     assert [each.ok for each in unbounded.verdicts] == [True]
+
+
+def test_a_tables_bounds_in_ms_are_in_force_without_a_request_for_them(worker: Worker) -> None:
+    times = (50, None)
+    table = changed(USERS, time_bounds=times)
+    bounds = worker.routes.bounds(NOTHING_ASKED, table)
+    assert (bounds.replica_lag_ms_max, bounds.is_time_bounded) == (50, True)
+    assert worker.routes.bounds(NOTHING_ASKED, table) is bounds, "routes are kept by it"
+    assert worker.routes.bounds(NOTHING_ASKED, USERS) is worker.routes.own
+    asked = worker.routes.bounds(AskedBounds(replica_lag_ms_max=70), table)
+    assert asked.replica_lag_ms_max == 70

@@ -88,6 +88,13 @@ def test_a_statement_that_the_feature_level_has_no_form_of_is_refused_by_the_wor
         at_the_worker(logged(level=1), text)
 
 
+def test_a_table_with_bounds_in_ms_is_refused_by_the_worker_below_their_level() -> None:
+    text = TABLE.replace("TABLE T AS", "TABLE T WITH (ACCEPTABLE_REPLICA_LAG_MS=500) AS")
+    assert at_the_worker(logged(STREAM, level=11), text)
+    with pytest.raises(StatementError, match=r"ACCEPTABLE_REPLICA_LAG_MS .* feature level 11"):
+        at_the_worker(logged(STREAM, level=10), text)
+
+
 def test_each_statement_is_judged_after_those_before_it() -> None:
     text = f"SET 'auto.offset.reset'='earliest'; {STREAM} DESCRIBE S; SHOW STREAMS;"
     kinds = [type(plan) for plan in at_the_worker(EMPTY, text)]

@@ -1,4 +1,4 @@
-"""Entities of SHOW and DESCRIBE against ksqlDB's shapes."""
+"""Entities of SHOW against ksqlDB's shapes."""
 
 from __future__ import annotations
 
@@ -141,31 +141,6 @@ def test_query_state(wanted: str, reported: str | None, shown: str, why: str) ->
     (item,) = show.queries(scene(snapshot), "SHOW QUERIES;")["queries"]
     assert (item["state"], item["statusCount"]) == (shown, {shown: 1}), why
     assert (item["id"], item["sinks"], item["sinkKafkaTopics"]) == ("CTAS_T_1", ["T"], ["T"])
-
-
-def test_description() -> None:
-    shown = show.source_description(scene(), TABLE, "DESCRIBE T;", extended=True)
-    described = shown["sourceDescription"]
-    assert isinstance(described, dict)
-    assert [field["name"] for field in described["fields"]] == [
-        "ID",
-        "WINDOWSTART",
-        "WINDOWEND",
-        "N",
-    ]
-    assert [field.get("type") for field in described["fields"]] == ["KEY", "KEY", "KEY", None]
-    assert (described["windowType"], described["partitions"]) == ("TUMBLING", 2)
-    assert [query["id"] for query in described["writeQueries"]] == ["CTAS_T_1"]
-    local, remote = described["standpipe"]["replicas"]
-    assert (local["node"], local["role"], local["state"], local["offsetLag"]) == (
-        "node-1",
-        "ACTIVE",
-        "RUNNING",
-        2,
-    )
-    assert remote == {"partition": 0, "node": "node-2", "role": "STANDBY", "state": None}
-    reader = show.source_description(scene(), STREAM, "", extended=False)["sourceDescription"]
-    assert [query["id"] for query in reader["readQueries"]] == ["CTAS_T_1"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""Entities of DESCRIBE against ksqlDB's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.node.worker.statements.test_show import STREAM, TABLE, scene
+
+from standpipe.model import Source
+from standpipe.node.worker.statements import describe
+
+
+def test_description() -> None:
+    shown = describe.source_description(scene(), TABLE, "DESCRIBE T;", extended=True)
+    described = shown["sourceDescription"]
+    assert isinstance(described, dict)
+    assert [field["name"] for field in described["fields"]] == [
+        "ID",
+        "WINDOWSTART",
+        "WINDOWEND",
+        "N",
+    ]
+    assert [field.get("type") for field in described["fields"]] == ["KEY", "KEY", "KEY", None]
+    assert (described["windowType"], described["partitions"]) == ("TUMBLING", 2)
+    assert [query["id"] for query in described["writeQueries"]] == ["CTAS_T_1"]
+    local, remote = described["standpipe"]["replicas"]
+    assert (local["node"], local["role"], local["state"], local["offsetLag"]) == (
+        "node-1",
+        "ACTIVE",
+        "RUNNING",
+        2,
+    )
+    assert remote == {"partition": 0, "node": "node-2", "role": "STANDBY", "state": None}
+    reader = describe.source_description(scene(), STREAM, "", extended=False)["sourceDescription"]
+    assert [query["id"] for query in reader["readQueries"]] == ["CTAS_T_1"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("table", "bounds"),
+    [
+        (TABLE, (None, None, None)),
+        (msgspec.structs.replace(TABLE, offset_lag_max=0), (0, None, None)),
+        (
+            msgspec.structs.replace(TABLE, time_bounds=(None, 5)),
+            (None, None, 5),
+        ),
+    ],
+)
+def test_bounds_of_a_table(table: Source, bounds: tuple[int | None, ...]) -> None:
+    shown: Any = describe.source_description(scene(), table, "", extended=False)
+    found = shown["sourceDescription"]["standpipe"]["bounds"]
+    assert tuple(found.values()) == bounds
+    assert list(found) == ["offsetLagMax", "replicaLagMsMax", "sourceLagMsMax"]
