@@ -1,21 +1,28 @@
 """`GET /route` and `EXPLAIN ROUTE SELECT …`: which nodes would answer a key, in what order, why.
 
 The holders of the key come from KIP-535's metadata (`node.worker.inspect.kip535`); the verdicts are
-those that a read would use at this moment. No row is read. Not here: the verdicts
-(`control.routing.route`, `node.worker.pull.route_cache`), the statement (`sql.analyzer`).
+those that a read would use at this moment. No row is read. A read with a bound in ms finds out by
+the rows that they are too old, wherever they are: of this node's own replica its page says the
+same, of a peer's only that it was so as of its last report.
+
+Not here: the verdicts (`control.routing.route`, `node.worker.pull.route_cache`), the statement
+(`sql.analyzer`), which rows are too old (`node.worker.pull.forward_checks`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from standpipe.adapters.clock import Clock
+from standpipe.control.liveness.lag import known_lag_ms, known_source_lag_ms
 from standpipe.control.routing.bounds import LAG_UNBOUNDED, AskedBounds, Bounds
 from standpipe.control.routing.key_metadata import KeyQueryMetadata
+from standpipe.control.routing.route import Verdict
+from standpipe.data.replica.positions import replica_lag_ms, source_lag_ms
 from standpipe.errors import BadRequest
-from standpipe.model import NodeInfo, Source
+from standpipe.model import NodeInfo, ReplicaId, ReplicaStatus, Source
 from standpipe.node.worker.inspect.kip535 import Metadata
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -82,13 +89,38 @@ class Routes:
         replica_id = source.replica_id(metadata.partition)
         status = self.replicas.get(replica_id).status()
         verdicts = self.route_cache.of(view, replica_id, status, bounds).verdicts
-        now_ms = self.clock.boot_ms()
         return {
             "partition": metadata.partition,
             "activeHost": _host(metadata.active),
             "standbyHosts": [_host(standby) for standby in metadata.standbys],
-            "route": [verdict.describe(now_ms) for verdict in verdicts],
+            "route": [self._line(each, replica_id, status, bounds) for each in verdicts],
         }
+
+    def _line(
+        self, verdict: Verdict, replica_id: ReplicaId, status: ReplicaStatus | None, bounds: Bounds
+    ) -> dict[str, object]:
+        """One replica, with its lags in ms and what they mean for a read with these bounds."""
+        boot_ms = self.clock.boot_ms()
+        replica_ms = source_ms = None
+        known = self.route_cache.peers.state.of(replica_id).lags.get(verdict.node_id)
+        if not verdict.is_local and known is not None:
+            replica_ms = known_lag_ms(known, boot_ms)
+            source_ms = known_source_lag_ms(known, boot_ms)
+        elif verdict.is_local and status is not None:
+            replica_ms = replica_lag_ms(status, boot_ms)
+            source_ms = source_lag_ms(
+                status,
+                status.source_instant_ms,
+                now_ms=self.clock.wall_ms(),
+                now_boot_ms=boot_ms,
+            )
+        late = bounds.late(replica_ms, source_ms) if verdict.ok else ""
+        if late and verdict.is_local:
+            verdict = replace(verdict, ok=False, why=late)
+        elif late and known is not None:
+            verdict = replace(verdict, why=f"Its host decides. As of its last report: {late}")
+        lags = {"replica_lag_ms": replica_ms, "source_lag_ms": source_ms}
+        return {**verdict.describe(boot_ms), **lags}
 
 
 def _bound(maximum: int) -> int | None:
