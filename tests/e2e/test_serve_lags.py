@@ -76,7 +76,8 @@ def page(age_ms: int = 0, **changed: int) -> ReplicaStatus:
     """Of a replica that had all that was committed `age_ms` ago."""
     at_ms = Clock().boot_ms() - age_ms
     known = {"known_boot_ms": at_ms, "beat_boot_ms": Clock().boot_ms(), "source_boot_ms": at_ms}
-    return status(confirmed_boot_ms=at_ms, **{**known, **changed})
+    confirmed = status(confirmed_boot_ms=at_ms)
+    return msgspec.structs.replace(confirmed, **{**known, **changed})
 
 
 def read(node: Node, **properties: object) -> Reply:

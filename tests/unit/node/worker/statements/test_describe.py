@@ -33,8 +33,9 @@ def test_description() -> None:
         2,
     )
     assert remote == {"partition": 0, "node": "node-2", "role": "STANDBY", "state": None}
-    reader = describe.source_description(scene(), STREAM, "", extended=False)["sourceDescription"]
-    assert [query["id"] for query in reader["readQueries"]] == ["CTAS_T_1"]  # type: ignore[index]
+    reader: Any = describe.source_description(scene(), STREAM, "", extended=False)
+    queries = reader["sourceDescription"]["readQueries"]
+    assert [query["id"] for query in queries] == ["CTAS_T_1"]
 
 
 @pytest.mark.parametrize(
