@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
@@ -30,6 +31,22 @@ YOUNG_MS = 4_000
 
 def lag_ms(cluster: TestCluster) -> int:
     found = cluster.pull(ONE).fresh.source_lag_ms
+    assert found is not None
+    return found
+
+
+def shown(cluster: TestCluster) -> dict[str, Any]:
+    """The table's line of SHOW LAG, from a node that holds a replica of it: others do not ask."""
+    (found,) = cluster.sql("SHOW LAG IDLE_SUMS;")
+    return found["tables"][0]
+
+
+def wait_for_backlog(cluster: TestCluster, records: int) -> dict[str, Any]:
+    def is_shown() -> dict[str, Any] | None:
+        table = shown(cluster)
+        return table if table["sourceBacklogRecords"] == records else None
+
+    found = wait_until(is_shown, f"a backlog of {records}", lambda: str(shown(cluster)))
     assert found is not None
     return found
 
@@ -65,14 +82,19 @@ def test_source_lag_with_nothing_to_read_and_with_nobody_to_read_it(cluster: Tes
     cluster.wait_for_rows(ONE, [["a", 1]])
     time.sleep(2 * YOUNG_MS / 1000)  # longer than the lag that is asked for below
     young_rows(cluster, (("a", 1),))
+    table = wait_for_backlog(cluster, 0)
+    assert (table["queryState"], "sourceBacklogRecords" in table["unknown"]) == ("RUNNING", False)
     with without_spark(cluster):
         time.sleep(2 * YOUNG_MS / 1000)  # as long again, now without Spark
         young_rows(cluster, (("a", 1),))  # there is nothing that Spark could do
         cluster.sql("INSERT INTO IDLE_EVENTS (K, V) VALUES ('a', 2);")
         wait_until(lambda: lag_ms(cluster) > 2 * YOUNG_MS or None, "a record waits for Spark")
+        table = wait_for_backlog(cluster, 1)
+        assert table["sourceLagMs"] > YOUNG_MS, "of the first topic of the chain"
         with pytest.raises(StandpipeError, match="exceeds maximum allowed source lag"):
             cluster.pull(ONE, {BOUND: str(YOUNG_MS)})
         assert cluster.pull(ONE).rows == (("a", 1),), "who sets no bound reads on"
     cluster.wait_for_rows(ONE, [["a", 3]])
+    wait_for_backlog(cluster, 0)
     young_rows(cluster, (("a", 3),))
     cluster.sql("DROP TABLE IDLE_SUMS; DROP STREAM IDLE_CHOSEN; DROP STREAM IDLE_EVENTS;")
