@@ -314,8 +314,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     """What the controller publishes to its node's workers and tailer (`run/snapshot`, msgpack,
     replaced by rename). `stamp` only grows, even across restarts; an old snapshot is still valid.
 
-    It has everything in the catalog except the outcomes of requests, which only the leader needs
-    (`control.metadata.catalog.to_snapshot`, `from_snapshot`)."""
+    All of the catalog but the outcomes of requests (`control.metadata.catalog.to_snapshot`)."""
 
     stamp: int
     node_id: NodeId
@@ -414,6 +413,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     known_boot_ms: int = 0  # boot clock: last instant at which Kafka had no more than C; 0: never
     beat_boot_ms: int = 0  # boot clock: when the tailer wrote this page; 0: it does not say
     source_boot_ms: int = 0  # boot clock: the rows have all source records from before; 0: unknown
+    progress_end: int = 0  # the rows have all that progress below this offset commits; 0: unknown
 
     @property
     def offset_lag(self) -> int | None:

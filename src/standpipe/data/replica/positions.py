@@ -335,7 +335,7 @@ def blank_status(state: ReplicaState) -> ReplicaStatus:
 # ------------------------------------------------------------------------------- status pages
 
 #: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
-_PAGE: Final = struct.Struct("<Iixxxx13q")
+_PAGE: Final = struct.Struct("<Iixxxx14q")
 _CRC: Final = struct.Struct("<I")
 _FIELDS: Final = (
     "position",
@@ -351,6 +351,7 @@ _FIELDS: Final = (
     "known_boot_ms",
     "beat_boot_ms",
     "source_boot_ms",
+    "progress_end",
 )
 STATUS_BYTES: Final = _PAGE.size
 

@@ -196,6 +196,7 @@ class Tailer:
             covered = self._sources.covered(self._progress.book)
             for replica in self._replicas.values():
                 replica.note_sources(covered.get(replica.holding.query_id, 0))
+                replica.note_progress(self._progress.position)
                 replica.write_page()
         if self._every.is_due("metrics", METRICS_MS):
             try:

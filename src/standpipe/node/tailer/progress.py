@@ -44,20 +44,24 @@ class ProgressFollower:
         self.position = 0
         #: the end of the topic was reached since reading began
         self.knows_all = False
+        #: (instant, end at that instant) of Kafka's newest answer, until all below it is read
+        self._told_end: tuple[int, int] | None = None
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
         """What is new, without waiting. A target may be repeated; the order never changes."""
         return [news for _, event in self._reader.poll(0) for news in self._news(event)]
 
     def confirmed_ms(self, now_ms: int) -> int | None:
-        """Instant at which Kafka was asked and had nothing unread; else None.
+        """Instant at which Kafka was asked, and had nothing that is unread now; else None.
 
         On the caller's clock, which shows `now_ms`.
         """
-        answer = self._probe.tick(now_ms, PROBE_MS)
-        if answer is None or not self.knows_all or answer[1] > self.position:
+        told = self._probe.tick(now_ms, PROBE_MS) or self._told_end
+        if told is None or not self.knows_all or told[1] > self.position:
+            self._told_end = told  # barriers come all the time: it may be read a moment later
             return None
-        return answer[0]
+        self._told_end = None
+        return told[0]
 
     def read_again(self) -> None:
         """Restart from the beginning: a replica needs targets that the book has forgotten."""

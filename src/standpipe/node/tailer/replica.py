@@ -22,6 +22,7 @@ from standpipe.adapters.store.status_page import StatusWriter
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
 from standpipe.data.commit.progress import Rank
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
+from standpipe.data.replica.applied_progress import AppliedProgress
 from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
 from standpipe.data.replica.events import (
     ApplyBatch,
@@ -117,6 +118,7 @@ class TailedReplica:
         self._source_boot_ms = 0
         #: (rank of a target, the same of its batch), in order, of those that are not applied yet
         self._dated: deque[tuple[Rank, int]] = deque(maxlen=DATED_MAX)
+        self._progress = AppliedProgress()
         #: boot ms of the last request that Kafka answered with this topic's id; 0: none
         self._topic_heard_ms = 0
         #: records are fetched: all progress was known once
@@ -199,19 +201,24 @@ class TailedReplica:
         while self._dated and shown is not None and self._dated[0][0] <= shown:
             self._source_boot_ms = max(self._source_boot_ms, self._dated.popleft()[1])
 
+    def note_progress(self, read_up_to: int) -> None:
+        """All targets of progress below this offset were handed over."""
+        self._progress.note(read_up_to, self.machine.newest_rank, self.machine.shown_rank)
+
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
         self._page.write(self._status())
 
     def _status(self) -> ReplicaStatus:
-        return self.machine.status(
+        status = self.machine.status(
             confirmed_boot_ms=self._confirmed_boot_ms,
             rows=self._rows,
             known_boot_ms=self._known_boot_ms,
             beat_boot_ms=self._world.clock.boot_ms(),
             source_boot_ms=self._source_boot_ms,
         )
+        return msgspec.structs.replace(status, progress_end=self._progress.end)
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
         """While it is behind: how far its changelog is read, and when that ends. Else None."""

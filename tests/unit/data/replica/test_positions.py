@@ -264,7 +264,7 @@ def test_tailer_silent_ms(beat_boot_ms: int, silent_ms: int | None, why: str) ->
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=13, max_size=13))
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=14, max_size=14))
 def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
     names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
     page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]

@@ -380,6 +380,46 @@ def test_rows_that_are_always_a_batch_behind_have_an_age(node: Node) -> None:
     assert node.clock.now_ms - node.status().source_boot_ms < 6_000
 
 
+def test_the_page_says_which_progress_the_rows_have(node: Node) -> None:
+    node.place(PLACE)
+    node.turn(3)
+    assert node.status().progress_end == 0, "nothing is committed: it does not answer"
+    node.commit(0, 1)
+    node.turn(3)
+    assert node.status().progress_end == 0, "the batch is not applied yet"
+    node.deliver((0, "a", 1))
+    node.turn()
+    assert node.status().progress_end == 1
+    other = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(0), attempt=7)
+    node.progress.topic.append(Progress(query_id="OTHER", commit=other, sinks={0: Offset(3)}))
+    node.turn()
+    assert node.status().progress_end == 2, "of another table: nothing to wait for"
+    node.commit(1, 2)
+    node.turn(3)
+    assert node.status().progress_end == 2
+    node.deliver((1, "a", 2))
+    node.turn()
+    assert node.status().progress_end == 3
+
+
+def test_which_progress_the_rows_have_is_found_again_after_a_restart(node: Node) -> None:
+    running(node)
+    assert node.status().progress_end == 1
+    node.progress.read_again()
+    node.tailer.publish()
+    node.clock.now_ms += 100
+    assert node.status().progress_end == 0, "the topic is read again: it may be another one"
+    node.turn()
+    assert node.status().progress_end == 1
+    topic = node.progress.topic
+    node.stop()
+    node.start()
+    node.progress.topic = topic
+    assert node.status().progress_end == 1, "the page of the tailer before: still true"
+    node.turn(2)
+    assert node.status().progress_end == 1
+
+
 def test_what_was_found_with_other_progress_is_forgotten(node: Node) -> None:
     """While the progress topic is read again, its book has the ends of an earlier time."""
     node.place(PLACE)

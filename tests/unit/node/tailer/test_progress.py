@@ -55,6 +55,22 @@ def test_kafka_is_confirmed_by_an_end_that_was_read(
     assert follower.confirmed_ms(1050) == confirmed, why
 
 
+def test_an_end_that_is_read_a_moment_later_confirms_the_instant_of_the_request(
+    client: Client,
+) -> None:
+    """With barriers all the time, hardly any end is read already when it is told."""
+    follower = ProgressFollower("b", "p", NO_SEAL)
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
+    follower.poll()
+    assert follower.confirmed_ms(1000) is None
+    client.asked[0].set_result(SimpleNamespace(offset=2))
+    assert follower.confirmed_ms(1050) is None
+    client.script = [[message(1, on="p", payload=None)]]
+    assert follower.poll() == []
+    assert follower.confirmed_ms(1090) == 1000, "not when it was read"
+    assert follower.confirmed_ms(1095) is None, "once"
+
+
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_topic_that_was_cut_is_read_again(client: Client, by_itself: bool) -> None:
     follower = ProgressFollower("b", "p", NO_SEAL)

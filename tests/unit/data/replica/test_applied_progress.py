@@ -1,0 +1,71 @@
+"""Up to which offset of progress a replica's rows have all that is committed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from standpipe.data.commit.progress import Rank
+from standpipe.data.replica.applied_progress import PAIRS_MAX, AppliedProgress
+
+ONE, TWO, THREE = (10, 1, 0), (20, 1, 1), (20, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("notes", "end", "why"),
+    [
+        ([(5, None, ONE)], 0, "not all progress is known, so a target may be missing"),
+        ([(5, ONE, None)], 0, "rows of no batch"),
+        ([(5, ONE, ONE)], 5, "all that was committed is there"),
+        ([(5, ONE, ONE), (9, ONE, ONE)], 9, "nothing new for this replica"),
+        ([(5, ONE, ONE), (9, TWO, ONE)], 5, "a batch is not applied yet"),
+        ([(5, ONE, None), (9, TWO, ONE)], 5, "always a batch behind, and getting on"),
+        ([(5, TWO, ONE), (9, TWO, ONE)], 0, "the second reading says nothing more"),
+        ([(5, ONE, ONE), (9, TWO, ONE), (12, THREE, THREE)], 12, "two at once"),
+        ([(5, ONE, TWO)], 5, "the rows have gone on"),
+        ([(9, ONE, ONE), (3, ONE, None)], 0, "read again: it may be another topic"),
+        ([(9, ONE, ONE), (0, None, ONE), (4, ONE, ONE)], 4, "read again, and found the same"),
+    ],
+)
+def test_how_far_the_rows_are(
+    notes: list[tuple[int, Rank | None, Rank | None]], end: int, why: str
+) -> None:
+    found = AppliedProgress()
+    for note in notes:
+        found.note(*note)
+    assert found.end == end, why
+
+
+def test_a_replica_that_is_far_behind_gets_on_later() -> None:
+    found = AppliedProgress()
+    for number in range(1, PAIRS_MAX + 11):
+        found.note(number, (number, 1, number), (0, 1, 0))
+    found.note(PAIRS_MAX + 10, (PAIRS_MAX + 10, 1, PAIRS_MAX + 10), (10, 1, 10))
+    assert found.end == 0, "its pairs are gone"
+    found.note(PAIRS_MAX + 10, (PAIRS_MAX + 10, 1, PAIRS_MAX + 10), (11, 1, 11))
+    assert found.end == 11
+
+
+def test_it_never_says_more_than_is_applied() -> None:
+    """Any order of reading, applying and noting, against what the topic says."""
+    for seed in range(300):
+        draw = random.Random(seed)
+        #: offset of each progress record -> whether it is this replica's
+        topic = [draw.random() < 0.5 for _ in range(40)]
+        found, read, applied, newest = AppliedProgress(), 0, 0, 0
+        while read < len(topic):
+            step = draw.randrange(3)
+            if step == 0:
+                for at in range(read, min(len(topic), read + draw.randrange(1, 5))):
+                    newest = at + 1 if topic[at] else newest
+                    read = at + 1
+            elif step == 1 and newest > applied:
+                later = range(applied, newest)
+                applied = draw.choice([at + 1 for at in later if topic[at]])
+            else:
+                rank, shown = (newest, 1, newest), (applied, 1, applied)
+                found.note(read, rank if newest else None, shown if applied else None)
+                assert not any(topic[applied : found.end]), (seed, found.end, applied)
+        found.note(read, (newest, 1, newest), (newest, 1, newest))
+        assert found.end == read, "and it gets on"
