@@ -52,7 +52,9 @@ TOKEN_PROPERTY: Final = "request.ksql.query.pull.consistency.token"  # noqa: S10
 ENABLE_PROPERTY: Final = "ksql.query.pull.consistency.token.enabled"
 #: ours: a level of LEVELS
 LEVEL_PROPERTY: Final = "standpipe.read.consistency"
-LEVELS: Final = ("eventual", "session")
+EVENTUAL: Final = "eventual"
+LINEARIZABLE: Final = "linearizable"
+LEVELS: Final = (EVENTUAL, "session", LINEARIZABLE)
 PROPERTIES: Final = frozenset({TOKEN_PROPERTY, ENABLE_PROPERTY, LEVEL_PROPERTY})
 
 

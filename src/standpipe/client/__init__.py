@@ -19,6 +19,7 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from standpipe.client.aio import AsyncClient
 from standpipe.client.blocking import Client
@@ -31,6 +32,7 @@ from standpipe.client.core.session import token_of_writes
 from standpipe.client.core.settings import Settings
 from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
+from standpipe.session_token import EVENTUAL, LINEARIZABLE
 
 __all__ = [
     "AnswerLost",
@@ -63,6 +65,7 @@ def connect(
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
+    consistency: Literal["eventual", "linearizable"] = "eventual",
 ) -> Client:
     """A client for `nodes`: public `host:port`s, comma-separated or listed. Nothing is sent yet.
 
@@ -75,10 +78,11 @@ def connect(
     owner of a key; False: use only the addresses given, as behind a load balancer. A client with
     `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
     answer is older than one that this client got before, or lacks what it inserted
-    (docs/consistency.md); a text is another client's `session_token`, to go on from.
+    (docs/consistency.md); a text is another client's `session_token`, to go on from. `consistency`:
+    at "linearizable", each read has all that was committed when a node got it.
 
-    Raises ValueError for an invalid address, SetupError for a `ca` that cannot be read, and
-    TokenRefused for a `session` that is no token.
+    Raises ValueError for an invalid address or level, SetupError for a `ca` that cannot be read,
+    and TokenRefused for a `session` that is no token.
     """
     addresses, settings, tls = _prepared(
         nodes,
@@ -90,6 +94,7 @@ def connect(
             source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
+            is_linearizable=_is_linearizable(consistency, session),
         ),
         ca,
     )
@@ -107,6 +112,7 @@ def connect_async(
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
+    consistency: Literal["eventual", "linearizable"] = "eventual",
 ) -> AsyncClient:
     """An asynchronous client; the arguments, and what it raises, as of `connect`."""
     addresses, settings, tls = _prepared(
@@ -119,6 +125,7 @@ def connect_async(
             source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
+            is_linearizable=_is_linearizable(consistency, session),
         ),
         ca,
     )
@@ -138,6 +145,15 @@ def _session(given: bool | str) -> str | None:
     if isinstance(given, str):
         return given
     return "" if given else None
+
+
+def _is_linearizable(consistency: str, session: bool | str) -> bool:
+    if consistency not in (EVENTUAL, LINEARIZABLE):
+        hint = ": connect(…, session=True)" if consistency == "session" else ""
+        raise ValueError(f"consistency is {EVENTUAL} or {LINEARIZABLE}, not {consistency!r}{hint}")
+    if consistency == LINEARIZABLE and session is not False:
+        raise ValueError("a client keeps a session, or its reads are linearizable, not both")
+    return consistency == LINEARIZABLE
 
 
 def _trusting(ca: Path) -> ssl.SSLContext:

@@ -19,10 +19,11 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Requests of one kind, one at a time."""
+    """Requests of one kind, one at a time. `every_s`: from one that is sent to the next."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[T]], every_s: float = 0.0) -> None:
         self._request = ask
+        self._every_s, self._may_ask_s = every_s, 0.0
         self._under_way: asyncio.Task[T] | None = None
         self._next: asyncio.Task[T] | None = None
 
@@ -36,6 +37,10 @@ class Shared(Generic[T]):
     async def _ask(self, before: asyncio.Task[T] | None) -> T:
         if before is not None:
             await asyncio.wait([before])
+        loop = asyncio.get_running_loop()
+        if (early_s := self._may_ask_s - loop.time()) > 0:
+            await asyncio.sleep(early_s)  # who comes meanwhile shares this one
+        self._may_ask_s = loop.time() + self._every_s
         self._under_way, self._next = self._next, None
         return await self._request()
 

@@ -55,6 +55,25 @@ def test_an_answer_never_serves_who_came_after_its_question() -> None:
     asyncio.run(story())
 
 
+def test_questions_keep_their_distance_and_serve_all_who_came_by_then() -> None:
+    async def story() -> None:
+        oracle = Oracle()
+        shared = Shared(oracle.ask, 0.05)
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            oracle.may_answer.release()
+        began_s = loop.time()
+        assert await shared.answer() == 1, "the first one at once"
+        waiting = [asyncio.create_task(shared.answer()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        waiting.append(asyncio.create_task(shared.answer()))
+        assert oracle.asked == 1
+        assert [await one for one in waiting] == [2, 2, 2]
+        assert loop.time() - began_s >= 0.05
+
+    asyncio.run(story())
+
+
 def test_a_question_that_fails_fails_its_askers_alone() -> None:
     async def story() -> None:
         oracle = Oracle()

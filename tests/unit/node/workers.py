@@ -166,6 +166,7 @@ class Worker:
         *,
         epoch: int = 1,
         source: Source = USERS,
+        feature_level: int = 1,
     ) -> None:
         nodes = tuple(
             NodeInfo(node_id=NodeId(n), public=n, internal=n, peer=n, incarnation="x")
@@ -192,6 +193,7 @@ class Worker:
             queries=(),
             assignment=Assignment(epoch=AssignmentEpoch(epoch), placements=placements),
             published_boot_ms=1,
+            feature_level=feature_level,
         )
         published.write(self.paths.snapshot, snapshot)
         if self._slow_path is not None:

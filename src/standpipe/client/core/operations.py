@@ -204,7 +204,7 @@ class Operations:
         properties: dict[str, object] = {}
         if self.session is not None:
             properties = self.session.properties()
-            # a node may wait for its replica: that is no silence
+        if self.settings.may_wait:  # a node that waits for its replica is not silent
             patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
         body = self.settings.read_body(text, properties)
         ask = Ask(LOOKUP_PATH, body, LINES, text, patience_s)

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from standpipe.session_token import LEVEL_PROPERTY, LINEARIZABLE
+
 #: of `Settings`: the property of a request
 BOUND_PROPERTIES: Final = {
     "lag_records_max": "ksql.query.pull.max.allowed.offset.lag",
@@ -24,8 +26,8 @@ class Settings:
     lookup while another one could answer. `lag_records_max`, `replica_lag_ms_max`,
     `source_lag_ms_max`: how old an answer may be (docs/consistency.md); None: what the nodes have
     set. `finds_members`: ask for the cluster's members; else only
-    the given addresses are used. `session`: the token to go on from, "" for none; None: reads are
-    at level `eventual`.
+    the given addresses are used. `session`: the token to go on from, "" for none; None: the client
+    keeps no session. `is_linearizable`: each read has all that was committed when it arrived.
     """
 
     timeout_s: float = 10.0
@@ -35,6 +37,12 @@ class Settings:
     source_lag_ms_max: int | None = None
     finds_members: bool = True
     session: str | None = None
+    is_linearizable: bool = False
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a node may wait for its replica before it answers."""
+        return self.is_linearizable or self.session is not None
 
     def read_body(self, text: str, properties: Mapping[str, object] | None = None) -> bytes:
         """The body of a read: its statement, these bounds, and more properties."""
@@ -43,5 +51,6 @@ class Settings:
             for setting, name in BOUND_PROPERTIES.items()
             if (maximum := getattr(self, setting)) is not None
         }
-        every = {**bounds, **(properties or {})}
+        level = {LEVEL_PROPERTY: LINEARIZABLE} if self.is_linearizable else {}
+        every = {**bounds, **level, **(properties or {})}
         return msgspec.json.encode({"sql": text, "properties": every} if every else {"sql": text})

@@ -72,7 +72,7 @@ class ShortWay:
     def begin(self, table: str, key: Mapping[str, object], timeout_s: float | None) -> First | None:
         """The request of a lookup, to be sent at once; None: take the general way."""
         operations = self._operations
-        if len(key) != 1 or operations.session is not None or not operations.nodes.are_well:
+        if len(key) != 1 or operations.settings.may_wait or not operations.nodes.are_well:
             return None
         name, now_s = folded(table), operations.clock()
         found = operations.usable_map(name, now_s)

@@ -21,6 +21,8 @@
             version 8
     11      tables with bounds in ms on the age of their rows (create_table_as 3,
             replace_table_as 2), catalog version 9
+    12      logs nothing new: reads at level linearizable, whose barriers only newer nodes await
+            (`data.replica.barrier`)
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -55,7 +57,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 11
+NEWEST: Final = 12
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -72,6 +74,8 @@ GROUPS: Final = 9
 EXTERNAL: Final = 10
 #: below, a table bounds the age of its rows in records only
 TIME_BOUNDS: Final = 11
+#: below, no read is linearizable
+LINEARIZABLE_READS: Final = 12
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -101,8 +105,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 def catalog_version(level: int) -> int:
-    """Version of the catalog of a cluster at that level: 5 and 9 logged nothing new."""
-    return level - (level >= GOSSIP) - (level >= GROUPS)
+    """Version of the catalog of a cluster at that level: 5, 9 and 12 logged nothing new."""
+    return level - (level >= GOSSIP) - (level >= GROUPS) - (level >= LINEARIZABLE_READS)
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:

@@ -25,6 +25,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.hedging import HedgedReads
 from standpipe.node.worker.pull.large_texts import LargeTexts
+from standpipe.node.worker.pull.linearizable import Barriers
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.scans import Scans
 from standpipe.node.worker.pull.slow_path import SlowPath
@@ -96,6 +98,7 @@ from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.node.worker.statements.lanes import StatementLanes
+from standpipe.node.worker.statements.read_index import read_index
 from standpipe.node.worker_report import WorkersReportReader
 from standpipe.sql.syntax import parser
 from standpipe.topics import progress_topic
@@ -151,7 +154,9 @@ class Worker:
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.kafka = self.node.kafka()
         self.producer = RowProducer(self.kafka)
-        seal = ProgressSeal(self.node.secret(), progress_topic(self.node.service_id))
+        progress = progress_topic(self.node.service_id)
+        seal = ProgressSeal(self.node.secret(), progress)
+        index = partial(read_index, self.control, dialled(self.node.internal))
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,
@@ -167,6 +172,7 @@ class Worker:
             scans=Scans(self.metrics.answered_count, self.memory.check, self.in_hand),
             large_texts=LargeTexts(self.in_hand),
             stream_pulls=StreamPulls(self.kafka, self.memory.check, self.in_hand, seal=seal),
+            barriers=Barriers.in_topic(self.producer, progress, index),
         )
         #: of clients, and of peers: neither can take all that there is for answers
         self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)
@@ -263,29 +269,15 @@ class Worker:
             in_hand=self.in_hand,
             lanes=self.lanes,
         )
-        reports = WorkersReportReader(self.node.paths.workers)
-        room = NodeRoom(self.node.paths, parent_pid=os.getppid())
+        me, paths = self.node.node_id, self.node.paths
+        reports = WorkersReportReader(paths.workers)
+        room = NodeRoom(paths, parent_pid=os.getppid())
         states = States(
-            self.node.node_id,
-            self.map,
-            self.replicas,
-            self.peers,
-            self.clock,
-            reports,
-            self.node.paths.run,
-            room,
+            me, self.map, self.replicas, self.peers, self.clock, reports, paths.run, room
         )
-        status = StatusRoutes(
-            self.node.node_id, self.map, self.replicas, self.leaving, reports, room
-        )
+        status = StatusRoutes(me, self.map, self.replicas, self.leaving, reports, room)
         cluster = ClusterStatus(
-            self.node.node_id,
-            self.map,
-            self.replicas,
-            self.forwarder,
-            self.peers,
-            self.clock,
-            self.node.paths.restores,
+            me, self.map, self.replicas, self.forwarder, self.peers, self.clock, paths.restores
         )
         return Rest(
             status=status,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import standpipe.client as standpipe
 from standpipe.client.core.answers import rows_of
 from standpipe.client.core.exchange import HttpAnswer, SendAll
 from standpipe.client.core.nodes import Nodes
@@ -77,6 +79,30 @@ def test_threads_share_it_and_lose_nothing() -> None:
         sys.setswitchinterval(interval_s)
     assert faults == []
     assert len(SessionToken.parse(session.token).marks) == 4
+
+
+def test_a_linearizable_client_says_so_with_each_read_and_keeps_no_token() -> None:
+    settings = Settings(is_linearizable=True, finds_members=False)
+    client = Operations(Nodes(("n:1",)), lambda: 0.0, settings)
+    for _ in range(2):
+        assert exchange(client, b"") == {LEVEL_PROPERTY: "linearizable"}
+    assert settings.may_wait, "its lookups take no short way, whose patience is for what is there"
+    assert not Settings().may_wait
+
+
+@pytest.mark.parametrize(
+    ("level", "session", "why"),
+    [
+        ("session", False, r"session=True"),
+        ("strong", False, "eventual or linearizable, not 'strong'"),
+        ("linearizable", True, "not both"),
+        ("linearizable", "", "not both"),
+    ],
+)
+def test_levels_that_a_client_cannot_have(level: Any, session: bool | str, why: str) -> None:
+    for connect in (standpipe.connect, standpipe.connect_async):
+        with pytest.raises(ValueError, match=why):
+            connect("n:1", consistency=level, session=session)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,12 @@ def test_every_other_form_is_of_a_level() -> None:
     }
     assert forms - set(feature_levels.SINCE) == {(name, 1) for name in COMMANDS_OF_LEVEL_1}
     assert set(feature_levels.SINCE) <= forms
-    levels = {*feature_levels.SINCE.values(), feature_levels.GOSSIP, feature_levels.GROUPS}
+    logs_nothing = {
+        feature_levels.GOSSIP,
+        feature_levels.GROUPS,
+        feature_levels.LINEARIZABLE_READS,
+    }
+    levels = {*feature_levels.SINCE.values(), *logs_nothing}
     assert levels == set(range(2, feature_levels.NEWEST + 1))
 
 
@@ -222,7 +227,7 @@ def test_a_table_with_bounds_in_ms_waits_until_every_node_keeps_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 11)), (1, (1, 1)), (2, (1, 2)), (12, (1, 11))]
+    ("limit", "known"), [(0, (1, 12)), (1, (1, 1)), (2, (1, 2)), (13, (1, 12))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

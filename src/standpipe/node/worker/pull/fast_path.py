@@ -18,6 +18,7 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
   does not fit the rows; a lag beyond the bound of a forward;
 - rows that are too old, by their lag in time or for a session's token: another replica may have
   newer ones;
+- a linearizable read, which waits for a barrier;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -123,7 +124,7 @@ class LookupFastPath:
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
                 return None
             plan = view.plans.cached(query.text, query.properties)
-            if plan is None or plan.is_merged:
+            if plan is None or plan.is_merged or query.is_linearizable:
                 return None
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)

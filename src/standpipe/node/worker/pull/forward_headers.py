@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.http.server import Headers
+from standpipe.data.replica.barrier import Barrier
 from standpipe.errors import BadRequest
 from standpipe.freshness import END_HEADER
 from standpipe.model import Offset
@@ -30,9 +31,11 @@ TABLE_HEADER: Final = "standpipe-table"
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
 #: set by the sender of a scan: it wants an interim response every so many ms while the scan runs
 WORKING_HEADER: Final = "standpipe-working-ms"
-#: set by the sender of a read at level `session`, if the target is to wait until it covers the
-#: token; without it, the target refuses at once
+#: set by the sender of a read at level `session` or `linearizable`, if the target is to wait until
+#: it covers the token or the barrier; without it, the target refuses at once
 WAITS_HEADER: Final = "standpipe-waits"
+#: at level `linearizable`: what the target must have (`Barrier.text`)
+BARRIER_HEADER: Final = "standpipe-barrier"
 #: how many interim responses fit into the time after which silence counts as a failure
 WORKING_SIGNS: Final = 4
 
@@ -50,8 +53,9 @@ class ForwardedRead:
     committed_end: Offset | None = None
     #: of a read that may take long: it fails after this long without a sign of work; else None
     silence_ms: int | None = None
-    #: the target is to wait until its rows are as new as the session's token
+    #: the target is to wait until its rows are as new as the session's token, or the barrier
     waits: bool = False
+    barrier: Barrier | None = None
 
     def headers(self) -> dict[str, str]:
         """The headers of the forward; `ForwardHeaders.read` is the inverse."""
@@ -69,6 +73,8 @@ class ForwardedRead:
             headers[WORKING_HEADER] = str(max(1, self.silence_ms // WORKING_SIGNS))
         if self.waits:
             headers[WAITS_HEADER] = "1"
+        if self.barrier is not None:
+            headers[BARRIER_HEADER] = self.barrier.text()
         return headers
 
 
@@ -82,7 +88,8 @@ class ForwardHeaders:
     assignment_epoch: int | None = None  # of the sender's map
     committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
     working_ms: int | None = None  # how often its sender wants a sign of work
-    waits: bool = False  # until the rows are as new as the session's token
+    waits: bool = False  # until the rows are as new as the session's token, or the barrier
+    barrier: Barrier | None = None  # of a read at level `linearizable`
 
     @classmethod
     def read(cls, headers: Headers) -> ForwardHeaders:
@@ -91,7 +98,7 @@ class ForwardHeaders:
             partition = header(headers, PARTITION_HEADER)
             deadline = header(headers, DEADLINE_HEADER)
             epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
-            working = header(headers, WORKING_HEADER)
+            working, barrier = header(headers, WORKING_HEADER), header(headers, BARRIER_HEADER)
             return cls(
                 partition=int(partition) if partition else None,
                 table=header(headers, TABLE_HEADER),
@@ -100,6 +107,7 @@ class ForwardHeaders:
                 committed_end=Offset(int(end)) if end else None,
                 working_ms=int(working) if working else None,
                 waits=bool(header(headers, WAITS_HEADER)),
+                barrier=Barrier.parse(barrier) if barrier else None,
             )
         except ValueError as error:
             raise BadRequest(f"a header of the forward is malformed: {error}") from error

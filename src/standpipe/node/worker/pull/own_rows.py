@@ -2,6 +2,7 @@
 
     LocalRead       the page, then the rows with their meta: may they be read?
     SessionRead     at level `session`: do they cover the token? SessionWaits: until they do
+    LinearRead      at level `linearizable`: likewise, the barrier
     lookup, Scans   the rows
     freshness_of    how old they are
 
@@ -41,8 +42,8 @@ from standpipe.node.worker.request.answer import freshness_of
 from standpipe.node.worker.request.cluster_view import LocalReplica, Replicas
 from standpipe.node.worker.request.in_hand import TextsInHand
 
-#: A target that waits for a session's token ends that so long before its sender's deadline, so
-#: that the sender learns why: a share of the time, and at most so many ms.
+#: A target that waits for a session's token or a barrier ends that so long before its sender's
+#: deadline, so that the sender learns why: a share of the time, and at most so many ms.
 _REPLY_SHARE: Final = 0.1
 _REPLY_MS_MAX: Final = 100
 
@@ -74,8 +75,10 @@ class OwnRows:
         *,
         waits: bool = False,
     ) -> PartitionAnswer:
-        """The rows of a partition. `waits`: until they cover the session's token, as long as the
-        time allows. Raises ForwardRefused, BadRequest, NotComputable, TooManyRequests."""
+        """The rows of a partition. `waits`: until they cover the session's token, or the
+        barrier, as long as the time allows.
+
+        Raises ForwardRefused, BadRequest, NotComputable, TooManyRequests."""
         until_s = asyncio.get_running_loop().time() + left_ms / 1000
         reply_s = 0 if forward is None else min(_REPLY_MS_MAX, left_ms * _REPLY_SHARE) / 1000
         while True:
@@ -98,11 +101,13 @@ class OwnRows:
         seen: ReplicaStatus | None,
         until_s: float,
     ) -> bool:
-        """Wait for a page after `seen` that may end the wait for the session's token. False: the
-        time is over."""
-        session = query.session
+        """Wait for a page after `seen` that may end the wait for the session's token, or for the
+        barrier. False: the time is over."""
+        session, linear = query.session, query.linear
 
         def is_due(page: ReplicaStatus | None) -> bool:
+            if linear is not None:
+                return linear.is_due(page)
             return session is None or session.is_due(page, self.clock.boot_ms())
 
         return await self.waits.until(
@@ -196,6 +201,8 @@ class OwnRows:
             check_age(page, rows, bounds, boot_ms=now.boot_ms, unix_ms=now.unix_ms)
         if query.session is not None:
             query.session.check(page, rows, now.boot_ms)
+        if query.linear is not None:
+            query.linear.check(page, rows)
         return now
 
     def route(self, query: PullQuery, partition: int) -> CachedRoute:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.model import ReplicaId
+from standpipe.node.worker.pull.linearizable import LinearRead
 from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_read import SessionRead
 from standpipe.node.worker.request.cluster_view import ClusterView
@@ -30,8 +31,10 @@ class PullQuery:
     digest: bytes
     #: the keys of each partition that holds some; a scan has none
     keys: Mapping[int, PartitionKeys]
-    #: None: level `eventual`
+    #: None: another level than `session`
     session: SessionRead | None = None
+    #: None: another level than `linearizable`
+    linear: LinearRead | None = None
 
     @property
     def partitions(self) -> Sequence[int]:

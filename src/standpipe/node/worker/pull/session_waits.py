@@ -99,7 +99,7 @@ class SessionWaits:
         """
         if self._count >= self.waiters_max:
             raise TooManyRequests(
-                f"{self._count} reads wait for replicas to cover their session tokens already"
+                f"{self._count} reads wait for replicas to cover their tokens or barriers already"
             )
         loop = asyncio.get_running_loop()
         waiter = _Waiter(seen, is_due, requester, until_s, loop.create_future())

@@ -5,6 +5,7 @@
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
     HedgedReads.first    the first answer: from here (`OwnRows`) or a peer (`Forwarder`)
     first_covered        at level `session`, if all replicas are behind: the first that catches up
+    Barriers.begun       at level `linearizable`, before the plan; then first_caught_up: likewise
     render_rows          one of three layouts
 
 A query over several partitions gets a complete answer or an error. A partition is read from the
@@ -43,6 +44,7 @@ from standpipe.node.worker.pull.forward_headers import (
 )
 from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
 from standpipe.node.worker.pull.large_texts import LargeTexts
+from standpipe.node.worker.pull.linearizable import Barriers, LinearRead, first_caught_up
 from standpipe.node.worker.pull.own_rows import OwnRows
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.refusals import (
@@ -94,6 +96,7 @@ class SlowPath:
     stream_pulls: StreamPulls = field(default_factory=lambda: StreamPulls(""))
     tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
+    barriers: Barriers = field(default_factory=Barriers)
 
     def __post_init__(self) -> None:
         self.own = OwnRows(
@@ -108,12 +111,17 @@ class SlowPath:
     ) -> PullResponse:
         """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
         known = requester or ScanRequester()
-        asked, body = settled(body, is_forwarded=request_format.forward is not None)
+        forward, linear = request_format.forward, None
+        asked, body = settled(body, is_forwarded=forward is not None)
+        if asked.is_linearizable:
+            linear = await self.barriers.begun(self.map, forward, self.routing_timeout_ms)
 
         async def once() -> PullResponse:
-            return await self._answer(request_format, asked, body, self.map.view, known)
+            return await self._answer(
+                request_format, asked, body, self.map.view, known, linear=linear
+            )
 
-        return await (once() if request_format.forward is not None else self.twice(once))
+        return await (once() if forward is not None else self.twice(once))
 
     async def twice(self, once: Callable[[], Awaitable[Answer]]) -> Answer:
         """A client's answer, tried again if no replica answers while reads move to another
@@ -133,6 +141,8 @@ class SlowPath:
         body: bytes,
         view: ClusterView,
         requester: ScanRequester,
+        *,
+        linear: LinearRead | None,
     ) -> PullResponse:
         started, arrived_boot_ms = time.perf_counter(), self.clock.boot_ms()
         digest = self.in_hand.admitted(asked.text)
@@ -141,6 +151,7 @@ class SlowPath:
         if plan.source.kind == "STREAM":
             refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
+        limit_ms = self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms
         query = PullQuery(
             text=asked.text,
             body=body,
@@ -148,10 +159,11 @@ class SlowPath:
             plan=plan,
             bounds=self.routes.bounds(asked.bounds, plan.source),
             requester=requester,
-            time_limit_ms=self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms,
+            time_limit_ms=limit_ms if linear is None else linear.left_ms(limit_ms),
             digest=digest,
             keys={} if plan.is_scan else keys_by_partition(plan),
             session=self._session(asked, plan.source, view, arrived_boot_ms),
+            linear=linear,
         )
         forward, wanted = request_format.forward, query.partitions
         try:
@@ -243,6 +255,8 @@ class SlowPath:
             is_costly=is_costly(query.text, query.plan),
         )
         try:
+            if query.linear is not None:
+                return await self._at_barrier(query, partition, verdicts)
             return await self.hedged_reads.first(read)
         except AllRefused as refused:
             refusals = refused.refusals
@@ -254,6 +268,16 @@ class SlowPath:
         order = [verdict.node_id for verdict in (*verdicts, *named)]
         tried = sorted(refusals, key=lambda one: order.index(one[0].node_id))
         raise Unanswered([Failure(partition, tried)])
+
+    async def _at_barrier(
+        self, query: PullQuery, partition: int, verdicts: Sequence[Verdict]
+    ) -> PartitionAnswer:
+        """Rows of the first replica that reaches the barrier. Raises AllRefused."""
+
+        async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+            return await self._try(query, partition, verdict, left_ms, waits=True)
+
+        return await first_caught_up(verdicts, attempt, query.time_limit_ms, query.requester)
 
     async def _waited(
         self,
@@ -295,6 +319,7 @@ class SlowPath:
             timeout_ms=left_ms if is_long else min(self.forward_timeout_ms, left_ms),
             silence_ms=self.forward_timeout_ms if is_long else None,
             waits=waits,
+            barrier=None if query.linear is None else query.linear.barrier,
             assignment_epoch=query.view.snapshot.assignment.epoch,
             committed_end=self.own.known_end(query, partition) if query.bounds.is_bounded else None,
         )

@@ -23,6 +23,7 @@ from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,
     LEVELS,
+    LINEARIZABLE,
     TOKEN_PROPERTY,
 )
 from standpipe.session_token import PROPERTIES as SESSION_PROPERTIES
@@ -101,8 +102,9 @@ class Lookup(msgspec.Struct, frozen=True):
     text: str
     properties: Mapping[str, str] = {}
     bounds: AskedBounds = NOTHING_ASKED
-    #: the token of a read at level `session`, "" for the first one; None: level `eventual`
+    #: the token of a read at level `session`, "" for the first one; None: another level
     session: str | None = None
+    is_linearizable: bool = False
 
 
 _pull_decoder = msgspec.json.Decoder(PullRequest)
@@ -139,8 +141,9 @@ def _substitutes(properties: Mapping[str, object]) -> bool:
     return variables.substitutes({variables.SUBSTITUTION: property_text(given)})
 
 
-#: what the properties of a request ask for: their texts, the bounds, the session's token
-_Asked = tuple[Mapping[str, str], AskedBounds, str | None]
+#: what the properties of a request ask for: their texts, the bounds, the session's token, and
+#: whether the read is linearizable
+_Asked = tuple[Mapping[str, str], AskedBounds, str | None, bool]
 #: those of recent requests, with the types of their values, since 1 equals True; clients send the
 #: same ones again and again
 _recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
@@ -165,7 +168,8 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
             return known
     bounds = asked_bounds(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
-    found = (texts, bounds, session_of(texts))
+    is_linearizable = texts.get(LEVEL_PROPERTY) == LINEARIZABLE
+    found = (texts, bounds, session_of(texts), is_linearizable)
     if place is not None and sum(map(len, [*texts, *texts.values()])) <= _RECENT_CHARS_MAX:
         if len(_recent) >= _RECENT_MAX:
             _recent.clear()
@@ -174,7 +178,7 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
 
 
 def session_of(properties: Mapping[str, str]) -> str | None:
-    """The token of a read at level `session`; "": it has none yet; None: level `eventual`.
+    """The token of a read at level `session`; "": it has none yet; None: another level.
 
     A token, or that tokens are enabled, asks for that level. Raises BadRequest.
     """
@@ -187,15 +191,16 @@ def session_of(properties: Mapping[str, str]) -> str | None:
     if enabled not in ("", "true", "false"):
         raise BadRequest(f"{ENABLE_PROPERTY} = {enabled!r} is neither true nor false")
     is_asked = level == "session" or token is not None or enabled == "true"
-    if is_asked and (level == "eventual" or enabled == "false"):
-        refused = LEVEL_PROPERTY if level == "eventual" else ENABLE_PROPERTY
+    is_other = level is not None and level != "session"
+    if is_asked and (is_other or enabled == "false"):
+        refused = LEVEL_PROPERTY if is_other else ENABLE_PROPERTY
         raise BadRequest(f"{refused} = {properties[refused]} contradicts a session token")
     return (token or "") if is_asked else None
 
 
 def refuse_levels(properties: Mapping[str, object], what: str) -> None:
-    """Raises BadRequest if the properties ask for level `session` or bound a lag in time, of which
-    `what` has none. The bound in records is without effect there, as in ksqlDB."""
+    """Raises BadRequest if the properties ask for a level, or bound a lag in time: `what` has
+    neither. The bound in records is without effect there, as in ksqlDB."""
     refuse_session(properties, what)
     for name in lags.TIME_BOUNDS:
         if name in properties:
@@ -203,11 +208,12 @@ def refuse_levels(properties: Mapping[str, object], what: str) -> None:
 
 
 def refuse_session(properties: Mapping[str, object], what: str) -> None:
-    """Raises BadRequest if the properties ask for level `session`, which `what` does not have: a
-    token must not be ignored."""
+    """Raises BadRequest if the properties ask for level `session` or `linearizable`, which `what`
+    does not have: neither a token nor a promise must be ignored."""
     texts = {name: property_text(value) for name, value in properties.items()}
-    if session_of(texts) is not None:
-        raise BadRequest(f"read level session is for pull queries on tables, not for {what}")
+    level = "session" if session_of(texts) is not None else texts.get(LEVEL_PROPERTY)
+    if level not in (None, "eventual"):
+        raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
 
 
 def with_values(asked: Lookup, body: bytes, values: StatementValues) -> tuple[Lookup, bytes]:

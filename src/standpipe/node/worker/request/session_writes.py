@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
-from standpipe.errors import KafkaUnavailable
+from standpipe.errors import BadRequest, KafkaUnavailable
 from standpipe.node.worker.request.body import session_of
-from standpipe.session_token import SessionToken, TopicKey
+from standpipe.session_token import LEVEL_PROPERTY, LINEARIZABLE, SessionToken, TopicKey
 
 
 class SessionWrites:
@@ -46,4 +46,9 @@ def session_writes(properties: Mapping[str, str], producer: RowProducer) -> Sess
     """Of a request with these properties; None: it has no session. Raises BadRequest and
     TokenRefused."""
     token = session_of(properties)
+    if properties.get(LEVEL_PROPERTY) == LINEARIZABLE:
+        raise BadRequest(
+            "read level linearizable is for pull queries on tables, not for INSERT and other "
+            "statements"
+        )
     return None if token is None else SessionWrites(token, producer)

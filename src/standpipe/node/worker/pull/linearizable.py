@@ -1,0 +1,195 @@
+"""Reads at level `linearizable`: the barriers of a worker, and who waits for them.
+
+    Barriers.begun    of one read: the barrier that was appended after it arrived, or that came with
+                      its forward; this worker's map has all that was decided before
+    LinearRead.check  this node's rows, with the page that was read before them
+    first_caught_up   the first answer of the replicas of a partition that wait for the barrier
+
+One barrier is in flight per worker, for all reads that arrived before it was sent, and a worker
+sends EVERY_S apart, so that clients cannot fill the progress topic.
+
+Not here: what a barrier is and what reaches it (`data.replica.barrier`), waiting for a page
+(`node.worker.pull.session_waits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
+from standpipe.control.routing.route import Verdict
+from standpipe.control.routing.session import SessionVerdict
+from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
+from standpipe.data.replica.positions import StoreMeta
+from standpipe.errors import (
+    BadRequest,
+    KafkaUnavailable,
+    LogUnavailable,
+    NoReplica,
+    TooManyRequests,
+)
+from standpipe.model import ReplicaStatus
+from standpipe.node.batched import Shared
+from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
+from standpipe.node.worker.pull.forward_headers import ForwardHeaders
+from standpipe.node.worker.pull.scans import ScanRequester
+from standpipe.node.worker.pull.session_waits import first_covered
+from standpipe.node.worker.request.cluster_view import Map
+
+#: between two barriers of a worker
+EVERY_S: Final = 0.05
+#: reads of a worker that may wait for a barrier
+WAITERS_MAX: Final = 1_000
+#: how long the replica of the node that was asked may wait alone: a few pages of its tailer
+ALONE_MS_MAX: Final = 250
+_LOOK_S: Final = 0.005
+
+#: One try at a replica, which waits as many ms at most. Raises ForwardRefused.
+Attempt = Callable[[Verdict, int], Awaitable[PartitionAnswer]]
+
+
+@dataclass(frozen=True)
+class LinearRead:
+    """One read. `arrived_s`: on the loop's clock, when it came to this node."""
+
+    barrier: Barrier
+    arrived_s: float
+
+    def check(self, page: ReplicaStatus, rows: StoreMeta) -> None:
+        """Raises ForwardRefused if the rows may lack something; `page` was read before them."""
+        lack = self.barrier.lack(page, rows)
+        if lack is not None:
+            raise ForwardRefused(lack, session=SessionVerdict.BEHIND)
+
+    def is_due(self, page: ReplicaStatus | None) -> bool:
+        """Whether rows that are read now would end the wait, one way or the other."""
+        if page is None or not page.state.answers:
+            return True  # for the reader to say why
+        return self.barrier.is_reached(page)
+
+    def left_ms(self, limit_ms: int) -> int:
+        """Of a limit on the whole read, at least 1."""
+        return max(1, limit_ms - int(1000 * (asyncio.get_running_loop().time() - self.arrived_s)))
+
+
+async def no_kafka() -> Barrier:
+    """The barrier of a worker without Kafka. Raises KafkaUnavailable."""
+    raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
+
+
+class Barriers:
+    """The barriers of one worker. `append`: a new one, after the call."""
+
+    def __init__(
+        self, append: Callable[[], Awaitable[Barrier]] = no_kafka, *, every_s: float = EVERY_S
+    ) -> None:
+        self._shared = Shared(append, every_s)
+        self._waiting = 0
+
+    @classmethod
+    def in_topic(
+        cls, producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+    ) -> Barriers:
+        """In a progress topic. `read_index`: of the metadata log, asked for after the call."""
+        return cls(partial(_append, producer, topic, read_index))
+
+    async def begun(self, known: Map, forward: ForwardHeaders | None, limit_ms: int) -> LinearRead:
+        """A read that arrives now. `known`: this worker's map; when this returns, it has all that
+        was decided before. `limit_ms`: of a client's read; a forward says what its sender has left.
+
+        Raises BadRequest in a cluster whose nodes may not know the level; NoReplica that says what
+        was wanted and what this node had; TooManyRequests.
+        """
+        arrived_s = asyncio.get_running_loop().time()
+        if forward is None:
+            _check_level(known.view.snapshot.feature_level)
+            barrier = await self._appended(limit_ms)
+        elif forward.barrier is None:
+            raise BadRequest("read level linearizable: the forward names no barrier")
+        else:
+            barrier = forward.barrier
+            limit_ms = limit_ms if forward.timeout_ms is None else forward.timeout_ms
+        await _caught_up(known, barrier.log_index, arrived_s + limit_ms / 1000)
+        return LinearRead(barrier, arrived_s)
+
+    async def _appended(self, limit_ms: int) -> Barrier:
+        if self._waiting >= WAITERS_MAX:
+            raise TooManyRequests(f"{self._waiting} linearizable reads wait for a barrier already")
+        self._waiting += 1
+        try:
+            return await asyncio.wait_for(self._shared.answer(), limit_ms / 1000)
+        except TimeoutError:
+            had = f"had none after {limit_ms} ms: Kafka or the quorum does not answer in time"
+            raise NoReplica(f"{_WANTED}, {had}.") from None
+        except (KafkaUnavailable, LogUnavailable) as error:
+            raise NoReplica(f"{_WANTED}, had none: {error.message}") from error
+        finally:
+            self._waiting -= 1
+
+
+_WANTED: Final = (
+    "Level linearizable: wanted a barrier in the progress topic and the newest catalog, asked for "
+    "after the read arrived"
+)
+
+
+def _check_level(level: int) -> None:
+    if level < LINEARIZABLE_READS:
+        raise BadRequest(
+            f"read level linearizable needs feature level {LINEARIZABLE_READS}, this cluster is at "
+            f"{level}: `standpipe quorum upgrade`, once every node runs the newer release"
+        )
+
+
+async def _append(
+    producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+) -> Barrier:
+    """Both at once; both have ended when it returns or fails."""
+    row, index = await asyncio.gather(
+        producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000)),
+        read_index(),
+        return_exceptions=True,
+    )
+    if isinstance(row, BaseException):
+        raise row
+    if isinstance(index, BaseException):
+        raise index
+    if row.offset < 0:
+        raise KafkaUnavailable(f"Kafka did not say at which offset of {topic} the barrier is")
+    return Barrier(row.offset + 1, index)
+
+
+async def _caught_up(known: Map, log_index: int, until_s: float) -> None:
+    """Wait until the map has a log index. Raises NoReplica."""
+    while (had := known.view.snapshot.log_index) < log_index:
+        if asyncio.get_running_loop().time() >= until_s:
+            raise NoReplica(
+                f"Level linearizable: wanted a map with log index {log_index}, this node had {had}."
+            )
+        await asyncio.sleep(_LOOK_S)
+        known.refresh()
+
+
+async def first_caught_up(
+    candidates: Sequence[Verdict], attempt: Attempt, left_ms: int, requester: ScanRequester
+) -> PartitionAnswer:
+    """The first answer at the barrier. The replica of this node waits alone for a moment, since it
+    costs no other node anything; then all wait side by side. Raises AllRefused, TooManyRequests."""
+    until_s = asyncio.get_running_loop().time() + left_ms / 1000
+    here = next((one for one in candidates if one.is_local and one.ok), None)
+    if here is not None:
+        try:
+            return await attempt(here, min(left_ms, ALONE_MS_MAX))
+        except ForwardRefused:
+            left_ms = max(1, int(1000 * (until_s - asyncio.get_running_loop().time())))
+
+    async def one_try(verdict: Verdict) -> PartitionAnswer:
+        return await attempt(verdict, left_ms)
+
+    return await first_covered([(one, one_try(one)) for one in candidates], requester)

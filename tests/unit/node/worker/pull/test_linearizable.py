@@ -1,0 +1,408 @@
+"""Reads at level `linearizable` by every path to a row: local, forwarded, many keys, scans.
+
+Real stores, pages and workers of three nodes in one process; forwards without sockets; barriers as
+a broker and a controller would answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+from tests.unit.node.worker.pull.test_slow_path import Nodes, cluster
+from tests.unit.node.workers import KEYS, USERS, Worker, page, peer_format, select
+
+from standpipe.adapters.kafka.producer import WrittenRow
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
+from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
+from standpipe.errors import (
+    BadRequest,
+    KafkaUnavailable,
+    LogUnavailable,
+    NoReplica,
+    StandpipeError,
+    TooManyRequests,
+)
+from standpipe.model import BatchId, Offset, ReplicaId, ReplicaState, ReplicaStatus
+from standpipe.node.worker.pull import linearizable
+from standpipe.node.worker.pull.forward_headers import BARRIER_HEADER, RequestFormat
+from standpipe.node.worker.pull.linearizable import Barriers
+from standpipe.node.worker.query_batch.request_body import parse_batch
+from standpipe.node.worker.request.body import parse_lookup
+from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.session_writes import session_writes
+from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY
+
+Story = Callable[[Nodes], Coroutine[Any, Any, None]]
+ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
+SCAN = "SELECT * FROM USERS;"
+LINES = RequestFormat(Form.LINES)
+LEVEL: Mapping[str, object] = {LEVEL_PROPERTY: "linearizable"}
+
+
+class Kafka:
+    """Appends barriers: each at the next offset of one progress topic, once it may."""
+
+    def __init__(self, end: int = 10) -> None:
+        self.end, self.log_index = end, 1
+        self.sent = 0
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+        self.fails: StandpipeError | None = None
+
+    async def append(self) -> Barrier:
+        self.sent += 1
+        await self.is_open.wait()
+        if self.fails is not None:
+            raise self.fails
+        self.end += 1
+        return Barrier(self.end, self.log_index)
+
+
+def run(
+    folder: Path,
+    story: Callable[[Nodes, Kafka], Awaitable[None]],
+    placed: dict[int, list[str]] | None = None,
+    level: int = LINEARIZABLE_READS,
+) -> None:
+    async def whole() -> None:
+        where = placed or {0: ["a", "b"]}
+        async with cluster(folder, where) as nodes, asyncio.timeout(60):
+            kafka = Kafka()
+            for node in nodes.values():
+                node.publish(["a", "b", "c"], where, feature_level=level)
+                node.slow_path.map.refresh()
+                node.slow_path.barriers = Barriers(kafka.append, every_s=0)
+            await story(nodes, kafka)
+
+    asyncio.run(whole())
+
+
+def at(end: int, batch: int = 7, **changes: Any) -> ReplicaStatus:
+    """A page whose rows have all that progress below `end` commits."""
+    return changed(page(), progress_end=end, batch=BatchId(batch), **changes)
+
+
+def show(node: Worker, number: int, shown: ReplicaStatus) -> None:
+    StatusWriter(page_path(node.paths.run, ReplicaId("T1", 1, number))).write(shown)
+
+
+def body(text: str, properties: Mapping[str, object] = LEVEL) -> bytes:
+    return json.dumps({"ksql": text, "streamsProperties": dict(properties)}).encode()
+
+
+async def read(node: Worker, text: str = ONE) -> list[Any]:
+    """Rows."""
+    answer = await node.slow_path.answer(LINES, body(text))
+    whole = answer.body
+    if answer.pieces is not None:
+        whole = b"".join([piece async for piece in answer.pieces])
+    return [json.loads(line) for line in whole.splitlines()[1:]]
+
+
+async def waiters(nodes: Nodes, count: int) -> None:
+    """Until so many reads wait for pages."""
+    while sum(node.slow_path.own.waits.count for node in nodes.values()) != count:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("text", [ONE, select(0), SCAN])
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_a_replica_at_the_barrier_answers(tmp_path: Path, entry: str, text: str) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        for number in range(4):
+            nodes["a"].hold(number, at(11))
+        assert [KEYS[0], 1] in await read(nodes[entry], text)
+        assert kafka.sent == 1, "one for all partitions"
+        for sent in nodes["c"].wires.sent.get("a", []):
+            assert sent[BARRIER_HEADER] == "11,1"
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
+
+
+@pytest.mark.parametrize("text", [ONE, SCAN])
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_a_replica_that_is_behind_is_waited_for(tmp_path: Path, entry: str, text: str) -> None:
+    """And its rows are those of the batch that it then has."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        for number in range(4):
+            nodes["a"].hold(number, at(10))
+        reading = asyncio.create_task(read(nodes[entry], text))
+        await waiters(nodes, 4 if text == SCAN else 1)
+        for number in range(4):
+            nodes["a"].apply(number, position=120, batch=8, value=b"[2]")
+            show(nodes["a"], number, at(11, 8, position=Offset(120)))
+        assert [KEYS[0], 2] in await reading
+        await waiters(nodes, 0)
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
+
+
+def test_the_first_replica_that_catches_up_answers(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        for name in ("a", "b"):
+            nodes[name].hold(0, at(3))
+        for entry in ("a", "c"):
+            reading = asyncio.create_task(read(nodes[entry]))
+            await waiters(nodes, 2)
+            show(nodes["b"], 0, at(kafka.end))
+            assert await reading == [[KEYS[0], 1]]
+            await waiters(nodes, 0)
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_what_is_not_reached_in_time_is_refused(tmp_path: Path, entry: str) -> None:
+    """By level, wanted and had, of each replica; never answered with older rows."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(10))
+        nodes["b"].hold(0, at(4))
+        nodes[entry].slow_path.routing_timeout_ms = 300
+        with pytest.raises(NoReplica) as failed:
+            await read(nodes[entry])
+        told: Any = failed.value.body()["standpipe"]
+        wanted = "Level linearizable: wanted all that progress below offset 11 commits, had what is"
+        assert [one["why"] for one in told["verdicts"]] == [
+            f"{wanted} below offset 10.",
+            f"{wanted} below offset 4.",
+        ]
+        await waiters(nodes, 0)
+
+    run(tmp_path, story)
+
+
+def test_rows_of_a_replaced_store_are_not_taken_for_those_of_the_page(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        node = nodes["a"]
+        node.hold(0, at(99, 9))
+        node.apply(0, batch=8)
+        node.slow_path.routing_timeout_ms = 50
+        with pytest.raises(NoReplica, match="had rows that are older than the replica's status"):
+            await read(node)
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_barrier_serves_who_came_before_it_was_sent(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(11))
+        kafka.is_open.clear()
+        early = [asyncio.create_task(read(nodes["a"])) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        late = [asyncio.create_task(read(nodes["a"])) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert kafka.sent == 1, "one in flight, whoever waits"
+        kafka.is_open.set()
+        assert await asyncio.gather(*early) == [[[KEYS[0], 1]]] * 3
+        await waiters(nodes, 3)
+        assert kafka.sent == 2, "the others need one that was sent after they came"
+        show(nodes["a"], 0, at(12))
+        assert await asyncio.gather(*late) == [[[KEYS[0], 1]]] * 3
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+@pytest.mark.parametrize("error", [KafkaUnavailable("cannot write"), LogUnavailable("no leader")])
+def test_without_kafka_or_a_quorum_the_level_is_refused(
+    tmp_path: Path, error: StandpipeError
+) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        kafka.fails = error
+        with pytest.raises(NoReplica, match=rf"Level linearizable: wanted .* {error.message}"):
+            await read(nodes["a"])
+        kafka.is_open.clear()
+        nodes["a"].slow_path.routing_timeout_ms = 50
+        with pytest.raises(NoReplica, match="had none after 50 ms"):
+            await read(nodes["a"])
+        eventual = await nodes["a"].answer(ONE)
+        assert b"[" in eventual.body, "other levels need neither"
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_worker_without_kafka_says_so(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].slow_path.barriers = Barriers()
+        with pytest.raises(NoReplica, match="started without Kafka"):
+            await read(nodes["a"])
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_reads_that_wait_for_a_barrier_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linearizable, "WAITERS_MAX", 2)
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        kafka.is_open.clear()
+        reading = [asyncio.create_task(read(nodes["a"])) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(TooManyRequests, match="2 linearizable reads wait"):
+            await read(nodes["a"])
+        kafka.is_open.set()
+        await asyncio.gather(*reading)
+        assert await read(nodes["a"]), "and are counted down"
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_in_a_cluster_of_an_earlier_level_it_is_refused_by_name(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        with pytest.raises(
+            BadRequest, match=r"read level linearizable needs feature level 12, .* at 11: `standpi"
+        ):
+            await read(nodes["a"])
+        assert kafka.sent == 0
+
+    run(tmp_path, story, {0: ["a"]}, LINEARIZABLE_READS - 1)
+
+
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_what_was_decided_before_is_seen(tmp_path: Path, entry: str) -> None:
+    """A table that was dropped: the map of the node that is asked is older than the read index."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        kafka.log_index = 5
+        reading = asyncio.create_task(read(nodes[entry]))
+        await asyncio.sleep(0.03)
+        assert not reading.done()
+        other = changed(USERS, name="OTHERS")
+        for node in nodes.values():
+            node.publish(
+                ["a", "b", "c"], {}, epoch=5, source=other, feature_level=LINEARIZABLE_READS
+            )
+        with pytest.raises(StandpipeError, match="USERS"):
+            await reading
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_map_that_stays_behind_is_no_answer(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        kafka.log_index = 5
+        nodes["a"].slow_path.routing_timeout_ms = 50
+        with pytest.raises(NoReplica, match="wanted a map with log index 5, this node had 1"):
+            await read(nodes["a"])
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_the_target_needs_the_map_as_well(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        kafka.log_index = 5
+        placed = {0: ["a"]}
+        nodes["c"].publish(["a", "b", "c"], placed, epoch=5, feature_level=LINEARIZABLE_READS)
+        nodes["c"].slow_path.routing_timeout_ms = 100
+        with pytest.raises(NoReplica, match="wanted a map with log index 5, this node had 1"):
+            await read(nodes["c"])
+        nodes["a"].publish(["a", "b", "c"], placed, epoch=5, feature_level=LINEARIZABLE_READS)
+        assert await read(nodes["c"]) == [[KEYS[0], 1]]
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_forward_without_its_barrier_is_refused(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(99))
+        reply = await nodes["a"].peer_lane(body(ONE), {"standpipe-forwarded": "1"})
+        assert (reply.status, b"names no barrier" in reply.body) == (400, True)
+        with pytest.raises(BadRequest, match="malformed"):
+            peer_format({"standpipe-forwarded": "1", BARRIER_HEADER: "many"})
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_the_fast_path_leaves_it(tmp_path: Path) -> None:
+    """Even if it knows the text, and the answer to it at another level."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(3))
+        fast = nodes["a"].fast_path()
+        for _ in range(5):
+            assert fast.answer(LINES, body(ONE, {})) is not None
+            assert fast.answer(LINES, body(ONE)) is None
+            assert fast.answer(LINES, body(select(0))) is None
+        peer = nodes["a"].fast_path(is_peer=True)
+        head = peer_format({"standpipe-forwarded": "1", BARRIER_HEADER: "1,1"})
+        assert peer.answer(head, body(ONE)) is None
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {LEVEL_PROPERTY: "linearizable", TOKEN_PROPERTY: ""},
+        {LEVEL_PROPERTY: "linearizable", "ksql.query.pull.consistency.token.enabled": "true"},
+        {LEVEL_PROPERTY: "Linearizable"},
+    ],
+)
+def test_what_contradicts_it(properties: dict[str, object]) -> None:
+    with pytest.raises(BadRequest, match=r"linearizable|Linearizable"):
+        parse_lookup(body(ONE, properties))
+
+
+def test_who_has_no_such_level() -> None:
+    with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for bat"):
+        parse_batch(json.dumps({"table": "T", "keys": [], "properties": dict(LEVEL)}).encode())
+    with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for INS"):
+        session_writes({LEVEL_PROPERTY: "linearizable"}, SimpleNamespace())  # type: ignore[arg-type]
+
+
+class Producer:
+    """Says where a record is, as a broker does."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.sent: list[tuple[str, bytes, object]] = []
+
+    async def send(self, topic: str, key: bytes, value: object, at_ms: int) -> WrittenRow:
+        assert at_ms > 10**12
+        self.sent.append((topic, key, value))
+        return WrittenRow(topic, 0, self.offset)
+
+
+def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        async def index() -> int:
+            return 1
+
+        producer: Any = Producer(41)
+        barriers = Barriers.in_topic(producer, "p", index)
+        found = await barriers.begun(nodes["a"].slow_path.map, None, 1000)
+        assert found.barrier == Barrier(42, 1), "behind the record"
+        assert producer.sent == [("p", BARRIER_KEY, None)]
+        producer.offset = -1
+        with pytest.raises(NoReplica, match="did not say at which offset"):
+            await barriers.begun(nodes["a"].slow_path.map, None, 1000)
+
+    run(tmp_path, story)
+
+
+def test_a_replica_that_stops_answering_ends_the_wait(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(3))
+        reading = asyncio.create_task(read(nodes["a"]))
+        await waiters(nodes, 1)
+        show(nodes["a"], 0, at(3, state=ReplicaState.FAILED))
+        with pytest.raises(NoReplica):
+            await reading
+
+    run(tmp_path, story, {0: ["a"]})
