@@ -1,9 +1,14 @@
-"""Seeds of sessions in simulation: `python -m tests.sim.sessions --seeds 200`, or `--planted`."""
+"""Seeds of sessions and of linearizable reads in simulation.
+
+`python -m tests.sim.sessions --seeds 200`, or `--planted`.
+"""
 
 from __future__ import annotations
 
 import argparse
 
+from .linear_planted import LINEAR_PLANTS
+from .linear_world import LinearWorld
 from .runner import Outcome, outcome_of, run_planted, run_seeds
 from .session_planted import PLANTS
 from .session_world import SessionWorld
@@ -23,6 +28,17 @@ EXPECTED = (
     "tables replaced",
 )
 EXPECTED_OF_WRITES = (*EXPECTED, "writes of a session")
+EXPECTED_OF_LINEAR = (
+    "reads answered",
+    "reads refused",
+    "reads in a later generation",
+    "waits",
+    "barriers",
+    "replicas between batches",
+    "stores replaced by older copies",
+    "topics read again",
+    "tables replaced",
+)
 
 
 def run_seed(seed: int) -> Outcome:
@@ -33,6 +49,11 @@ def run_seed(seed: int) -> Outcome:
 def run_writing_seed(seed: int) -> Outcome:
     """One world whose sessions write, to its end."""
     return outcome_of(WritingWorld(seed), seed)
+
+
+def run_linear_seed(seed: int) -> Outcome:
+    """One world of linearizable reads, to its end."""
+    return outcome_of(LinearWorld(seed), seed)
 
 
 def main() -> int:
@@ -46,10 +67,12 @@ def main() -> int:
     if given.planted:
         found = run_planted(PLANTS, run_seed, seeds, given.processes)
         found = [*found, *run_planted(WRITE_PLANTS, run_writing_seed, seeds, given.processes)]
+        found = [*found, *run_planted(LINEAR_PLANTS, run_linear_seed, seeds, given.processes)]
         return int(any(one.seed is None for one in found))
     failed = run_seeds(run_seed, seeds, given.processes, EXPECTED).failed
     writing = run_seeds(run_writing_seed, seeds, given.processes, EXPECTED_OF_WRITES).failed
-    return int(bool(failed or writing))
+    linear = run_seeds(run_linear_seed, seeds, given.processes, EXPECTED_OF_LINEAR).failed
+    return int(bool(failed or writing or linear))
 
 
 if __name__ == "__main__":

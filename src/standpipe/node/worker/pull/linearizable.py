@@ -123,7 +123,8 @@ class Barriers:
             raise TooManyRequests(f"{self._waiting} linearizable reads wait for a barrier already")
         self._waiting += 1
         try:
-            return await asyncio.wait_for(self._shared.answer(), limit_ms / 1000)
+            async with asyncio.timeout(limit_ms / 1000):
+                return await self._shared.answer()
         except TimeoutError:
             had = f"had none after {limit_ms} ms: Kafka or the quorum does not answer in time"
             raise NoReplica(f"{_WANTED}, {had}.") from None
