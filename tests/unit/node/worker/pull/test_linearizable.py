@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from msgspec.structs import replace as changed
 from tests.unit.node.worker.pull.test_slow_path import Nodes, cluster
 from tests.unit.node.workers import KEYS, USERS, Worker, page, peer_format, select
 
-from standpipe.adapters.kafka.producer import WrittenRow
+from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
 from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
@@ -363,7 +362,7 @@ def test_who_has_no_such_level() -> None:
     with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for bat"):
         parse_batch(json.dumps({"table": "T", "keys": [], "properties": dict(LEVEL)}).encode())
     with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for INS"):
-        session_writes({LEVEL_PROPERTY: "linearizable"}, SimpleNamespace())  # type: ignore[arg-type]
+        session_writes({LEVEL_PROPERTY: "linearizable"}, RowProducer(""))
 
 
 class Producer:
