@@ -19,6 +19,7 @@
             pipeline of an older release would not find (`pipeline.run.group`)
     10      external queries, which a user's Spark application runs (create_table_as 2), catalog
             version 8
+    11      transient queries, each for one push query (create_table_as 3), catalog version 9
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -52,7 +53,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 10
+NEWEST: Final = 11
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -67,6 +68,8 @@ HOLDS: Final = 8
 GROUPS: Final = 9
 #: below, every table's query is run by a pipeline
 EXTERNAL: Final = 10
+#: below, push queries that need Spark are refused
+TRANSIENT: Final = 11
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -90,6 +93,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("hold_table", 1): HOLDS,
     ("switch_table", 2): HOLDS,
     ("create_table_as", 2): EXTERNAL,
+    ("create_table_as", 3): TRANSIENT,
 }
 
 
@@ -178,7 +182,7 @@ def at_level(command: Command, level: int) -> Command:
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
         case CreateTableAs(query=query):
-            changed = {"version": 2 if query.is_external else 1}
+            changed = {"version": 3 if query.served_by else 2 if query.is_external else 1}
         case StartPipeline(isolates=name):
             changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:

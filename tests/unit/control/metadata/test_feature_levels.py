@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 from tests.unit.control.metadata.test_catalog import external, table_as
+from tests.unit.control.metadata.test_transients import transient
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
@@ -71,6 +72,7 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (HoldTable(name="U", generation=2), 8, 1, "every node reads it"),
         (table_as("T", "S", 4), 10, 1, "a pipeline runs it, as ever"),
         (external("T", 4), 10, 2, "no pipeline may run it"),
+        (transient("transient_S_7"), 11, 3, "no statement may name what it writes"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -194,8 +196,14 @@ def test_an_external_query_waits_until_every_node_knows_them() -> None:
         feature_levels.at_level(external("T", 4), 9)
 
 
+def test_a_transient_query_waits_until_every_node_knows_them() -> None:
+    """An older node would show what it writes as a table, and let statements read it."""
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 11"):
+        feature_levels.at_level(transient("transient_S_7"), 10)
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 10)), (1, (1, 1)), (2, (1, 2)), (11, (1, 10))]
+    ("limit", "known"), [(0, (1, 11)), (1, (1, 1)), (2, (1, 2)), (12, (1, 11))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
