@@ -111,6 +111,11 @@ def queries(scene: Scene, text: str) -> Entity:
     return entity("queries", text, queries=items)
 
 
+def query_type(query: PersistentQuery) -> str:
+    """As ksqlDB names it: transient queries are those of push queries."""
+    return "PUSH" if query.served_by else "PERSISTENT"
+
+
 def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     state = scene.query_state(query)
     snapshot = scene.snapshot
@@ -120,11 +125,11 @@ def _query(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     isolation = "" if query.is_external else isolation_of(query, snapshot.isolated)
     return {
         "queryString": query.statement,
-        "sinks": [query.sink],
+        "sinks": [] if query.served_by else [query.sink],
         "sinkKafkaTopics": [source.public_topic or source.topic for source in sinks],
         "id": query.query_id,
         "statusCount": {state: 1},
-        "queryType": "PERSISTENT",
+        "queryType": query_type(query),
         "state": state,
         "isExternal": bool(query.is_external),
         "standpipe": None if status is None else _status(status, isolation),
@@ -286,7 +291,7 @@ def source_description(scene: Scene, source: Source, text: str, *, extended: boo
 
 def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
     writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
-    readers = [q for q in scene.snapshot.queries if source.name in q.sources]
+    readers = [q for q in scene.snapshot.queries if source.name in q.sources and not q.served_by]
     return {
         "name": source.name,
         "windowType": source.window.kind if source.window else None,
