@@ -163,6 +163,7 @@ class SparkInput(Record, frozen=True, kw_only=True):
     keeps_nulls: bool | None = None  # rows with a null value come too, as absent (`__PRESENT`)
     is_ours: bool | None = None  # our queries write it: ROWTIME is in a header
     window: Window | None = None  # of a windowed source: its keys end with the window
+    starts: dict[int, int] | msgspec.UnsetType = msgspec.UNSET  # where to begin; unset: at 0
 
 
 class SparkStep(Record, frozen=True, kw_only=True):
@@ -185,8 +186,7 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     `sql` is Spark SQL over the views of `inputs` and `steps`. If there is a `batch_sql`, it runs
     over each batch that `sql` returns (the view `__BATCH`), as a batch query of Spark. The last of
     them has, in this order: the key columns; `WINDOWSTART` and `WINDOWEND` (BIGINT, ms) if
-    windowed; the value columns; `__ROWTIME` (BIGINT, ms); `__LIVE` (BOOLEAN: false makes the row a
-    tombstone, as HAVING does).
+    windowed; the value columns; `__ROWTIME` (BIGINT, ms); `__LIVE` (false: a tombstone).
     """
 
     version: int
@@ -196,8 +196,7 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     is_windowed: bool
     steps: tuple[SparkStep, ...] = ()
     batch_sql: str | None = None
-    #: PARTITION BY makes the key: a key of several columns exists even if all of them are null
-    has_own_key: bool | msgspec.UnsetType = msgspec.UNSET
+    has_own_key: bool | msgspec.UnsetType = msgspec.UNSET  # PARTITION BY: exists if all are null
 
 
 class PersistentQuery(Record, frozen=True, kw_only=True):
@@ -211,6 +210,7 @@ class PersistentQuery(Record, frozen=True, kw_only=True):
     state: Literal["RUNNING", "PAUSED"] = "RUNNING"
     revision: int = 1  # grows when CREATE OR REPLACE gives it another plan in place
     is_external: bool | msgspec.UnsetType = msgspec.UNSET  # a user's application runs it; no plan
+    served_by: NodeId | msgspec.UnsetType = msgspec.UNSET  # if it is transient: its client's node
 
 
 class QueryStatus(Record, frozen=True, kw_only=True):
@@ -312,9 +312,8 @@ class Assignment(Record, frozen=True, kw_only=True):
 
 class Snapshot(Record, frozen=True, kw_only=True):
     """What the controller publishes to its node's workers and tailer (`run/snapshot`, msgpack,
-    replaced by rename). `stamp` only grows, even across restarts; an old snapshot is still valid.
-
-    All of the catalog but the outcomes of requests (`control.metadata.catalog.to_snapshot`)."""
+    replaced by rename): the catalog without the outcomes of requests (`catalog.to_snapshot`).
+    `stamp` only grows, even across restarts; an old snapshot is still valid."""
 
     stamp: int
     node_id: NodeId
@@ -327,6 +326,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     queries: tuple[PersistentQuery, ...]
     assignment: Assignment
     successors: tuple[Source, ...] = ()  # next generations of tables, not read yet
+    transients: tuple[Source, ...] = ()  # what transient queries write, each for one push query
     types: dict[str, str] = {}  # name of CREATE TYPE -> its definition
     feature_level: int = 1  # what may be logged (`control.metadata.feature_levels`)
     topics: tuple[TopicSpec, ...] = ()  # that must exist

@@ -16,8 +16,9 @@ TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
 #: ids that end as `default_` does) and processing logs of Standpipe and ksqlDB, Confluent's own, a
 #: schema registry's.
 OTHERS_INTERNAL: Final = "*__progress,*ksql_processing_log,_confluent*,_schemas"
-#: the changelog of a CREATE SOURCE TABLE or of a table's later generation (`sql`, `control.ddl`)
-_CHANGELOG: Final = re.compile(r"(?:CTAS|CSAS|CST)_.*_\d+-changelog", re.DOTALL)
+#: the changelog of a CREATE SOURCE TABLE, of a table's later generation or of a transient query
+#: (`sql`, `control.ddl`)
+_CHANGELOG: Final = re.compile(r"(?:CTAS|CSAS|CST|transient)_.*_\d+-changelog", re.DOTALL)
 
 
 def progress_topic(service_id: str) -> str:

@@ -262,7 +262,7 @@ def test_a_token_goes_on_where_a_client_stopped(node: Node) -> None:
 def test_refusals(node: Node) -> None:
     stream(node, "REFUSED")
     for text, said in (
-        ("SELECT COUNT(*) FROM REFUSED EMIT CHANGES;", "CREATE TABLE name AS"),
+        ("SELECT COUNT(*) FROM REFUSED EMIT CHANGES;", "without GROUP BY"),
         ("SELECT * FROM NOWHERE EMIT CHANGES;", "does not exist"),
     ):
         with Push(node, text, "/query", ARRAY) as asked:

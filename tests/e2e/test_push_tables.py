@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -31,12 +32,18 @@ WAIT_S = 120
 
 
 class Followed:
-    """A push query over /query, from the beginning."""
+    """A push query over /query, from the beginning unless its properties say otherwise."""
 
-    def __init__(self, cluster: TestCluster, text: str) -> None:
-        address = cluster.addresses[0][1]
+    def __init__(
+        self,
+        cluster: TestCluster,
+        text: str,
+        properties: Mapping[str, str] = EARLIEST,
+        node: int = 0,
+    ) -> None:
+        address = cluster.addresses[node][1]
         self.connection = http.client.HTTPConnection(address, timeout=WAIT_S)
-        body = json.dumps({"ksql": text, "streamsProperties": EARLIEST})
+        body = json.dumps({"ksql": text, "streamsProperties": dict(properties)})
         self.connection.request("POST", "/query", body, {"accept": ARRAY})
         self.reply = self.connection.getresponse()
         assert self.reply.status == 200, self.reply.read()

@@ -45,23 +45,35 @@ limit 0
 
 SELECT carrier, COUNT(*) FROM flights GROUP BY carrier EMIT CHANGES;
 ----
-! 40001 1:1 Push queries don't support GROUP BY. Keep the result with a persistent query, and push on that: CREATE TABLE name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT CHANGES;
+TABLE transient_0: `CARRIER` STRING KEY, `KSQL_COL_0` BIGINT
+topic transient_0-changelog x 1, JSON → JSON
+transient_0 reads flights as TRANSIENT_0_7__IN0, watermark None
+SELECT `__KEY_0` AS `CARRIER`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `TRANSIENT_0_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+shows (('CARRIER', 'CARRIER'), ('KSQL_COL_0', 'KSQL_COL_0'))
 
 SELECT COUNT(*) FROM flights EMIT CHANGES;
 ----
-! 40001 1:8 Push queries don't support COUNT. Keep the result with a persistent query, and push on that: CREATE TABLE name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT CHANGES;
+! 40001 1:8 Push queries don't support COUNT without GROUP BY.
 
 SELECT * FROM flights f JOIN planes p ON f.tail = p.tail EMIT CHANGES;
 ----
-! 40001 1:1 Push queries don't support JOIN. Keep the result with a persistent query, and push on that: CREATE STREAM name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT CHANGES;
+STREAM transient_0: `F_TAIL` STRING KEY, `F_CARRIER` STRING, `F_DELAY` DOUBLE, `F_SEATS` INTEGER, `F_MILES` BIGINT, `F_FARE` DECIMAL(6, 2), `F_DAY` DATE, `F_AT` TIMESTAMP, `F_TAGS` ARRAY<STRING>, `F_INFO` STRUCT<`X` INTEGER, `Y` STRING>, `P_TAIL` STRING, `P_MAKER` STRING
+topic transient_0-changelog x 1, JSON → JSON
+transient_0 reads flights as TRANSIENT_0_7__IN0, watermark None; planes as TRANSIENT_0_7__IN1, watermark None
+SELECT * FROM (SELECT *, `F_TAIL` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `F_TAIL`, `__L`.`c1` AS `F_CARRIER`, `__L`.`c2` AS `F_DELAY`, `__L`.`c3` AS `F_SEATS`, `__L`.`c4` AS `F_MILES`, `__L`.`c5` AS `F_FARE`, `__L`.`c6` AS `F_DAY`, `__L`.`c7` AS `F_AT`, `__L`.`c8` AS `F_TAGS`, `__L`.`c9` AS `F_INFO`, `__L`.`c10` AS `F_ROWTIME`, `__L`.`c11` AS `ROWTIME`, `__R`.`c0` AS `P_TAIL`, `__R`.`c1` AS `P_MAKER`, `__R`.`c2` AS `P_ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: BIGINT, c11: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: BIGINT>') AS `__R` FROM `TRANSIENT_0_7__J0` WHERE `__RIGHT` IS NOT NULL)))
+shows (('F_TAIL', 'F_TAIL'), ('F_CARRIER', 'F_CARRIER'), ('F_DELAY', 'F_DELAY'), ('F_SEATS', 'F_SEATS'), ('F_MILES', 'F_MILES'), ('F_FARE', 'F_FARE'), ('F_DAY', 'F_DAY'), ('F_AT', 'F_AT'), ('F_TAGS', 'F_TAGS'), ('F_INFO', 'F_INFO'), ('P_TAIL', 'P_TAIL'), ('P_MAKER', 'P_MAKER'))
 
 SELECT * FROM flights PARTITION BY carrier EMIT CHANGES;
 ----
-! 40001 1:1 Push queries don't support PARTITION BY. Keep the result with a persistent query, and push on that: CREATE STREAM name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT CHANGES;
+STREAM transient_0: `CARRIER` STRING KEY, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `TAIL` STRING
+topic transient_0-changelog x 1, JSON → JSON
+transient_0 reads flights as TRANSIENT_0_7__IN0, watermark None
+SELECT `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS `SEATS`, `MILES` AS `MILES`, `FARE` AS `FARE`, `DAY` AS `DAY`, `AT` AS `AT`, `TAGS` AS `TAGS`, `INFO` AS `INFO`, `TAIL` AS `TAIL`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `TRANSIENT_0_7__IN0`
+shows (('CARRIER', 'CARRIER'), ('DELAY', 'DELAY'), ('SEATS', 'SEATS'), ('MILES', 'MILES'), ('FARE', 'FARE'), ('DAY', 'DAY'), ('AT', 'AT'), ('TAGS', 'TAGS'), ('INFO', 'INFO'), ('TAIL', 'TAIL'))
 
 SELECT * FROM by_tail EMIT FINAL;
 ----
-! 40001 1:1 Push queries don't support EMIT FINAL. Keep the result with a persistent query, and push on that: CREATE TABLE name AS SELECT … EMIT CHANGES; then SELECT * FROM name EMIT CHANGES;
+! 40001 1:1 EMIT FINAL is only supported for windowed aggregations.
 
 SELECT * FROM flights EMIT CHANGES LIMIT -1;
 ----

@@ -69,14 +69,15 @@ def summary(plan: plans.Plan) -> str:
         return _source(plan.source, made)
     if isinstance(plan, plans.AlterSourcePlan):
         return _source(plan.source, "")
-    if isinstance(plan, plans.CreateTableAsPlan):
+    if isinstance(plan, plans.CreateTableAsPlan | plans.TransientPlan):
         query = plan.query
         read = "; ".join(
             f"{each.topic} as {each.view}, watermark {each.watermark_delay_ms}"
             for each in query.plan.inputs
         )
         made = _source(plan.source, "")
-        return f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
+        text = f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
+        return f"{text}\nshows {plan.shown}" if isinstance(plan, plans.TransientPlan) else text
     if isinstance(plan, plans.PullPlan):
         return _pull(plan)
     if isinstance(plan, plans.PushPlan):

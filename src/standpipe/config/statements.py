@@ -67,6 +67,16 @@ QUERIES_MAX = key(
     source="ksqlDB",
     doc="Persistent queries of the cluster, paused ones among them. ksqlDB sets no limit.",
 )
+TRANSIENTS_MAX = key(
+    "standpipe.push.transient.max",
+    int,
+    8,
+    unit="count",
+    low=0,
+    doc="Push queries with GROUP BY, WINDOW, JOIN or PARTITION BY that may run in the cluster at "
+    "the same time. Each is a query of Spark, with a topic and a checkpoint, for one client. "
+    "0: none.",
+)
 TYPES_MAX = key(
     "standpipe.types.max",
     int,

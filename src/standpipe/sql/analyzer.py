@@ -37,8 +37,10 @@ from standpipe.sql.plans import (
     ShowLagPlan,
     ShowPlan,
     TerminatePlan,
+    TransientPlan,
 )
 from standpipe.sql.spark import create_as
+from standpipe.sql.spark import transient as transient_query
 from standpipe.sql.syntax import ast_statements
 from standpipe.sql.syntax.ast import Query, Statement
 from standpipe.sql.syntax.ast_statements import ControlQuery, Describe, SetProperty, Show
@@ -65,6 +67,26 @@ def analyze(statement: Statement, sources: Sources, context: Context) -> Plan:
         return handler(named_types.resolved(statement, context.types), sources, context)
     except StatementError as error:
         raise located(error, statement) from None
+
+
+def transient(
+    statement: Statement, sources: Sources, context: Context, query_id: str
+) -> TransientPlan:
+    """The plan of a push query that needs Spark. Raises StatementError, also for a statement that
+    is no push query."""
+    try:
+        if not isinstance(statement, Query) or statement.emit is None:
+            raise refusal("It is no push query.", statement.at)
+        resolved = named_types.resolved(statement, context.types)
+        return _transient(resolved, sources, context, query_id)
+    except StatementError as error:
+        raise located(error, statement) from None
+
+
+def _transient(query: Query, sources: Sources, context: Context, query_id: str) -> TransientPlan:
+    plan = transient_query.transient(query, sources, context, query_id)
+    push.pushed(plan, query.limit)  # refuses a LIMIT that is no number
+    return plan
 
 
 def _terminate(statement: ControlQuery, _sources: Sources, _context: Context) -> Plan:
@@ -140,9 +162,13 @@ def _define(statement: ast_statements.Define, _sources: Sources, _context: Conte
     return DefinePlan(name=statement.name, value=statement.value)
 
 
-def _query(statement: Query, sources: Sources, context: Context) -> PullPlan | PushPlan:
+def _query(
+    statement: Query, sources: Sources, context: Context
+) -> PullPlan | PushPlan | TransientPlan:
     if statement.emit is None:
         return pull_plan.pull(statement, sources, context)
+    if push.needs_spark(statement):
+        return _transient(statement, sources, context, push.EXAMPLE_ID)
     return push.push(statement, sources)
 
 
@@ -168,7 +194,7 @@ def _explain(statement: ast_statements.Explain, sources: Sources, context: Conte
     if isinstance(statement.subject, str):
         return ExplainPlan(query_id=statement.subject)
     subject = analyze(statement.subject, sources, context)
-    kinds = (PullPlan, PushPlan, CreateTableAsPlan, InsertIntoPlan)
+    kinds = (PullPlan, PushPlan, TransientPlan, CreateTableAsPlan, InsertIntoPlan)
     assert isinstance(subject, kinds), "by the grammar"
     return ExplainPlan(subject=subject)
 

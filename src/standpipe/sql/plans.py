@@ -37,6 +37,16 @@ class CreateTableAsPlan(Record, frozen=True, kw_only=True):
     if_not_exists: bool = False
 
 
+class TransientPlan(Record, frozen=True, kw_only=True):
+    """A push query that needs Spark: the query that runs for it, what that writes, and which of
+    its columns the client gets."""
+
+    source: Source
+    query: PersistentQuery
+    #: (name that the client sees, column of `source`), in the order of the SELECT list
+    shown: tuple[tuple[str, str], ...]
+
+
 class InsertIntoPlan(Record, frozen=True, kw_only=True):
     """INSERT INTO … SELECT: an additional query that writes a stream."""
 
@@ -247,7 +257,7 @@ class ExplainPlan(Record, frozen=True, kw_only=True):
     """EXPLAIN of a running query (`query_id`), or of a statement that is not executed."""
 
     query_id: str | None = None
-    subject: PullPlan | PushPlan | CreateTableAsPlan | InsertIntoPlan | None = None
+    subject: PullPlan | PushPlan | TransientPlan | CreateTableAsPlan | InsertIntoPlan | None = None
 
 
 class ExplainRoutePlan(Record, frozen=True, kw_only=True):
@@ -279,6 +289,7 @@ Plan = (
     | AssertTopicPlan
     | PullPlan
     | PushPlan
+    | TransientPlan
     | PrintPlan
     | DescribeFunctionPlan
     | ExplainPlan

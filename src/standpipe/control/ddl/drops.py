@@ -47,7 +47,7 @@ def propose(
 
 
 def _check_unused(source: Source, catalog: Catalog, statement: str) -> None:
-    queries = catalog.queries.values()
+    queries = catalog.persistent_queries.values()
     writers = sorted(
         query.query_id
         for query in queries

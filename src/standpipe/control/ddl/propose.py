@@ -18,9 +18,10 @@ from typing import Annotated
 
 import msgspec
 
-from standpipe.control.ddl import drops, replace, types
+from standpipe.control.ddl import drops, replace, transients, types
 from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.responses import StatementReply, warning
+from standpipe.control.ddl.transients import PushRequest
 from standpipe.control.metadata.catalog import Catalog, topics_of
 from standpipe.control.metadata.commands import (
     Command,
@@ -49,6 +50,7 @@ from standpipe.sql.plans import (
     PausePlan,
     Plan,
     TerminatePlan,
+    TransientPlan,
 )
 from standpipe.sql.syntax import ast, parser
 
@@ -61,6 +63,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         name="streamsProperties", default_factory=dict[str, str | int | float | bool]
     )
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    #: the statement is a push query that needs Spark; None: any other
+    push: PushRequest | None = None
 
 
 def warm_up() -> None:
@@ -86,7 +90,7 @@ def judge(
         )
     properties = {name: str(value) for name, value in request.streams_properties.items()}
     statement = statements[0]
-    plan = analyzed(statement, catalog, properties, topics, limits)
+    plan = analyzed(statement, catalog, properties, topics, limits, push=request.push)
     request_id = request.request_id
     return propose(plan, catalog, statement=statement.text, request_id=request_id, limits=limits)
 
@@ -97,6 +101,8 @@ def analyzed(
     properties: Mapping[str, str],
     topics: Mapping[str, int],
     limits: StatementLimits = DEFAULT_LIMITS,
+    *,
+    push: PushRequest | None = None,
 ) -> Plan:
     """The plan of a statement, even while Kafka is unavailable if the statement is complete.
 
@@ -113,6 +119,8 @@ def analyzed(
             rules=limits.rules,
             replicas_max=limits.replicas_max,
         )
+        if push is not None:
+            return push.plan(statement, catalog.sources, context)
         return analyzer.analyze(statement, catalog.sources, context)
 
     try:
@@ -150,6 +158,9 @@ def _proposed(
             return proposal.create_source(plan)
         case CreateTableAsPlan():
             return proposal.create_table_as(plan)
+        case TransientPlan():
+            replace.check_settled(plan.query, catalog, proposal.refused)
+            return transients.begin(plan, request_id, proposal.created(plan.source, plan.query))
         case InsertIntoPlan():
             return proposal.insert_into(plan)
         case DropPlan():
@@ -185,12 +196,12 @@ class _Proposal:
         if there is not None and plan.if_not_exists:
             return self._exists_already(source, there)
         if there is not None and not plan.or_replace:
-            raise self._refused(_taken(source, there))
+            raise self.refused(_taken(source, there))
         if there is not None:
             self._check_replaceable(source, there)
             source = msgspec.structs.replace(source, takes_inserts=there.takes_inserts)
         if not plan.create_topic and source.topic in self.catalog.doomed_topics:
-            raise self._refused(
+            raise self.refused(
                 f"Topic {source.topic} is being deleted. Try again, or name PARTITIONS."
             )
         return CreateSource(
@@ -209,7 +220,7 @@ class _Proposal:
         if there is not None and plan.if_not_exists:
             return self._exists_already(source, there)
         if there is not None and (not plan.or_replace or there.kind != source.kind):
-            raise self._refused(_taken(source, there))
+            raise self.refused(_taken(source, there))
         self._check_time_bounds(source)
         if there is not None:
             return replace.propose(
@@ -217,11 +228,11 @@ class _Proposal:
                 there,
                 self.catalog,
                 request_id=self.request_id,
-                receipt=lambda query: self._created(source, query),
-                refused=self._refused,
+                receipt=lambda query: self.created(source, query),
+                refused=self.refused,
             )
         self._check_not_written(source.stored_form())
-        replace.check_settled(query, self.catalog, self._refused)
+        replace.check_settled(query, self.catalog, self.refused)
         return CreateTableAs(
             source=source,
             query=query,
@@ -233,28 +244,29 @@ class _Proposal:
                 retention_ms=None if source.changelog else source.retention_ms,
             ),
             request_id=self.request_id,
-            receipt=self._created(source, query),
+            receipt=self.created(source, query),
         )
 
     def _check_time_bounds(self, source: Source) -> None:
         """`feature_levels.at_level` would refuse them, too, and not say what in the statement."""
         level = self.catalog.feature_level
         if source.time_bounds and level < TIME_BOUNDS:
-            raise self._refused(
+            raise self.refused(
                 "ACCEPTABLE_REPLICA_LAG_MS and ACCEPTABLE_SOURCE_LAG_MS need feature level"
                 f" {TIME_BOUNDS}, this cluster is at {level}: `standpipe quorum upgrade`, once"
                 " every node runs the newer release."
             )
 
-    def _created(self, source: Source, query: PersistentQuery) -> Receipt:
+    def created(self, source: Source, query: PersistentQuery) -> Receipt:
+        """The answer to a statement that starts a query."""
         message = f"Created query with ID {query.query_id}"
         return self._receipt(source, "create", message, query.query_id)
 
     def insert_into(self, plan: InsertIntoPlan) -> InsertInto:
         query = plan.query
         if query.query_id in self.catalog.queries:
-            raise self._refused(f"Query ID '{query.query_id}' already exists.")
-        replace.check_settled(query, self.catalog, self._refused)
+            raise self.refused(f"Query ID '{query.query_id}' already exists.")
+        replace.check_settled(query, self.catalog, self.refused)
         return InsertInto(
             query=query,
             request_id=self.request_id,
@@ -267,13 +279,14 @@ class _Proposal:
         )
 
     def terminate(self, plan: TerminatePlan) -> TerminateQuery | StatementReply:
-        queries = self.catalog.queries
-        if plan.query_id is not None and plan.query_id not in queries:
-            raise self._refused(f"Unknown queryId: {plan.query_id}")
-        if not queries:
+        queries = self.catalog.persistent_queries  # without an id, ksqlDB ends only these
+        query_id = transients.named(plan.query_id, self.catalog)
+        if query_id is not None and query_id not in self.catalog.queries:
+            raise self.refused(f"Unknown queryId: {plan.query_id}")
+        if query_id is None and not queries:
             return warning(self.statement, "No query is running.")
         return TerminateQuery(
-            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
+            query_ids=tuple(queries) if query_id is None else (query_id,),
             request_id=self.request_id,
             receipt=Receipt(
                 statement=self.statement,
@@ -283,9 +296,9 @@ class _Proposal:
         )
 
     def pause(self, plan: PausePlan) -> SetQueryState | StatementReply:
-        queries = self.catalog.queries
+        queries = self.catalog.persistent_queries
         if plan.query_id is not None and plan.query_id not in queries:
-            raise self._refused(f"Unknown queryId: {plan.query_id}")
+            raise self.refused(f"Unknown queryId: {plan.query_id}")
         if not queries:
             return warning(self.statement, "There are no queries.")
         is_paused = plan.state == "PAUSED"
@@ -320,9 +333,9 @@ class _Proposal:
 
     def _check_replaceable(self, source: Source, there: Source) -> None:
         if there.kind != source.kind:
-            raise self._refused(_taken(source, there))
+            raise self.refused(_taken(source, there))
         if there.query_id is not None:
-            raise self._refused(
+            raise self.refused(
                 f"Cannot replace {there.kind.lower()} '{there.name}': "
                 f"query {there.query_id} writes it. Replace it with CREATE OR REPLACE … AS SELECT."
             )
@@ -332,7 +345,7 @@ class _Proposal:
         """Two writers of one table topic would overwrite each other's keys."""
         for other in self.catalog.generations:
             if other.query_id is not None and source.topic in topics_of(other):
-                raise self._refused(
+                raise self.refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
                     f"for table {other.name}."
                 )
@@ -347,7 +360,8 @@ class _Proposal:
             query_id=query_id,
         )
 
-    def _refused(self, message: str) -> StatementError:
+    def refused(self, message: str) -> StatementError:
+        """The error with the statement's text."""
         return StatementError(message, statement=self.statement)
 
 

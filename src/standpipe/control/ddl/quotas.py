@@ -42,6 +42,7 @@ class Quotas:
     partitions_max: int = keys.PARTITIONS_MAX.default
     sources_max: int = keys.SOURCES_MAX.default
     queries_max: int = keys.QUERIES_MAX.default
+    transients_max: int = keys.TRANSIENTS_MAX.default
     types_max: int = keys.TYPES_MAX.default
     catalog_bytes_max: int = keys.CATALOG_BYTES_MAX.default
     statement_bytes_max: int = keys.STATEMENT_BYTES_MAX.default
@@ -54,6 +55,7 @@ class Quotas:
             partitions_max=config[keys.PARTITIONS_MAX],
             sources_max=config[keys.SOURCES_MAX],
             queries_max=config[keys.QUERIES_MAX],
+            transients_max=config[keys.TRANSIENTS_MAX],
             types_max=config[keys.TYPES_MAX],
             catalog_bytes_max=config[keys.CATALOG_BYTES_MAX],
             statement_bytes_max=config[keys.STATEMENT_BYTES_MAX],
@@ -117,6 +119,8 @@ class Quotas:
                 return _one_more(len(catalog.types), self.types_max, keys.TYPES_MAX, "types")
             case CreateSource():
                 return self._sources(catalog)
+            case CreateTableAs(query=query) if query.served_by:
+                return self._transients(catalog)
             case CreateTableAs():
                 return self._sources(catalog) or self._queries(command, catalog)
             case _:
@@ -126,9 +130,20 @@ class Quotas:
         count, key = len(catalog.sources), keys.SOURCES_MAX
         return _one_more(count, self.sources_max, key, "streams and tables")
 
+    def _transients(self, catalog: Catalog) -> str:
+        running = len(catalog.transients)
+        if running < self.transients_max:
+            return ""
+        return (
+            f"{running} push queries that need Spark run already, and"
+            f" {keys.TRANSIENTS_MAX.name} allows {self.transients_max}. Wait until one has ended,"
+            " or keep the result with CREATE TABLE … AS SELECT, which any number of push queries"
+            " can read."
+        )
+
     def _queries(self, command: Command, catalog: Catalog) -> str:
         """ksqlDB's text (QueryCapacityUtil)."""
-        count = len(catalog.queries)
+        count = len(catalog.persistent_queries)
         if count < self.queries_max:
             return ""
         statement = command.receipt.statement if command.receipt else ""

@@ -107,7 +107,9 @@ def _successor(
     topics = {there.topic, there.public_topic}
     names = {source.name for source in catalog.sources.values() if source.topic in topics}
     readers = sorted(
-        query.query_id for query in catalog.queries.values() if not names.isdisjoint(query.sources)
+        query.query_id
+        for query in catalog.persistent_queries.values()
+        if not names.isdisjoint(query.sources)
     )
     if readers:
         raise refused(

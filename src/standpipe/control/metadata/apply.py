@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata import feature_levels, isolation, leases
+from standpipe.control.metadata import feature_levels, isolation, leases, transients
 from standpipe.control.metadata.catalog import (
     REQUEST_BYTES_MAX,
     AppliedRequest,
@@ -141,12 +141,9 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case TerminateQuery(query_ids=query_ids):
             return _end_queries(catalog, query_ids)
         case SetQueryState(query_ids=query_ids, state=state):
-            changed = {
-                query_id: replace(query, state=state)
-                for query_id, query in catalog.queries.items()
-                if query_id in query_ids
-            }
-            return replace(catalog, queries={**catalog.queries, **changed})
+            known = catalog.queries
+            changed = {q: replace(known[q], state=state) for q in query_ids if q in known}
+            return replace(catalog, queries={**known, **changed})
         case CommitAssignment(assignment=assignment):
             if assignment.epoch != catalog.assignment.epoch + 1:
                 raise CommandRejected(f"assignment epoch is {catalog.assignment.epoch}")
@@ -200,8 +197,7 @@ def _raise_level(catalog: Catalog, level: int) -> Catalog:
         raise CommandRejected(f"the feature level is {catalog.feature_level} and never falls")
     version = feature_levels.catalog_version(level) if level > 1 else catalog.version
     made = catalog.made_topics
-    if catalog.feature_level < feature_levels.TOPIC_IDS <= level:
-        # topics from before ids were recorded: made by statements, as far as anyone can tell
+    if catalog.feature_level < feature_levels.TOPIC_IDS <= level:  # made by statements, it seems
         made = dict.fromkeys((*catalog.topics, *catalog.doomed_topics), "")
     return replace(catalog, feature_level=level, version=version, made_topics=made)
 
@@ -240,6 +236,8 @@ def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:
 
 def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
     source, query = command.source, command.query
+    if query.served_by:
+        return transients.begun(catalog, command)
     if source.name in catalog.sources or query.query_id in catalog.queries:
         raise CommandRejected(f"{source.name} or {query.query_id} exists")
     return replace(
@@ -280,9 +278,11 @@ def _replace_stream(catalog: Catalog, command: ReplaceStreamAs) -> Catalog:
 
 
 def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
-    """A generation that is still being built is dropped in favor of the newer one."""
+    """A generation that is still being built is dropped in favor of the newer one. Transient
+    queries would see the changes of both, so they end."""
     source, query = command.source, command.query
     there = catalog.sources.get(source.name)
+    catalog = _end_queries(catalog, transients.readers_of(catalog, source.name))
     if there is None or there.table_id != source.table_id:
         raise CommandRejected(f"{source.name} does not exist")
     if query.query_id in catalog.queries:
@@ -321,8 +321,10 @@ def _drop(catalog: Catalog, command: DropSource) -> Catalog:
     source = catalog.sources.get(command.name)
     if source is None:
         raise CommandRejected(f"{command.name} does not exist")
+    ended = transients.readers_of(catalog, source.name)
     if successor := catalog.successors.get(source.name):
-        catalog = _end_queries(catalog, (successor.query_id or "",))
+        ended += (successor.query_id or "",)
+    catalog = _end_queries(catalog, ended)
     catalog = isolation.without_external(catalog, (source.query_id or "",))
     left = _without(catalog.sources, source.name)
     used = {topic for other in left.values() for topic in topics_of(other)}
@@ -346,7 +348,7 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
     if successor is not None and (successor.table_id, successor.generation) == mine:
         left = _end_queries(catalog, (successor.query_id or "",))
     elif source is not None and (source.table_id, source.generation) == mine:
-        if any(command.name in query.sources for query in catalog.queries.values()):
+        if any(command.name in each.sources for each in catalog.persistent_queries.values()):
             raise CommandRejected(f"{command.name} is read by another query by now")
         topic = source.public_topic or source.topic  # the one that `_drop` deletes
         is_ours = topic in catalog.made_topics
@@ -364,12 +366,13 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
 
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
-    """The queries' tables stay as they are; a generation still being built is dropped."""
+    """What they write stays as it is, unless it is transient or a generation still being built."""
     catalog = isolation.without_external(catalog, query_ids)
     abandoned = [each for each in catalog.successors.values() if each.query_id in query_ids]
     gone = [topic for each in abandoned for topic in _own_topics(each)]
+    gone += [each.topic for key, each in catalog.transients.items() if key in query_ids]
     return replace(
-        catalog,
+        transients.without(catalog, query_ids),
         successors=_without(catalog.successors, *(each.name for each in abandoned)),
         queries=_without(catalog.queries, *query_ids),
         topics=_without(catalog.topics, *gone),

@@ -37,8 +37,8 @@ from standpipe.model import (
 
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
 #: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
-#: that are held, 8 external queries, 9 tables with bounds in ms
-CATALOG_VERSION: Final = 9
+#: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries
+CATALOG_VERSION: Final = 10
 #: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
 #: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.
@@ -111,6 +111,8 @@ class Catalog(Record, frozen=True, kw_only=True):
     queries: Mapping[str, PersistentQuery] = {}
     #: name of a table -> its next generation, which is being built
     successors: Mapping[str, Source] = {}
+    #: id of a transient query -> what it writes, which no statement can name
+    transients: Mapping[str, Source] = {}
     #: table id -> the next generation, for which the one that answers is held
     #: (`control.metadata.holds`)
     held: Mapping[str, int] = {}
@@ -140,8 +142,14 @@ class Catalog(Record, frozen=True, kw_only=True):
 
     @property
     def generations(self) -> tuple[Source, ...]:
-        """All sources, and the next generations that are built beside them."""
-        return (*self.sources.values(), *self.successors.values())
+        """All that queries write or read: the sources, the next generations that are built beside
+        them, and what transient queries write."""
+        return (*self.sources.values(), *self.successors.values(), *self.transients.values())
+
+    @property
+    def persistent_queries(self) -> Mapping[str, PersistentQuery]:
+        """The queries that statements create and end: all but transient ones."""
+        return {key: query for key, query in self.queries.items() if not query.served_by}
 
 
 EMPTY: Final = Catalog()
@@ -194,6 +202,7 @@ def to_snapshot(
         sources=tuple(catalog.sources.values()),
         queries=tuple(catalog.queries.values()),
         successors=tuple(catalog.successors.values()),
+        transients=tuple(catalog.transients.values()),
         types=dict(catalog.types),
         assignment=catalog.assignment,
         feature_level=catalog.feature_level,
@@ -224,6 +233,7 @@ def from_snapshot(snapshot: Snapshot) -> Catalog:
         sources={source.name: source for source in snapshot.sources},
         queries={query.query_id: query for query in snapshot.queries},
         successors={source.name: source for source in snapshot.successors},
+        transients={source.query_id or "": source for source in snapshot.transients},
         types=snapshot.types,
         assignment=snapshot.assignment,
         placement_rules=snapshot.placement_rules,

@@ -90,7 +90,8 @@ class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
 class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as"):
     """A materialized table, the query that fills it and the topic between them. Version 2: the
     query is external, so it is isolated under its id from the start. Version 3: `source` has bounds
-    in ms, also if the query is external."""
+    in ms, also if the query is external. Version 4: it is transient, and so is the table or stream,
+    for one push query."""
 
     source: Source
     query: PersistentQuery
@@ -292,7 +293,7 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_feature_level": 1,
     "register_node": 2,
     "create_source": 1,
-    "create_table_as": 3,
+    "create_table_as": 4,
     "insert_into": 1,
     "replace_stream_as": 1,
     "replace_table_as": 2,

@@ -23,6 +23,7 @@
             replace_table_as 2), catalog version 9
     12      logs nothing new: reads at level linearizable, whose barriers only newer nodes await
             (`data.replica.barrier`)
+    13      transient queries, each for one push query (create_table_as 4), catalog version 10
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -57,7 +58,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 12
+NEWEST: Final = 13
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -76,6 +77,8 @@ EXTERNAL: Final = 10
 TIME_BOUNDS: Final = 11
 #: below, no read is linearizable
 LINEARIZABLE_READS: Final = 12
+#: below, push queries that need Spark are refused
+TRANSIENT: Final = 13
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -101,6 +104,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_table_as", 2): EXTERNAL,
     ("create_table_as", 3): TIME_BOUNDS,
     ("replace_table_as", 2): TIME_BOUNDS,
+    ("create_table_as", 4): TRANSIENT,
 }
 
 
@@ -189,7 +193,8 @@ def at_level(command: Command, level: int) -> Command:
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
         case CreateTableAs(source=source, query=query):
-            changed = {"version": 3 if source.time_bounds else 2 if query.is_external else 1}
+            bounded = 3 if source.time_bounds else 2 if query.is_external else 1
+            changed = {"version": 4 if query.served_by else bounded}
         case ReplaceTableAs(source=source):
             changed = {"version": 2 if source.time_bounds else 1}
         case StartPipeline(isolates=name):

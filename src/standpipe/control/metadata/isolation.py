@@ -191,7 +191,9 @@ def check_isolated(name: str, catalog: Catalog) -> None:
 
 def check_internal(name: str, catalog: Catalog) -> None:
     """Raises BadRequest if the name is that of an external query, or of the table that it writes:
-    no pipeline of Standpipe can run it."""
+    no pipeline of Standpipe can run it. Also for a transient query, whose name would stay."""
+    if name in catalog.transients:
+        raise BadRequest(f"{name} runs for one push query and ends with it: it is not isolated")
     for query in catalog.queries.values():
         if query.is_external and name in (query.query_id, query.sink):
             raise BadRequest(

@@ -78,7 +78,8 @@ def granted(
 
 @dataclass
 class Renewals:
-    """When each pipeline last renewed; only the leader knows. Milliseconds of its clock.
+    """When each pipeline last renewed, or each transient query (`transients.py`); only the leader
+    knows. Milliseconds of its clock.
 
     `look_ms`: how often the leader checks. If a check is late, its cause (such as a stopped
     process) also held up renewals, so that time does not count as silence.
@@ -100,15 +101,19 @@ class Renewals:
 
     def silent(self, pipelines: Collection[str], now_ms: int) -> tuple[str, ...]:
         """The registered pipelines to end: silent for too long while another one is not silent."""
+        found = self.overdue(pipelines, now_ms)
+        return found if len(found) < len(pipelines) else ()
+
+    def overdue(self, pipelines: Collection[str], now_ms: int) -> tuple[str, ...]:
+        """Those that are silent for too long, even if they are all."""
         late_ms = max(0, now_ms - self._looked_ms - self.look_ms)
         self._looked_ms = now_ms
         self._heard_ms = {
             pipeline: min(now_ms, self._heard_ms.get(pipeline, now_ms) + late_ms)
             for pipeline in pipelines
         }
-        found = tuple(
+        return tuple(
             pipeline
             for pipeline, heard_ms in self._heard_ms.items()
             if now_ms - heard_ms > self.timeout_ms
         )
-        return found if len(found) < len(pipelines) else ()

@@ -160,6 +160,7 @@ class QueryGraph:
             reads={
                 query.query_id: frozenset(each.topic for each in query.plan.inputs)
                 for query in snapshot.queries
+                if not query.served_by  # no token names what it writes
             },
             writers=_sets(writers),
             copiers=_sets(copies),

@@ -76,7 +76,8 @@ def writer_of(topic: str, snapshot: Snapshot) -> str | None:
     By topic, since it may be declared under several names. A topic that an INSERT INTO writes too
     is read as it is: no progress record names all its rows.
     """
-    on_topic = [each for each in snapshot.sources if topic_of(each) == topic]
+    known = (*snapshot.sources, *snapshot.transients)
+    on_topic = [each for each in known if topic_of(each) == topic]
     if any(each.takes_inserts for each in on_topic):
         return None
     return next((each.query_id for each in on_topic if each.query_id is not None), None)

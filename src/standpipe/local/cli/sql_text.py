@@ -64,8 +64,8 @@ def is_live(statement: str) -> bool:
         " " if each.startswith(("'", '"', "`", "--", "/*")) else each for each in pieces
     )
     words = re.findall(r"\w+", plain.upper())
-    pairs = pairwise(words)
-    return words[:1] == ["PRINT"] or (words[:1] == ["SELECT"] and ("EMIT", "CHANGES") in pairs)
+    emits = {("EMIT", "CHANGES"), ("EMIT", "FINAL")} & set(pairwise(words))
+    return words[:1] == ["PRINT"] or (words[:1] == ["SELECT"] and bool(emits))
 
 
 def is_definition(statement: str) -> bool:

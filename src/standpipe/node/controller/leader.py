@@ -26,12 +26,11 @@ from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import propose, responses
 from standpipe.control.ddl.limits import StatementLimits
-from standpipe.control.metadata import feature_levels, isolation, topic_reconciler
+from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
     Command,
     DrainNode,
-    EndPipelines,
     FoundCluster,
     RecordTopics,
     RegisterNode,
@@ -48,15 +47,7 @@ from standpipe.model import PlacementRules
 from standpipe.node.controller import member_checks
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.feature_probe import FeatureProbe, UpgradeRequest
-from standpipe.node.controller.leases import (
-    LOOK_MS,
-    IsolationRequest,
-    Leasing,
-    PipelineId,
-    PipelineStart,
-    grants_due,
-    is_registered,
-)
+from standpipe.node.controller.leases import LOOK_MS, LeaseWrites, Leasing, grants_due
 from standpipe.node.controller.placements import Placements
 from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
@@ -116,13 +107,13 @@ class Leading:
             placing, lambda: copy.catalog, self._log_if, timeout_s=placement_s
         )
         voters = VoterRoutes(copy, quorum, self._epoch)
+        leases = LeaseWrites(
+            leasing, lambda: copy.catalog, self._epoch, log=self._log, once=self._once
+        )
         self._writes: Mapping[str, Callable[[Call], Awaitable[object]]] = {
             "/execute": self._execute,
             "/register": self._register,
-            "/pipeline/start": self._start_pipeline,
-            "/pipeline/renew": self._renew,
-            "/pipeline/leave": self._leave,
-            "/queries/isolate": self._isolate,
+            **leases.by_path,
             "/nodes/drain": self._drain,
             "/nodes/remove": self._remove,
             "/assignment/rules": self._set_rules,
@@ -180,7 +171,8 @@ class Leading:
             await first_of([*news, self._quorum.changed()])
 
     async def _keep_leases(self) -> None:
-        """Grant the queries of a silent pipeline to the other pipelines."""
+        """Grant the queries of a silent pipeline to the other pipelines, and end the transient
+        queries that no worker renews."""
         while self._quorum.leading is not None:
             async with self._turn:  # otherwise a lease could be granted twice
                 if command := self._leasing.due(self._copy.catalog):
@@ -301,38 +293,6 @@ class Leading:
         self._epoch()
         if rules != self._copy.catalog.placement_rules:
             await self._log(SetPlacementRules(rules=rules))
-        return {"log_index": self._copy.catalog.index}
-
-    async def _start_pipeline(self, call: Call) -> object:
-        start = call.json(PipelineStart)
-        self._epoch()
-        self._leasing.heard(start.pipeline_id)
-        applied = await self._once(start.command(self._copy.catalog))
-        if applied.refusal:
-            raise BadRequest(applied.refusal)
-        return {"lease_epoch": applied.lease_epoch, "log_index": applied.index}
-
-    async def _isolate(self, call: Call) -> object:
-        asked = call.json(IsolationRequest)
-        self._epoch()
-        name, command = asked.decide(self._copy.catalog)
-        if command is not None:
-            await self._log(command)
-        return isolation.described(name, self._copy.catalog)
-
-    async def _renew(self, call: Call) -> object:
-        pipeline_id = call.json(PipelineId).pipeline_id
-        self._epoch()
-        catalog = self._copy.catalog
-        if known := is_registered(catalog, pipeline_id):
-            self._leasing.heard(pipeline_id)
-        return {"log_index": catalog.index, "is_registered": known}
-
-    async def _leave(self, call: Call) -> object:
-        pipeline_id = call.json(PipelineId).pipeline_id
-        self._epoch()
-        if pipeline_id in self._copy.catalog.pipelines:
-            await self._log(EndPipelines(pipeline_ids=(pipeline_id,)))
         return {"log_index": self._copy.catalog.index}
 
     async def _once(self, command: Command) -> AppliedRequest:

@@ -88,6 +88,7 @@ from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.push.stream_loop import LiveAnswers
+from standpipe.node.worker.push.transients import TransientQueries
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.cluster_view import Map, Replicas
@@ -185,6 +186,7 @@ class Worker:
             self.map,
             self.live,
             self.kafka,
+            TransientQueries(self.map, self.control, dialled(self.node.internal), self.kafka, seal),
             rules=self.rules,
             seal=seal,
             may_begin=self.memory.check,
@@ -309,10 +311,12 @@ class Worker:
                 for every_ms, work, what in self._background_work(listeners)
             ]
             chores.append(group.create_task(self._leave()))
+            chores.append(group.create_task(self.pushes.transients.keep_renewed()))
             _log.info("worker serves", worker=self.number, public=self.node.public)
             await serve(listeners, self.stop, GRACE_S)
             for chore in chores:
                 chore.cancel()
+        await self.pushes.transients.close()
         self.live.close()
         self.hedged_reads.close()
         self.slow_path.large_texts.close()

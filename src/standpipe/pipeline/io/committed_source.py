@@ -29,8 +29,8 @@ from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.encoding.store_keys import HEADER_COMMIT
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import Offset
-from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.model import Offset, SparkInput
+from standpipe.pipeline.io.kafka_options import KafkaReads, Starts, starting_offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.topic_reader import TopicReader
 
@@ -123,18 +123,23 @@ class CommittedSource:
     """A Spark `Source` with admission control, around Spark's Kafka source. Names are Spark's."""
 
     def __init__(
-        self, spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
+        self, spark: SparkSession, reads: KafkaReads, source: SparkInput, upstream: Upstream
     ) -> None:
+        topic = source.topic
         self._spark, self._topic, self._log = spark, topic, upstream.log
+        self._begins: Starts = source.starts or None
         self._records_max = reads.batch_records_max
         self._feed = CommittedFeed(reads.kafka, upstream)
         self._frozen: dict[int, int] | None = None
         self._jvm: Any = cast(Any, spark)._jvm
-        options = {**reads.options(topic, headers=True), "startingOffsets": "earliest"}
+        options = {
+            **reads.options(topic, headers=True),
+            "startingOffsets": starting_offsets(topic, self._begins),
+        }
         kafka = self._jvm.org.apache.spark.sql.kafka010
         self._kafka: Any = kafka.KafkaSourceProvider().createSource(
             cast(Any, spark)._jsparkSession.sqlContext(),
-            str(upstream.directory / "committed" / view),  # for its initial offsets
+            str(upstream.directory / "committed" / source.view),  # for its initial offsets
             self._jvm.scala.Option.empty(),
             "kafka",
             self._jvm.PythonUtils.toScalaMap(options),
@@ -176,6 +181,8 @@ class CommittedSource:
         return {**dict.fromkeys(self._feed.ends(), 0), **offsets}
 
     def _starts(self) -> dict[int, int]:
+        if self._begins is not None:
+            return self._all(dict(self._begins))
         partitions = self._feed.ends()
         return self._log.start_offsets(self._topic, max(partitions) + 1) if partitions else {}
 
@@ -234,15 +241,15 @@ class CommittedSource:
 
 
 def committed_stream(
-    spark: SparkSession, reads: KafkaReads, topic: str, upstream: Upstream, view: str
+    spark: SparkSession, reads: KafkaReads, source: SparkInput, upstream: Upstream
 ) -> DataFrame:
     """The committed records of a topic, in the form of `KafkaReads.stream`, which has all."""
     gateway = cast(Any, spark.sparkContext)._gateway
     cast(Any, java_gateway).ensure_callback_server_started(gateway)
-    source = CommittedSource(spark, reads, topic, upstream, view)
+    committed = CommittedSource(spark, reads, source, upstream)
     jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
     runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-    relation = _companion(runtime, "StreamingExecutionRelation").apply(source, session)
+    relation = _companion(runtime, "StreamingExecutionRelation").apply(committed, session)
     rows = _companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
     return ClassicDataFrame(rows, spark)
 

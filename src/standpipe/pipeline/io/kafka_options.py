@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +21,9 @@ from standpipe.config.lags import (
 )
 from standpipe.config.registry import Config
 from standpipe.data.commit.back_pressure import LagBound
+
+#: partition -> offset at which a query begins; None: at the beginning of the topic
+Starts = Mapping[int, int] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +59,24 @@ class KafkaReads:
         """Source records of one batch at most."""
         return self.lag_bound.batch_records_max(self.config[BATCH_OFFSETS_MAX])
 
-    def stream(self, spark: SparkSession, topic: str, *, headers: bool = False) -> DataFrame:
-        """The records of a topic from its beginning, in batches of bounded size."""
+    def stream(
+        self, spark: SparkSession, topic: str, *, headers: bool = False, starts: Starts = None
+    ) -> DataFrame:
+        """The records of a topic from `starts`, in batches of bounded size."""
         return (
             spark.readStream.format("kafka")
             .options(**self.options(topic, headers=headers))
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", starting_offsets(topic, starts))
             .option("maxOffsetsPerTrigger", str(self.batch_records_max))
             .load()
         )
+
+
+def starting_offsets(topic: str, starts: Starts) -> str:
+    """Spark's option `startingOffsets`. It applies to a query without a checkpoint."""
+    if starts is None:
+        return "earliest"
+    return json.dumps({topic: {str(partition): at for partition, at in starts.items()}})
 
 
 def one_task_per_core(records: DataFrame) -> DataFrame:

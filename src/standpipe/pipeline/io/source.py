@@ -51,12 +51,14 @@ def open_view(
 
     `upstream`: our query that writes the topic, if any; only what it committed is then visible.
     """
+    starts = source.starts or None
     if upstream is None:
-        records = reads.stream(spark, source.topic, headers=needs_headers(source))
+        headers = needs_headers(source)
+        records = reads.stream(spark, source.topic, headers=headers, starts=starts)
     else:
         # even if the topic was declared a second time: its ROWTIME is in a header
         source = structs.replace(source, is_ours=True)
-        records = committed_stream(spark, reads, source.topic, upstream, source.view)
+        records = committed_stream(spark, reads, source, upstream)
     rows = parse(one_task_per_core(records), source, bytes_max=reads.config[RECORD_BYTES_MAX])
     is_bad = f.col("__bad").isNotNull()
     rows = rows.observe(metrics_name(source), f.count_if(is_bad).alias("bad"))

@@ -43,6 +43,7 @@ from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint_cleanup import CheckpointCleanup
 from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_foreign
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
+from standpipe.pipeline.commit.transient_cleanup import TransientCleanup
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -187,6 +188,7 @@ def _keep_equal(
     follower, me = control.follower, control.me
     rehearsals = Rehearsals(queries.around)
     cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
+    transients = TransientCleanup(queries.around.checkpoints, queries.around.log)
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
@@ -219,8 +221,10 @@ def _keep_equal(
             if wanted:
                 rehearsals.stop()
             else:
-                rehearsals.tend(every_query(catalog, me.isolates))
+                lasting = [q for q in every_query(catalog, me.isolates) if not q.query.served_by]
+                rehearsals.tend(lasting)
             cleanup.tend(catalog.queries.keys() | groups.group_ids(catalog.queries))
+            transients.tend(catalog, queries.known_runs().keys())
             _notice_foreign_fences(queries, control)
         queries.tend()
         if queries.wedged:

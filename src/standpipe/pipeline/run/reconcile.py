@@ -122,7 +122,7 @@ def _queries(
         for query in catalog.queries.values()
         if not query.is_external  # which only a user's application can run
         and (query.state == "RUNNING" or query.query_id in held)
-        and query.sink in catalog.sources
+        and (query.query_id in sinks or query.sink in catalog.sources)
         and (epoch := epoch_of(query.query_id)) is not None
     }
 

@@ -1,8 +1,9 @@
 """SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client disconnects; PRINT.
 
-Clauses that need state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT FINAL) are refused; the
-message says to use a persistent query: it keeps that state, survives its node, and any number of
-push queries can read its result. Source: ksqlDB's documentation, "Push queries".
+A push query with a clause that needs state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT
+FINAL) gets a transient query of Spark (`sql.spark.transient`), and is then one on what that writes.
+Below its feature level, such clauses are refused; the message says to use a persistent query.
+Source: ksqlDB's documentation, "Push queries".
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from standpipe.sql.expressions.scope import PSEUDO, find_source
 from standpipe.sql.functions.registry import is_aggregate
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import Cell, PullNames, Shown, shown_columns
-from standpipe.sql.plans import PrintPlan, PushPlan
+from standpipe.sql.plans import PrintPlan, PushPlan, TransientPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.types import quoted
 from standpipe.topics import TopicRules
 
 _KIND: Final = "a push query"
+#: of a push query that is only explained or checked
+EXAMPLE_ID: Final = "transient_0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,29 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     )
 
 
+def pushed(plan: TransientPlan, limit: ast.LiteralValue | None) -> PushPlan:
+    """A push query that needs Spark, as one over what its transient query writes."""
+    names = PushNames.of(plan.source, None)
+    picked = [(label, names.index_of(column)) for label, column in plan.shown]
+    found = [(label, index) for label, index in picked if index is not None]
+    types = [names.type_of(index) for _, index in found]
+    pairs = zip(found, types, strict=True)
+    return PushPlan(
+        source=plan.source,
+        schema=", ".join(f"{quoted(label)} {of}" for (label, _), of in pairs),
+        column_names=tuple(label for label, _ in found),
+        column_types=tuple(map(str, types)),
+        cells=tuple(itemgetter(index) for _, index in found),
+        key_cells=tuple(index < names.key_count for _, index in found),
+        limit=_limit(limit),
+    )
+
+
+def needs_spark(query: Query) -> bool:
+    """Whether a push query needs state that Spark keeps: it then has a query of its own."""
+    return any(_clauses(query).values())
+
+
 def _cells(shown: Shown, names: PullNames) -> tuple[Cell, ...]:
     if shown.cells is not None:
         return shown.cells
@@ -78,15 +105,7 @@ def _reads_only(where: ast.Expression | None, names: PullNames, allowed: set[int
 
 
 def _refuse_state(query: Query, source: Source) -> None:
-    clauses: dict[str, object] = {
-        "JOIN": query.joins,
-        "WINDOW": query.window,
-        "GROUP BY": query.group_by,
-        "PARTITION BY": query.partition_by,
-        "HAVING": query.having,
-        "EMIT FINAL": query.emit == "FINAL",
-        "ORDER BY": query.order_by,
-    }
+    clauses = {**_clauses(query), "ORDER BY": query.order_by}
     is_stream = source.kind == "STREAM" and not query.group_by
     keeps_kind = {"JOIN", "PARTITION BY"} if is_stream else set[str]()
     for clause, given in clauses.items():
@@ -94,7 +113,19 @@ def _refuse_state(query: Query, source: Source) -> None:
             raise _stateful(clause, "STREAM" if clause in keeps_kind else "TABLE", query.at)
     for node, _ in ast.walk((query.items, query.where)):
         if isinstance(node, ast.FunctionCall) and is_aggregate(node.name):
-            raise _stateful(node.name, "TABLE", node.at)
+            raise refusal(f"Push queries don't support {node.name} without GROUP BY.", node.at)
+
+
+def _clauses(query: Query) -> dict[str, object]:
+    """The clauses that need state, with what the query says in them."""
+    return {
+        "JOIN": query.joins,
+        "WINDOW": query.window,
+        "GROUP BY": query.group_by,
+        "PARTITION BY": query.partition_by,
+        "HAVING": query.having,
+        "EMIT FINAL": query.emit == "FINAL",
+    }
 
 
 def _stateful(clause: str, kind: str, at: ast.Position) -> StatementError:

@@ -52,26 +52,41 @@ def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
     """CREATE STREAM or TABLE … AS SELECT. Raises StatementError; the plan is final."""
+    check_free(statement.creation, sources)
+    return created(statement, sources, context)[0]
+
+
+def created(
+    statement: CreateAs,
+    sources: Mapping[str, Source],
+    context: Context,
+    *,
+    is_transient: bool = False,
+) -> tuple[CreateTableAsPlan, tuple[str, ...]]:
+    """The plan, and the result's columns in the order of the SELECT list. Raises StatementError.
+
+    `is_transient`: it is that of a push query, which may leave its key out.
+    """
     statement = replace(statement, query=with_limits(statement.query, context.properties))
     creation = statement.creation
-    check_free(creation, sources)
     sink = _Sink(statement, sources, context)
-    result = _Result.of(statement, sources, sink.table_id)
+    result = _Result.of(statement, sources, sink.table_id, is_transient=is_transient)
     made = sink.source(result.keys, result.values, result.window)
-    plan = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
+    spark = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
     running = PersistentQuery(
         query_id=str(made.query_id),
         sink=creation.name,
-        sources=tuple(dict.fromkeys(each.source for each in plan.inputs)),
+        sources=tuple(dict.fromkeys(each.source for each in spark.inputs)),
         statement=statement.text,
-        plan=plan,
+        plan=spark,
     )
-    return CreateTableAsPlan(
+    plan = CreateTableAsPlan(
         source=made,
         query=running,
         or_replace=creation.or_replace,
         if_not_exists=creation.if_not_exists,
     )
+    return plan, result.shown
 
 
 def aggregation_of(
@@ -150,10 +165,20 @@ class _Result:
     where: Typed | None
     having: Typed | None = None
     exploded: tuple[Typed, ...] = ()
+    #: names of its columns in the order of the SELECT list
+    shown: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, statement: CreateAs, sources: Mapping[str, Source], ids: str) -> _Result:
-        """Raises StatementError. `ids`: prefix of the names of its views."""
+    def of(
+        cls,
+        statement: CreateAs,
+        sources: Mapping[str, Source],
+        ids: str,
+        *,
+        is_transient: bool = False,
+    ) -> _Result:
+        """Raises StatementError. `ids`: prefix of the names of its views. `is_transient`: it is
+        that of a push query."""
         creation, query = statement.creation, statement.query
         refuse_clauses(statement)
         source = find_source(query.relation.name, sources, query.relation.at)
@@ -172,14 +197,15 @@ class _Result:
         if joined is not None:
             relation = join_relation(joined, ids)
         if query.group_by:
-            projection = project(query, scope, creation.name)
+            projection = project(query, scope, creation.name, is_transient=is_transient)
             check_kind(statement, source)
             if relation.is_table:
                 check_undoable(query)
             keys, values = projection.keys, projection.values
             having = projection.having
-            return cls(query, relation, joined, source, keys, values, window, where, having)
-        rows = project_rows(query, scope, creation.name)
+            result = cls(query, relation, joined, source, keys, values, window, where, having)
+            return replace(result, shown=projection.shown)
+        rows = project_rows(query, scope, creation.name, is_transient=is_transient)
         check_kind(statement, source)
         return cls(
             query,
@@ -191,6 +217,7 @@ class _Result:
             source.window,
             where,
             exploded=rows.exploded,
+            shown=rows.shown,
         )
 
     def aggregation(self) -> to_spark.Aggregation:
@@ -315,7 +342,7 @@ class _Sink:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
         key_format = given or source.key_format
-        if given not in (None, "NONE") and _is_by_null(self.statement.query):
+        if given not in (None, "NONE") and is_by_null(self.statement.query):
             raise refusal(
                 "Key format specified for stream without key columns.",
                 properties.at("KEY_FORMAT") or properties.at("FORMAT"),
@@ -360,6 +387,6 @@ class _Sink:
                 )
 
 
-def _is_by_null(query: ast.Query) -> bool:
-    """PARTITION BY NULL: the result has no key."""
+def is_by_null(query: ast.Query) -> bool:
+    """Whether it says PARTITION BY NULL: the result has no key."""
     return [getattr(each, "kind", "") for each in query.partition_by] == ["NULL"]

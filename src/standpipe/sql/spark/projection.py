@@ -14,6 +14,7 @@ from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.select_items import (
     NamedColumns,
     ScopeNames,
+    any_keys,
     missing_key,
     named_items,
     typed_items,
@@ -44,6 +45,7 @@ class Projection:
     keys: NamedColumns  # in the order of GROUP BY
     values: NamedColumns  # in the order of the SELECT list
     having: Typed | None
+    shown: tuple[str, ...] = ()  # names in the order of the SELECT list
 
 
 def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
@@ -66,8 +68,14 @@ def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
     return ast.rewritten(query, limited) if limits else query
 
 
-def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
-    """The typed SELECT list of an aggregating query, and its HAVING."""
+def project(
+    query: ast.Query, scope: ScopeNames, sink: str, *, is_transient: bool = False
+) -> Projection:
+    """The typed SELECT list of an aggregating query, and its HAVING.
+
+    `is_transient`: of a push query, whose list may leave grouping expressions out, or have them
+    several times (ksqlDB).
+    """
     grouping = _grouping(query, scope)
     typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
     items = list(named_items(query, scope))
@@ -80,8 +88,11 @@ def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
             "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
         )
     _check_grouped(query, [item for _, item in items], typed, grouping)
-    keys = tuple(_key(key, typed, query, sink) for key in grouping)
-    values = tuple((name, each) for name, each in typed if each not in grouping)
+    if is_transient:
+        keys = any_keys(grouping, typed)
+    else:
+        keys = tuple(_key(key, typed, query, sink) for key in grouping)
+    values = tuple(pair for pair in typed if pair not in keys)
     used = [each for _, each in values] + ([having] if having is not None else [])
     if not any(map(aggregates_in, used)):
         raise refusal(
@@ -96,7 +107,7 @@ def project(query: ast.Query, scope: ScopeNames, sink: str) -> Projection:
             f"{expression_text(query.having)}",
             query.having.at,
         )
-    return Projection(keys, values, having)
+    return Projection(keys, values, having, tuple(name for name, _ in typed))
 
 
 def _grouping(query: ast.Query, scope: ScopeNames) -> list[Typed]:

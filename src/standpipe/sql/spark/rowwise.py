@@ -14,6 +14,7 @@ from standpipe.sql.spark.join_scope import JoinScope
 from standpipe.sql.spark.select_items import (
     NamedColumns,
     ScopeNames,
+    any_keys,
     missing_key,
     named_items,
     typed_items,
@@ -39,16 +40,23 @@ class RowProjection:
     values: NamedColumns
     #: arrays that EXPLODE unnests in parallel; in the values they are the columns `__Z.__E<n>`
     exploded: tuple[Typed, ...]
+    #: names in the order of the SELECT list
+    shown: tuple[str, ...] = ()
 
 
-def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjection:
-    """Raises StatementError if the list does not contain the key, or contains it twice."""
+def project_rows(
+    query: ast.Query, scope: ScopeNames, sink: str, *, is_transient: bool = False
+) -> RowProjection:
+    """Raises StatementError if the list does not contain the key, or contains it twice, except in
+    a push query that needs Spark (`is_transient`)."""
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = typed_items(items, typer)
     wanted = _keys(query, scope)
     if isinstance(scope, JoinScope) and not query.partition_by:
-        if scope.keeps_left_key:
+        if is_transient:
+            wanted = _transient_key(wanted, typed, scope)
+        elif scope.keeps_left_key:
             _check_left_key(wanted, typed, scope, query)
         else:
             wanted = [_joined_key(scope, typed, query, sink)]
@@ -56,14 +64,17 @@ def project_rows(query: ast.Query, scope: ScopeNames, sink: str) -> RowProjectio
         wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
-    missing = _missing(wanted, query, sink, scope) if wanted else ""
-    keys = tuple(_key(each, typed, query, missing) for each in wanted)
-    if not query.partition_by:  # their order is that of the list
+    if is_transient:
+        keys = any_keys([each.typed for each in wanted], typed)
+    else:
+        missing = _missing(wanted, query, sink, scope) if wanted else ""
+        keys = tuple(_key(each, typed, query, missing) for each in wanted)
+    if not query.partition_by and not is_transient:  # their order is that of the list
         keys = tuple(sorted(keys, key=typed.index))
     values = tuple(each for each in typed if each not in keys)
     exploded: list[Typed] = []
     shown = tuple((name, _exploded(each, exploded)) for name, each in values)
-    return RowProjection(keys, shown, tuple(exploded))
+    return RowProjection(keys, shown, tuple(exploded), tuple(name for name, _ in typed))
 
 
 def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
@@ -88,6 +99,16 @@ def _check_left_key(
             f" (`{left.source.name}`). Missing column: {quoted(name)}.",
             query.at,
         )
+
+
+def _transient_key(
+    wanted: list[_Key], typed: list[tuple[str, Typed]], scope: JoinScope
+) -> list[_Key]:
+    """All keys of the left table, else one join expression: one of the list, if it has any."""
+    if scope.keeps_left_key:
+        return wanted
+    shown = [each for _, each in typed]
+    return [next((key for key in wanted if key.typed in shown), wanted[0])]
 
 
 @dataclass(frozen=True, slots=True)

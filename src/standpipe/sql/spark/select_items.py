@@ -7,6 +7,7 @@ The scope resolves names: one source (`scope.Scope`) or several joined ones
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Protocol
 
 from standpipe.sql.declarations.checks import check_own_name
@@ -50,7 +51,7 @@ class ScopeNames(Protocol):
 
 def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.SelectItem]]:
     """The items with stars expanded, each with the name of its column."""
-    count = 0
+    unnamed = 0
     used: set[str] = set()
     given = {item.alias for item in query.items if isinstance(item, ast.SelectItem)}
     taken = scope.column_names() | given
@@ -71,10 +72,10 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
         elif isinstance(expression, ast.Dereference):
             yield _free(expression.field, used, {*scope.column_names(), *given}), item
         else:
-            while f"KSQL_COL_{count}" in taken:
-                count += 1
-            yield f"KSQL_COL_{count}", item
-            count += 1
+            while f"KSQL_COL_{unnamed}" in taken:
+                unnamed += 1
+            yield f"KSQL_COL_{unnamed}", item
+            unnamed += 1
 
 
 def typed_items(
@@ -85,6 +86,17 @@ def typed_items(
     for (_, item), (_, each) in zip(items, typed, strict=True):
         check_item(each.type, item.expression)
     return typed
+
+
+def any_keys(keys: Sequence[Typed], typed: Sequence[tuple[str, Typed]]) -> NamedColumns:
+    """The key columns of a push query's result: each under its first name in the list, or, if the
+    list leaves it out, under one of ours, which the client does not see."""
+    taken = {name for name, _ in typed}
+    free = (name for number in count() if (name := f"KSQL_KEY_{number}") not in taken)
+    return tuple(
+        (next((name for name, each in typed if each == key), None) or next(free), key)
+        for key in keys
+    )
 
 
 def _free(name: str, used: set[str], columns: set[str | None]) -> str:

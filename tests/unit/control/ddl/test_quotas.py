@@ -175,11 +175,12 @@ def test_each_limit_has_a_key() -> None:
         "standpipe.partitions.max": 2,
         "standpipe.sources.max": 3,
         "ksql.query.persistent.active.limit": 4,
+        "standpipe.push.transient.max": 9,
         "standpipe.types.max": 5,
         "standpipe.catalog.bytes.max": 65_536,
         "standpipe.statement.bytes.max": 1024,
     }
-    assert Quotas.of(registry.load(given)) == Quotas(1, 2, 3, 4, 5, 65_536, 1024)
+    assert Quotas.of(registry.load(given)) == Quotas(1, 2, 3, 4, 9, 5, 65_536, 1024)
     assert Quotas.of(registry.load({})) == Quotas()
     assert StatementLimits.of(registry.load({}), "default_").replicas_max == 10
     assert keys.PARTITIONS_MAX.default * 80 < 8 << 20, "an assignment is one entry of the log"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 from tests.unit.control.metadata.test_catalog import external, generation_of, table_as
+from tests.unit.control.metadata.test_transients import transient
 
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
@@ -87,6 +88,7 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (bounded(external("T", 4)), 11, 3, "likewise"),
         (generation_of("U", 2, 24), 11, 1, "a generation without them is as ever"),
         (bounded(generation_of("U", 2, 24)), 11, 2, "older nodes would not bound its reads"),
+        (transient("transient_S_7"), 13, 4, "no statement may name what it writes"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -226,8 +228,14 @@ def test_a_table_with_bounds_in_ms_waits_until_every_node_keeps_them() -> None:
         assert "time_bounds" not in logged(made, 10)["source"], "byte for byte as it was"  # type: ignore[operator]
 
 
+def test_a_transient_query_waits_until_every_node_knows_them() -> None:
+    """An older node would show what it writes as a table, and let statements read it."""
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 13"):
+        feature_levels.at_level(transient("transient_S_7"), 12)
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 12)), (1, (1, 1)), (2, (1, 2)), (13, (1, 12))]
+    ("limit", "known"), [(0, (1, 13)), (1, (1, 1)), (2, (1, 2)), (14, (1, 13))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

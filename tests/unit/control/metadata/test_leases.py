@@ -110,3 +110,17 @@ def test_a_newcomer_has_a_whole_timeout() -> None:
     for now_ms in range(100, 1101, 100):
         live.heard("y", now_ms)
         assert live.silent(["x", "y"], now_ms) == ()
+
+
+def test_transient_queries_end_even_if_none_is_renewed() -> None:
+    """Unlike a pipeline's queries, nobody has to take them over."""
+    live = Renewals(timeout_ms=1000, look_ms=100)
+    live.begin(["x", "y"], 0)
+    for now_ms in range(100, 1001, 100):
+        live.heard("y", now_ms)
+        live.heard("of a query that the catalog does not have", now_ms)
+        assert live.overdue(["x", "y"], now_ms) == ()
+    assert live.overdue(["x", "y"], 1100) == ("x",)
+    for now_ms in range(1200, 2001, 100):
+        assert live.overdue(["y"], now_ms) == ()
+    assert live.overdue(["y"], 2100) == ("y",)

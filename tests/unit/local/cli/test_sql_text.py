@@ -58,6 +58,7 @@ def test_completions(before: str, first: str | None, why: str) -> None:
     ("text", "is_live", "why"),
     [
         ("SELECT * FROM T EMIT CHANGES;", True, "a push query"),
+        ("SELECT COUNT(*) FROM S GROUP BY K EMIT FINAL;", True, "one on windows that are over"),
         ("-- all\nselect * from t emit /* now */\n changes limit 3;", True, "in any spelling"),
         ("PRINT t;", True, "PRINT"),
         ("SELECT * FROM T WHERE K = ' EMIT CHANGES ';", False, "quoted"),

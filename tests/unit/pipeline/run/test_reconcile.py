@@ -8,6 +8,7 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.commands import (
+    CreateTableAs,
     HoldTable,
     ReplaceTableAs,
     SetQueryState,
@@ -15,7 +16,7 @@ from standpipe.control.metadata.commands import (
     TerminateQuery,
 )
 from standpipe.model import LeaseEpoch, LogIndex, QueryLease, TopicSpec
-from standpipe.pipeline.run.group.wanted_run import WantedRun, runs_of
+from standpipe.pipeline.run.group.wanted_run import WantedRun, may_be_grouped, runs_of
 from standpipe.pipeline.run.reconcile import (
     PipelineRegistration,
     RunOrder,
@@ -84,6 +85,25 @@ def test_both_generations_of_a_table_run() -> None:
     switch = SwitchTable(name="A", generation=2)
     (left, _) = every_query(apply(catalog, LogIndex(10), switch))[::-1]
     assert (left.query_id, left.published_topic) == ("CTAS_A_9", "A")
+
+
+def test_a_transient_query_runs_as_any_other_but_in_no_group() -> None:
+    """It ends with its client; the tables of a group go on."""
+    catalog = EMPTY
+    for command in commands_of(SQL):
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+    query_id = "transient_S_7"
+    source = msgspec.structs.replace(A.table, name=query_id, query_id=query_id, topic="c")
+    query = msgspec.structs.replace(A.query, query_id=query_id, sink=query_id, served_by="n")
+    wish = TopicSpec(name="c", partitions=1, kind="SOURCE")
+    command = CreateTableAs(source=source, query=query, topic=wish, version=3)
+    catalog = apply(catalog, LogIndex(9), command)
+    *others, found = every_query(catalog)
+    assert (found.query_id, found.table.topic, found.is_successor) == (query_id, "c", False)
+    assert found.partitions == {"s": 2}
+    assert [may_be_grouped(each) for each in (*others, found)] == [True, True, False]
+    ended = apply(catalog, LogIndex(10), TerminateQuery(query_ids=(query_id,)))
+    assert every_query(ended) == others
 
 
 @pytest.mark.parametrize(

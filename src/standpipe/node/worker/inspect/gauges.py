@@ -175,7 +175,8 @@ def of_copies(copies: Sequence[Copy]) -> Iterator[State]:
 def of_queries(snapshot: Snapshot, unix_ms: int) -> Iterator[State]:
     """What pipelines report about queries; a paused one is PAUSED, whatever is reported."""
     reported = {status.query_id: status for status in snapshot.query_statuses}
-    shown = [(query, reported.get(query.query_id)) for query in snapshot.queries]
+    lasting = [query for query in snapshot.queries if not query.served_by]
+    shown = [(query, reported.get(query.query_id)) for query in lasting]
     yield "standpipe_query_state", [(_state(query, status), 1.0) for query, status in shown]
     reports = [status for _, status in shown if status]
     # no pipeline reports a paused one: its age would only look like a dead pipeline

@@ -1,13 +1,13 @@
 """Endless answers at /query and /query-stream: push queries and PRINT, and their closing.
 
-    NotAPullQuery ─► plan ─► PushAnswer or PrintAnswer ─► LiveAnswers
+    NotAPullQuery ─► plan ─► [a transient query] ─► PushAnswer or PrintAnswer ─► LiveAnswers
 
 Source: ksqlDB's REST API. Not here: the loop (`node/worker/push/stream_loop.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,13 +18,15 @@ from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.errors import BadRequest, StandpipeError, StatementError
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.print_topic import PrintAnswer
-from standpipe.node.worker.push.push_query import PushAnswer, new_query_id
+from standpipe.node.worker.push.push_query import RESET, PushAnswer, new_query_id
 from standpipe.node.worker.push.stream_loop import Ending, Live, LiveAnswers
+from standpipe.node.worker.push.transients import TransientQueries
 from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.sql.lookup.push import print_topic, push
+from standpipe.sql.lookup.push import needs_spark, print_topic, push
+from standpipe.sql.plans import PushPlan
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located
@@ -47,6 +49,7 @@ class Pushes:
     map: Map
     live: LiveAnswers
     kafka: Kafka
+    transients: TransientQueries
     rules: TopicRules = field(default_factory=TopicRules)
     seal: ProgressSeal = NO_SEAL
     #: raises TooManyRequests if the worker is short of memory
@@ -65,9 +68,21 @@ class Pushes:
         refuse_levels(asked.properties, "push queries and PRINT")
         self.may_begin()
         digest = self.in_hand.admitted(asked.text)
+        queries = self.transients
+        self.map.refresh()  # another worker may just have acknowledged its CREATE
+        if isinstance(statement, Query) and needs_spark(statement) and queries.are_known:
+            with self.in_hand.on_loop(digest):
+                query_id, wanted = queries.planned(statement, asked)
+            async with queries.running(statement, asked, query_id, wanted) as plan:
+                # its topic is new: all that is in it is the answer
+                starts = {**asked.properties, RESET[0]: "earliest"}
+                answer = self._pushing(query_id, plan, starts, form)
+                watched = _InHand(answer, self.in_hand, digest)
+                await self.live.answer(query_id, watched, receive, send)
+            return
         with self.in_hand.on_loop(digest):
-            query_id, answer = self._prepared(statement, asked, form)
-        watched = _InHand(answer, self.in_hand, digest)
+            query_id, live = self._prepared(statement, asked, form)
+        watched = _InHand(live, self.in_hand, digest)
         await self.live.answer(query_id, watched, receive, send)
 
     def _prepared(
@@ -78,21 +93,24 @@ class Pushes:
                 printed = print_topic(statement, self.rules)
                 query_id = new_query_id(f"PRINT {printed.topic}")
                 return query_id, PrintAnswer(printed, self.kafka)
-            self.map.refresh()  # another worker may just have acknowledged its CREATE
             plan = push(statement, self.map.view.sources)
         except StatementError as error:
             raise located(error, statement) from None
         query_id = new_query_id(plan.source.name)
-        answer = PushAnswer(
+        return query_id, self._pushing(query_id, plan, asked.properties, form)
+
+    def _pushing(
+        self, query_id: str, plan: PushPlan, properties: Mapping[str, str], form: Form
+    ) -> PushAnswer:
+        return PushAnswer(
             plan=plan,
-            properties=asked.properties,
+            properties=properties,
             form=PushForm(form),
             query_id=query_id,
             map=self.map,
             kafka=self.kafka,
             seal=self.seal,
         )
-        return query_id, answer
 
     def close(self, body: bytes) -> None:
         """End the query that the body of /close-query names. Raises BadRequest."""

@@ -22,6 +22,7 @@ from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
+from standpipe.control.metadata.transients import is_transient_id
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.query.push import (
@@ -211,11 +212,27 @@ class PushAnswer:
 def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
     """Raises ServerError if a query that began when `writer` wrote its topic may not continue."""
     now, topic = view.sources.get(source.name), topic_of(source)
+    if is_transient_id(source.name):
+        now = _transient(source.name, view)
     if now is None or _made(now) != _made(source):
         raise ServerError(f"{source.name} was dropped or recreated: the query ends")
     if writer_of(topic, view.snapshot) != writer:
         # the topic's writer was dropped or recreated: the old query no longer commits
         raise ServerError(f"another query writes {topic} now, or none: the query ends")
+
+
+def _transient(query_id: str, view: ClusterView) -> Source:
+    """What a transient query writes. Raises ServerError if it has ended, or has failed in Spark."""
+    now = next((each for each in view.snapshot.transients if each.query_id == query_id), None)
+    if now is None:
+        raise ServerError(
+            f"{query_id} has ended: it was terminated, what it reads was dropped or replaced, or"
+            " this node could not renew it"
+        )
+    for status in view.snapshot.query_statuses:
+        if status.query_id == query_id and status.state == "FAILED":
+            raise ServerError(f"{query_id} has failed: {status.reason}: {status.message}")
+    return now
 
 
 def _made(source: Source) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ Not here: which replica answers (`control.routing.route`), the reads themselves
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from standpipe.adapters.store import folders
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
-from standpipe.errors import NotReady
+from standpipe.errors import LogUnavailable, NotReady
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaId, ReplicaStatus, Snapshot, Source
 from standpipe.node.covered_files import CoveredFiles
 from standpipe.sql.lookup.plan_cache import PlanCache
@@ -34,6 +35,8 @@ OPEN_STORES_MAX = 512
 
 #: a node that applies a command more than this after another node has other problems
 MOVING_SECONDS_MAX: Final = 2.0
+#: how long to wait for the map to have what was just logged
+CATCH_UP_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,18 @@ class Map:
     def refresh(self) -> bool:
         """Adopt a newer snapshot, if there is one."""
         return self._reader.refresh() and self._take()
+
+    async def has(self, index: int) -> None:
+        """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
+        until = time.monotonic() + CATCH_UP_S_MAX
+        while self.view.snapshot.log_index < index:
+            if time.monotonic() > until:
+                raise LogUnavailable(
+                    f"the statement is logged (index {index}), "
+                    "but this node has not learned of it yet"
+                )
+            await asyncio.sleep(0.005)
+            self.refresh()
 
     def _take(self) -> bool:
         try:

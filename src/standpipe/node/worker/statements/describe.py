@@ -37,7 +37,7 @@ def source_description(scene: Scene, source: Source, text: str, *, extended: boo
 
 def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
     writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
-    readers = [q for q in scene.snapshot.queries if source.name in q.sources]
+    readers = [q for q in scene.snapshot.queries if source.name in q.sources and not q.served_by]
     return {
         "name": source.name,
         "windowType": source.window.kind if source.window else None,

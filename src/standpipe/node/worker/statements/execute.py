@@ -21,28 +21,29 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from standpipe.adapters.clock import Clock
-from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.config.registry import Config
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata.catalog import from_snapshot
-from standpipe.errors import BadRequest, LogUnavailable, QueryOnStatementEndpoint, StandpipeError
+from standpipe.errors import BadRequest, QueryOnStatementEndpoint, StandpipeError
 from standpipe.model import Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.request import control_client
 from standpipe.node.worker.request.body import asked_bounds, parse_statements, property_text
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.node.worker.statements import control_client, describe, explain, lags, show
+from standpipe.node.worker.statements import describe, explain, lags, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
 from standpipe.node.worker.statements.inserts import Inserts, inserts_of
@@ -76,11 +77,6 @@ from standpipe.sql.syntax.ast_statements import InsertValues
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
-
-#: How long a statement may take at the quorum's leader: it may have to make a topic.
-EXECUTE_SECONDS_MAX = 20.0
-#: How long to wait for the local map to have what was just logged.
-CATCH_UP_SECONDS_MAX = 10.0
 
 
 class StatementFailed(Exception):
@@ -228,58 +224,17 @@ class Statements:
 
     async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
         """One statement through the metadata log; returns when this node's map has it."""
-        reply = await self._ask_control(
-            {"ksql": text, "streamsProperties": properties, "request_id": uuid.uuid4().hex}
-        )
-        try:
-            answer: dict[str, object] = msgspec.json.decode(reply.body, type=dict[str, object])
-        except msgspec.MsgspecError as error:
-            raise LogUnavailable(f"control answered {reply.status} without JSON") from error
-        if reply.status != 200:
-            raise control_client.error_of(answer, text)
-        index = answer.get("log_index")
-        if isinstance(index, int):
-            await self._catch_up(index)
-        return cast("list[Entity]", answer.get("entities", []))
-
-    async def _ask_control(self, request: Mapping[str, object]) -> Response:
-        """Retry once if no answer came: the request's id makes that harmless."""
-        body = msgspec.json.encode(request)
-        for is_last in (False, True):
-            try:
-                return await self.control.request(
-                    self.internal_address,
-                    "/execute",
-                    body=body,
-                    headers={"content-type": "application/json"},
-                    timeout_s=EXECUTE_SECONDS_MAX,
-                )
-            except PathFailed as error:
-                if is_last:
-                    raise LogUnavailable(
-                        f"the control process of this node does not answer: {error}"
-                    ) from error
-                await asyncio.sleep(0.2)
-        raise AssertionError("the loop returns or raises")
+        request = {"ksql": text, "streamsProperties": properties, "request_id": uuid.uuid4().hex}
+        answer = await control_client.execute(self.control, self.internal_address, request, text)
+        await self.map.has(answer.log_index)
+        return answer.entities
 
     async def _settle(self) -> None:
         """Wait until this node's map has all that was acknowledged. Raises LogUnavailable."""
         if self._read_index is None:
             ask = partial(read_index, self.control, self.internal_address)
             self._read_index = Shared(ask)
-        await self._catch_up(await self._read_index.answer())
-
-    async def _catch_up(self, index: int) -> None:
-        """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
-        until = time.monotonic() + CATCH_UP_SECONDS_MAX
-        while self.map.view.snapshot.log_index < index:
-            if time.monotonic() > until:
-                raise LogUnavailable(
-                    f"the statement is logged (index {index}), "
-                    "but this node has not learned of it yet"
-                )
-            await asyncio.sleep(0.005)
-            self.map.refresh()
+        await self.map.has(await self._read_index.answer())
 
     # ---------------------------------------------------------------- showing
 

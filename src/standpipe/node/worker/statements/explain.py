@@ -8,8 +8,14 @@ from __future__ import annotations
 from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source
 from standpipe.node.worker.statements.describe import field_of, shown_columns
-from standpipe.node.worker.statements.show import Entity, Scene, entity
-from standpipe.sql.plans import CreateTableAsPlan, ExplainPlan, PullPlan, PushPlan
+from standpipe.node.worker.statements.show import Entity, Scene, entity, query_type
+from standpipe.sql.plans import (
+    CreateTableAsPlan,
+    ExplainPlan,
+    PullPlan,
+    PushPlan,
+    TransientPlan,
+)
 
 
 def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
@@ -25,6 +31,8 @@ def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
         kind = "PULL" if isinstance(subject, PullPlan) else "PUSH"
         return _described(text, fields, sources=[subject.source.name], kind=kind)
     assert subject is not None
+    if isinstance(subject, TransientPlan):
+        return _query(subject.query, subject.source, text, state="", kind="PUSH")
     sink = subject.source if isinstance(subject, CreateTableAsPlan) else None
     return _query(subject.query, sink, text, state="")
 
@@ -38,11 +46,20 @@ def _running(scene: Scene, query_id: str, text: str) -> Entity:
             " queries.",
             hint=f"Known queries: {known}." if known else "",
         )
-    sink = next((s for s in scene.snapshot.sources if s.name == query.sink), None)
-    return _query(query, sink, text, state=scene.query_state(query))
+    known_sinks = (*scene.snapshot.sources, *scene.snapshot.transients)
+    sink = next((s for s in known_sinks if s.name == query.sink), None)
+    kind = query_type(query)
+    return _query(query, sink, text, state=scene.query_state(query), kind=kind)
 
 
-def _query(query: PersistentQuery, sink: Source | None, text: str, *, state: str) -> Entity:
+def _query(
+    query: PersistentQuery,
+    sink: Source | None,
+    text: str,
+    *,
+    state: str,
+    kind: str = "PERSISTENT",
+) -> Entity:
     fields = [] if sink is None else [field_of(each, sink) for each in shown_columns(sink)]
     plan = query.plan
     parts = [*(step.sql for step in plan.steps), plan.sql, plan.batch_sql or ""]
@@ -52,7 +69,8 @@ def _query(query: PersistentQuery, sink: Source | None, text: str, *, state: str
         id=query.query_id,
         statement=query.statement,
         sources=list(query.sources),
-        sinks=[query.sink],
+        sinks=[] if kind == "PUSH" else [query.sink],
+        kind=kind,
         topology=";\n".join(part for part in parts if part),
         state=state,
         windowType=sink.window.kind if sink is not None and sink.window else None,

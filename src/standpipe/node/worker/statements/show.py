@@ -107,6 +107,11 @@ def queries(scene: Scene, text: str) -> Entity:
     return entity("queries", text, queries=items)
 
 
+def query_type(query: PersistentQuery) -> str:
+    """As ksqlDB names it: transient queries are those of push queries."""
+    return "PUSH" if query.served_by else "PERSISTENT"
+
+
 def query_item(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     """A query as SHOW QUERIES and DESCRIBE list it."""
     state = scene.query_state(query)
@@ -117,11 +122,11 @@ def query_item(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     isolation = "" if query.is_external else isolation_of(query, snapshot.isolated)
     return {
         "queryString": query.statement,
-        "sinks": [query.sink],
+        "sinks": [] if query.served_by else [query.sink],
         "sinkKafkaTopics": [source.public_topic or source.topic for source in sinks],
         "id": query.query_id,
         "statusCount": {state: 1},
-        "queryType": "PERSISTENT",
+        "queryType": query_type(query),
         "state": state,
         "isExternal": bool(query.is_external),
         "standpipe": None if status is None else _status(status, isolation),

@@ -89,7 +89,8 @@ def may_be_grouped(query: WantedQuery) -> bool:
     """Whether a new query is worth waiting a moment for others. Cheap; `new_groups` decides."""
     plan = query.query.plan
     is_simple = not plan.steps and len(plan.inputs) == 1 and plan.output_mode == "update"
-    return is_simple and query.table.kind == "TABLE" and not query.is_successor
+    is_lasting = not query.is_successor and not query.query.served_by
+    return is_simple and query.table.kind == "TABLE" and is_lasting
 
 
 def new_groups(

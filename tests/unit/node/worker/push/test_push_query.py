@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +11,15 @@ from tests.samples import sample_stream
 
 from standpipe.data.query.record_rows import writer_of
 from standpipe.errors import BadRequest, ServerError
-from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source
+from standpipe.model import (
+    Assignment,
+    Column,
+    LogIndex,
+    NodeId,
+    QueryStatus,
+    Snapshot,
+    Source,
+)
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
 from standpipe.node.worker.request.cluster_view import ClusterView
 
@@ -43,6 +52,36 @@ def test_what_ends_a_query_on_the_topic_of_a_table(
     ends = pytest.raises(ServerError, match=said) if said else nullcontext()
     with ends:
         check_source(STREAM, writer_of("t", snapshot_of(STREAM, TABLE)), view)
+
+
+TRANSIENT_ID = "transient_S_7"
+TRANSIENT = replace(STREAM, name=TRANSIENT_ID, query_id=TRANSIENT_ID, topic="c")
+
+
+@pytest.mark.parametrize(
+    ("transients", "state", "said"),
+    [
+        ((TRANSIENT,), "RUNNING", None),
+        ((TRANSIENT,), "RETRYING", None),
+        ((TRANSIENT,), "FAILED", "has failed: OUT_OF_TIME: too bad"),
+        ((), "RUNNING", "has ended: it was terminated"),
+        ((), "FAILED", "has ended"),
+    ],
+)
+def test_what_ends_a_push_query_that_spark_runs(
+    transients: tuple[Source, ...], state: Any, said: str | None
+) -> None:
+    """A client must not wait for ever for rows of a query that has stopped."""
+    status = QueryStatus(
+        query_id=TRANSIENT_ID, state=state, reason="OUT_OF_TIME", message="too bad"
+    )
+    snapshot = replace(snapshot_of(STREAM), transients=transients, query_statuses=(status,))
+    begun = replace(snapshot, transients=(TRANSIENT,))
+    writer = writer_of("c", begun)
+    assert writer == TRANSIENT_ID, "only its committed rows are shown"
+    ends = pytest.raises(ServerError, match=said) if said else nullcontext()
+    with ends:
+        check_source(TRANSIENT, writer, ClusterView.of(snapshot))
 
 
 @pytest.mark.parametrize(

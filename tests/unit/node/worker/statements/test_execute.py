@@ -20,7 +20,7 @@ from standpipe.errors import (
 )
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
-from standpipe.node.worker.statements.control_client import error_of
+from standpipe.node.worker.request.control_client import error_of
 from standpipe.node.worker.statements.execute import StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan

@@ -75,3 +75,9 @@ def test_a_pull_query() -> None:
 def test_no_such_query() -> None:
     with pytest.raises(StatementError, match="Query with id:CTAS_X does not exist"):
         explain("EXPLAIN ctas_x;")
+
+
+def test_a_push_query_that_spark_would_run() -> None:
+    found = explain("EXPLAIN SELECT COUNT(*) AS n FROM s GROUP BY k EMIT CHANGES;")
+    assert (found["queryType"], found["sources"], found["sinks"]) == ("PUSH", ["S"], [])
+    assert "GROUP BY" in str(found["topology"])

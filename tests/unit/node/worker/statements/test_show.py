@@ -29,7 +29,7 @@ from standpipe.model import (
     SparkPlan,
     Window,
 )
-from standpipe.node.worker.statements import show
+from standpipe.node.worker.statements import describe, show
 from standpipe.node.worker.statements.show import AnswerTime, Scene
 from standpipe.sql.types.types import parse_type
 
@@ -141,6 +141,28 @@ def test_query_state(wanted: str, reported: str | None, shown: str, why: str) ->
     (item,) = show.queries(scene(snapshot), "SHOW QUERIES;")["queries"]
     assert (item["state"], item["statusCount"]) == (shown, {shown: 1}), why
     assert (item["id"], item["sinks"], item["sinkKafkaTopics"]) == ("CTAS_T_1", ["T"], ["T"])
+
+
+def test_a_push_query_that_spark_runs() -> None:
+    """As in ksqlDB: SHOW QUERIES has it, and no other statement."""
+    query_id = "transient_S_7"
+    query = msgspec.structs.replace(
+        QUERY, query_id=query_id, sink=query_id, served_by=NodeId("node-1")
+    )
+    made = msgspec.structs.replace(TABLE, name=query_id, query_id=query_id)
+    snapshot = msgspec.structs.replace(
+        SNAPSHOT, queries=(*SNAPSHOT.queries, query), transients=(made,)
+    )
+    item = show.queries(scene(snapshot), "SHOW QUERIES;")["queries"][-1]  # type: ignore[index]
+    assert (item["id"], item["queryType"]) == (query_id, "PUSH")
+    assert (item["sinks"], item["sinkKafkaTopics"]) == ([], [])
+    for shown in (
+        show.tables(scene(snapshot), ""),
+        show.streams(scene(snapshot), ""),
+        describe.source_descriptions(scene(snapshot), "", "TABLE"),
+        describe.source_description(scene(snapshot), STREAM, "", extended=True),
+    ):
+        assert query_id not in str(shown)
 
 
 @pytest.mark.parametrize(

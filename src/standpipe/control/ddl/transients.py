@@ -1,0 +1,81 @@
+"""A push query that needs Spark, as its node asks the leader for it: request to command.
+
+    SELECT … GROUP BY … EMIT CHANGES, id, node, offsets ─► TransientPlan ─► CreateTableAs version 3
+
+Not here: what the statement becomes for Spark (`sql.spark.transient`), how many may run
+(`quotas.py`), what the catalog keeps of it (`control.metadata.transients`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import CreateTableAs, Receipt
+from standpipe.control.metadata.transients import is_transient_id
+from standpipe.errors import StatementError
+from standpipe.model import NodeId, Source, SparkInput, TopicSpec
+from standpipe.sql import analyzer
+from standpipe.sql.plans import TransientPlan
+from standpipe.sql.syntax import ast
+
+#: How long Kafka keeps its changes. A client that reads more slowly gets an error, never a gap.
+RETENTION_MS: Final = 3_600_000
+
+
+class PushRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node adds to the statement of its client."""
+
+    query_id: str
+    #: the node that serves the client
+    node_id: NodeId
+    #: topic -> partition -> offset at which to begin; a topic that is missing: at its beginning
+    starts: dict[str, dict[int, int]] = {}
+
+    def plan(
+        self, statement: ast.Statement, sources: Mapping[str, Source], context: analyzer.Context
+    ) -> TransientPlan:
+        """Raises StatementError, also for an id that another kind of query may have."""
+        if not is_transient_id(self.query_id):
+            raise StatementError(
+                f"{self.query_id} is no id of a push query", statement=statement.text
+            )
+        plan = analyzer.transient(statement, sources, context, self.query_id)
+        query = plan.query
+        inputs = tuple(map(self._from_its_start, query.plan.inputs))
+        spark = msgspec.structs.replace(query.plan, inputs=inputs)
+        query = msgspec.structs.replace(query, plan=spark, served_by=self.node_id)
+        return msgspec.structs.replace(plan, query=query)
+
+    def _from_its_start(self, source: SparkInput) -> SparkInput:
+        """A table is read whole, even if a stream over the same topic is not."""
+        starts = msgspec.UNSET if source.is_table else self.starts.get(source.topic, msgspec.UNSET)
+        return msgspec.structs.replace(source, starts=starts)
+
+
+def named(query_id: str | None, catalog: Catalog) -> str | None:
+    """The query that a statement means: ids of transient queries have small letters, which SQL
+    makes capitals."""
+    found = (each for each in catalog.transients if each.upper() == query_id)
+    return next(found, query_id)
+
+
+def begin(plan: TransientPlan, request_id: str, receipt: Receipt) -> CreateTableAs:
+    """The command that starts it."""
+    source = plan.source
+    return CreateTableAs(
+        source=source,
+        query=plan.query,
+        # each change is read once, soon after it was written: nothing to compact
+        topic=TopicSpec(
+            name=source.topic,
+            partitions=source.partitions,
+            kind="SOURCE",
+            retention_ms=RETENTION_MS,
+        ),
+        request_id=request_id,
+        receipt=receipt,
+    )
