@@ -169,6 +169,8 @@ class LookupProtocol(PipelinedProtocol):
         #: of a head that came in several reads; _BEGUN: in the read that is being parsed
         self._head_bytes = 0
         self._body_bytes = 0
+        #: of what follows a body in chunks
+        self._trailer_bytes = 0
         #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
 
@@ -243,9 +245,20 @@ class LookupProtocol(PipelinedProtocol):
         """Called by the parser: a request begins."""
         self._in_head = True
         self._head_bytes = _BEGUN
+        self._trailer_bytes = 0
         super().on_message_begin()
 
         self.scope["extensions"] = {WORKING: self._send_processing, PEER_NODE: self._peer_node}  # pyright: ignore[reportGeneralTypeIssues]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser: a header, or a field of the trailer, which nobody here reads."""
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailer_bytes += head_bytes(b"", ((name, value),))
+        if self._trailer_bytes > HEAD_BYTES_MAX:
+            self._refuse(431, _HEAD_TOO_LARGE)
+            raise BadRequest(_HEAD_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
