@@ -25,7 +25,7 @@ import msgspec
 import psutil
 import pytest
 from tests.e2e.forked import fork
-from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes
+from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes, request, send
 
 from standpipe.local.cluster.broker import Broker
 from standpipe.node import configuration
@@ -338,6 +338,27 @@ def test_a_client_that_goes_away(node: Node) -> None:
         asked.reply.close()
         eventually(lambda: served(node) == [], "the query ends with its client")
     eventually(lambda: consumers(node) <= before, "its consumer too")
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+def test_a_client_that_goes_away_behind_requests_that_it_queued(node: Node, count: int) -> None:
+    """Only the last of its requests was told, and reading was paused: five such clients kept five
+    queries, and their consumers, until the worker ended."""
+    stream(node, f"LEFT_BEHIND_{count}")
+    eventually(lambda: served(node) == [], "none of another test")
+    body = json_bytes({"sql": f"SELECT * FROM LEFT_BEHIND_{count} EMIT CHANGES;"})
+    asked = request("/query-stream", body, content_type=ARRAY)
+    for number in range(QUERIES_MAX * 2):
+        client = send(node.port(), asked + (request("/info") * count if number % 2 else b""))
+        assert client.recv(12) == b"HTTP/1.1 200"
+        if not number % 2:
+            client.sendall(request("/info") * count)
+        assert len(served(node)) == 1
+        if number % 3 == 0:
+            client.shutdown(socket.SHUT_WR)
+            eventually(lambda: served(node) == [], "it has ended its half")
+        client.close()
+        eventually(lambda: served(node) == [], "the query ends with its client")
 
 
 def test_a_slow_reader_does_not_fill_the_node(node: Node, broker: Broker) -> None:

@@ -56,7 +56,8 @@ class CoveredFiles:
 
     def way(self, snapshot: Snapshot, source: Source) -> int:
         """The log index since which the same queries lead to a table, as this worker's newest map
-        has it: by then what is known of its batches may be kept."""
+        has it: by then what is known of its batches may be kept. The first call for a map looks at
+        the whole catalog."""
         if snapshot.log_index > self._log_index:
             self._graph, self._log_index = QueryGraph.of(snapshot), snapshot.log_index
         table = source.table_id or "", source.generation

@@ -27,6 +27,7 @@ import structlog
 
 from standpipe.adapters.http.connections import (
     FRESH,
+    SWEPT_AT_ONCE,
     ConnectionProgress,
     Connections,
     CutReason,
@@ -246,9 +247,11 @@ class SocketAcceptor:
                 for accepted, reason in late:
                     accepted.cut(reason)
                 await asyncio.sleep(0)
-            for accepted in list(self.connections):
+            for number, accepted in enumerate(list(self.connections), 1):
                 if accepted.tend is not None:
                     accepted.tend(now_ms)
+                if number % SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             self._log(now_ms)
 
     def _log(self, now_ms: int) -> None:

@@ -20,6 +20,7 @@ What a client can make a connection hold:
 | body bytes that the application has not read | 64 KiB a stream, 1 MiB in all | flow control |
 | answers that wait for the client | `WAITING_BYTES_MAX` in the socket | senders wait |
 | frames that ask for no answer (PING, RST_STREAM, SETTINGS, …) | `Allowance` | ENHANCE_YOUR_CALM |
+| frames that came in one read | `FRAMES_AT_ONCE` | others of the loop have a turn |
 | answers to such frames that the client does not read | `UNREAD_BYTES_MAX` | cut off |
 | silence; a stream that waits for the client | `ConnectionLimits.idle_s` | GOAWAY; CANCEL |
 | a frame, or a head of several, that is not whole | `PortLimits.head_ms_max` | cut off |
@@ -64,7 +65,10 @@ WAITING_BYTES_MAX = 64 * 1024
 #: Only answers to PING and SETTINGS can push the buffer this far above `WAITING_BYTES_MAX`.
 UNREAD_BYTES_MAX = 1024 * 1024
 #: h2 parses whole slices, so a flood costs up to one slice before it is noticed.
-SLICE_BYTES = 4096
+SLICE_BYTES = 1024
+#: Frames of one connection, until others of the loop have a turn; counted after each slice. A
+#: request costs about 70 µs, whether or not it is reset at once.
+FRAMES_AT_ONCE = 64
 #: HPACK's default (RFC 9113, 6.5.2). A client may offer up to 4 GiB, and hpack would fill it: it
 #: searches its table linearly, and each new content-length adds an entry.
 HPACK_TABLE_BYTES_MAX = 4096
@@ -177,6 +181,8 @@ class Http2Protocol(asyncio.Protocol):
         self._last_data_at = self._loop.time()
         self._is_paused = False
         self._is_lost = False
+        #: bytes that were read and wait for a turn
+        self._held = b""
         #: the last stream that will be answered; None: not shutting down
         self._last_stream: int | None = None
 
@@ -227,19 +233,41 @@ class Http2Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: frames of the client."""
         self._last_data_at = self._loop.time()
+        if self._held:
+            self._held += data
+            return
         try:
-            for at in range(0, len(data), SLICE_BYTES):
-                for event in self._h2.receive_data(data[at : at + SLICE_BYTES]):
-                    self._take(event)
-                if self.transport.is_closing():
-                    return
+            at = self._parse(data)
         except ProtocolError:
             self._flush()  # h2 has said why
             self.transport.close()
             return
+        if self.transport.is_closing():
+            return
         self._flush()
         if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self.transport.abort()
+        elif at < len(data):
+            self._held = data[at:]
+            self.transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _parse(self, data: bytes) -> int:
+        """Take frames, and return how many bytes they had: others of the loop want a turn. Raises
+        ProtocolError."""
+        first = self._frames
+        for at in range(0, len(data), SLICE_BYTES):
+            if self._frames - first >= FRAMES_AT_ONCE or self.transport.is_closing():
+                return at
+            for event in self._h2.receive_data(data[at : at + SLICE_BYTES]):
+                self._take(event)
+        return len(data)
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, b""
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.data_received(held)
 
     def eof_received(self) -> bool:
         """Called by the event loop: the client sends no more."""

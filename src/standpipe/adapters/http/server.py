@@ -26,16 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config as UvicornConfig
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from standpipe.adapters.http.acceptor import AcceptedConnection, SocketAcceptor, descriptors_for
@@ -46,6 +43,7 @@ from standpipe.adapters.http.connections import (
     PortLimits,
     WaitingFor,
 )
+from standpipe.adapters.http.pipelining import PipelinedProtocol, has_left
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
 from standpipe.adapters.http.sealed_server import PEER_NODE, Seal, SealedProtocol
@@ -65,7 +63,10 @@ IDLE_SECONDS_MAX = IDLE_MS_MAX // 1000
 HEAD_BYTES_MAX = 32 * 1024
 #: Distinct heads that are remembered; all are dropped when it is full (a client could vary them).
 REMEMBERED_HEADS_MAX = 1024
+#: Lookups of one connection, until others of the loop have a turn: each may name 256 keys.
+ANSWERED_AT_ONCE = 32
 BACKLOG = 2048
+_HEAD_TOO_LARGE: Final = "Request Header Fields Too Large"
 
 #: A head with one of these is never remembered: its meaning reaches beyond one message.
 _FAR_REACHING = frozenset({b"expect", b"trailer", b"transfer-encoding", b"upgrade"})
@@ -148,8 +149,8 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-class LookupProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with the fast path before its parser, and no timer of its own."""
+class LookupProtocol(PipelinedProtocol):
+    """HTTP/1.1 with the fast path before the parser, and no timer of its own."""
 
     def __init__(
         self,
@@ -158,23 +159,20 @@ class LookupProtocol(HttpToolsProtocol):
         state: ServerState,
         accepted: AcceptedConnection,
     ) -> None:
-        super().__init__(config, state, {})
+        super().__init__(config, state, accepted)
         self._listener = listener
-        self._accepted = accepted
         self._fast_path = listener.fast_path
         self._heads = listener.heads
         #: whole heads of this connection
         self._requests = 0
-        #: the parser is inside a message
-        self._partial = False
         self._in_head = False
         #: of a head that came in several reads; _BEGUN: in the read that is being parsed
         self._head_bytes = 0
         self._body_bytes = 0
+        #: of what follows a body in chunks
+        self._trailer_bytes = 0
         #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
-        #: a head that is to be parsed again, without its offer to change the protocol
-        self._again: bytes | None = None
 
     # -------------------------------------------------------------- reading
 
@@ -183,7 +181,10 @@ class LookupProtocol(HttpToolsProtocol):
         if self._is_abandoned():
             self.transport.abort()
             return
-        if not self._partial and (not self.cycle or self.cycle.response_complete):
+        if self._must_wait:
+            self._hold(data)
+            return
+        if not self._partial:
             if not self._listener.is_leaving:
                 data = self._answer_on_fast_path(data)
             if not data:
@@ -194,22 +195,20 @@ class LookupProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes = 0 if self._head_bytes == _BEGUN else self._head_bytes + len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
-                self._refuse_head()
+                self._refuse(431, _HEAD_TOO_LARGE)
 
     def _is_abandoned(self) -> bool:
         abandoned = self._listener.abandoned
         if abandoned is None or not self._listener.pulse.is_doubtful(self.loop.time()):
             return False
-        ended = select.poll()
-        ended.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP)
-        if not ended.poll(0):
+        if not has_left(self.transport):
             return False
         abandoned()
         return True
 
     def _answer_on_fast_path(self, data: bytes) -> bytes:
         """Answer known messages at the front of `data`; the rest is for the parser."""
-        while True:
+        for _ in range(ANSWERED_AT_ONCE):
             head_end = data.find(b"\r\n\r\n") + 4
             known = self._heads.get(data[:head_end])
             if known is None or self.flow.write_paused:
@@ -225,6 +224,8 @@ class LookupProtocol(HttpToolsProtocol):
             if len(data) == end:
                 return b""
             data = data[end:]
+        self._give_way(data)
+        return b""
 
     def _learn(self, data: bytes) -> None:
         """Parse `data`; remember its head if it was exactly one message for the fast path."""
@@ -238,54 +239,33 @@ class LookupProtocol(HttpToolsProtocol):
                 self._heads.clear()
             self._heads[data[:head_end]] = self._candidate
 
-    def _parse(self, data: bytes) -> None:
-        """What uvicorn does, but for messages that offer another protocol: its parser ends at their
-        head, and their body would never be read."""
-        self._unset_keepalive_if_required()
-        while True:
-            try:
-                self.parser.feed_data(data)
-                return
-            except HttpParserUpgrade as ended:
-                if self._again is None:
-                    self.send_400_response("Unsupported protocol.")
-                    return
-                data, self._again = self._again + data[ended.args[0] :], None
-                self.parser = HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # uvicorn's
-            except HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
-                return
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed, unless it has been refused already."""
-        if not self.transport.is_closing():
-            super().send_400_response(msg)
-
-    def _refuse_head(self) -> None:
-        text = b"Request Header Fields Too Large"
-        self.transport.write(
-            b"HTTP/1.1 431 %b\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (text, len(text), text)
-        )
-        self.transport.close()
-
     # ---------------------------------------------------- the parser's calls
 
     def on_message_begin(self) -> None:
         """Called by the parser: a request begins."""
-        self._partial = self._in_head = True
+        self._in_head = True
         self._head_bytes = _BEGUN
+        self._trailer_bytes = 0
         super().on_message_begin()
 
         self.scope["extensions"] = {WORKING: self._send_processing, PEER_NODE: self._peer_node}  # pyright: ignore[reportGeneralTypeIssues]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser: a header, or a field of the trailer, which nobody here reads."""
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailer_bytes += head_bytes(b"", ((name, value),))
+        if self._trailer_bytes > HEAD_BYTES_MAX:
+            self._refuse(431, _HEAD_TOO_LARGE)
+            raise BadRequest(_HEAD_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """Called by the parser: the head is complete."""
         self._in_head = False
         if head_bytes(self.url, self.headers) > HEAD_BYTES_MAX:
-            self._refuse_head()
-            raise BadRequest("the head is too large")
+            self._refuse(431, _HEAD_TOO_LARGE)
+            raise BadRequest(_HEAD_TOO_LARGE)
         if self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers):
             self._again = self._without_upgrade()
             return
@@ -300,13 +280,6 @@ class LookupProtocol(HttpToolsProtocol):
         """Called by the parser: a part of a body."""
         self._body_bytes += len(body)
         super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """Called by the parser: the request is complete."""
-        if self._again is not None:
-            return
-        self._partial = False
-        super().on_message_complete()
 
     def _without_upgrade(self) -> bytes:
         """The head that was parsed, without its offer to change the protocol.
@@ -330,7 +303,7 @@ class LookupProtocol(HttpToolsProtocol):
 
     def _send_processing(self) -> None:
         """Send an interim response: before the answer, and only to a client that asked for it."""
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and self._refusal is None:
             self.transport.write(b"HTTP/1.1 102 Processing\r\n\r\n")
 
     # -------------------------------------------------------------- deadlines
@@ -339,7 +312,7 @@ class LookupProtocol(HttpToolsProtocol):
         """Called by the event loop: from now on the acceptor watches how far it comes."""
         super().connection_made(transport)
         self._peer_node = transport.get_extra_info(PEER_NODE)
-        self._accepted.serve(transport, self._progress)
+        self._accepted.serve(transport, self._progress, self._leave_if_abandoned)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop."""
@@ -348,12 +321,17 @@ class LookupProtocol(HttpToolsProtocol):
 
     def _progress(self) -> ConnectionProgress:
         requests = self._requests
+        if self.transport.is_closing():  # its last bytes wait for the client
+            return ConnectionProgress(WaitingFor.IDLE, requests)
+        if self._discarded is not None:  # its end is waited for
+            return ConnectionProgress(WaitingFor.HEAD, requests)
+        if self._must_wait:
+            return ConnectionProgress(WaitingFor.BUSY, requests)
         if self._in_head or (not requests and not self._partial):
             return ConnectionProgress(WaitingFor.HEAD, requests, is_fresh=not requests)
         if self._partial and not self.flow.read_paused:
             return ConnectionProgress(WaitingFor.BODY, requests, self._body_bytes)
-        is_answering = self._partial or (self.cycle and not self.cycle.response_complete)
-        return ConnectionProgress(WaitingFor.BUSY if is_answering else WaitingFor.IDLE, requests)
+        return ConnectionProgress(WaitingFor.BUSY if self._partial else WaitingFor.IDLE, requests)
 
     def timeout_keep_alive_handler(self) -> None:
         """uvicorn's timer per response; the acceptor's sweep does its work."""

@@ -8,15 +8,17 @@ Not here: the fast path (`node.worker.pull.fast_path`), rows (`node.worker.pull.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import PlainTextResponse
 
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
+from standpipe.node.worker.addresses import SILENT_SECONDS_MAX
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
@@ -31,6 +33,9 @@ from standpipe.sql.lookup.plan_cache import NotAPullQuery
 from standpipe.sql.syntax.ast_statements import PrintTopic
 
 _LINES = Form.LINES.value.decode()
+#: How long a client may take for a piece, of about 64 KiB: the rows that wait for it take room that
+#: other scans want. As long as the kernel waits for one that reads nothing.
+PIECE_S_MAX: Final = float(SILENT_SECONDS_MAX)
 
 
 class _Exchange(NamedTuple):
@@ -147,7 +152,11 @@ async def _send_answer(
     await send({"type": "http.response.start", "status": 200, "headers": lines})
     async with aclosing(answer.pieces) as pieces:
         async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            try:
+                async with asyncio.timeout(PIECE_S_MAX):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except TimeoutError:
+                return  # the server cuts the answer off
             if requester.is_gone:
                 return
     await send({"type": "http.response.body", "body": b""})

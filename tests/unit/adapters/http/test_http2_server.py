@@ -15,6 +15,7 @@ from h2.events import (
     DataReceived,
     Event,
     InformationalResponseReceived,
+    PingAckReceived,
     PingReceived,
     ResponseReceived,
     StreamEnded,
@@ -26,10 +27,13 @@ from standpipe.adapters.http.http2_server import (
     ALLOWED_AT_ONCE,
     ALLOWED_PER_SECOND,
     CONNECTION_WINDOW_BYTES,
+    FRAMES_AT_ONCE,
     HPACK_TABLE_BYTES_MAX,
     LAST_STREAM_OF_ALL,
+    SLICE_BYTES,
     Allowance,
     ConnectionLimits,
+    Http2Protocol,
     offer_http2,
 )
 from standpipe.adapters.http.request_body import read_body
@@ -463,6 +467,36 @@ def test_a_flood_of_frames_ends_the_connection(frame: bytes) -> None:
         said = await client.end()
         assert said is not None
         assert said.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+    with_world(story)
+
+
+def test_frames_in_one_packet_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand streams, opened and reset in one packet, held up lookups for 0.4 s."""
+    count = ALLOWED_AT_ONCE - 50
+    taken = [0]
+    take = Http2Protocol._take
+
+    def counted(self: Http2Protocol, event: Event) -> None:
+        taken[-1] += 1
+        take(self, event)
+
+    async def take_turns() -> None:
+        while sum(taken) < count:
+            taken.append(0)
+            await asyncio.sleep(0)
+
+    async def story(world: World) -> None:
+        client = await world.client()
+        assert (await client.reply(client.ask("/echo", b"served"))) == (200, b"served")
+        monkeypatch.setattr(Http2Protocol, "_take", counted)
+        turns = asyncio.create_task(take_turns())
+        client.push(PING * count)
+        for _ in range(count):
+            await client.take(PingAckReceived)
+        await turns
+        assert max(taken) <= FRAMES_AT_ONCE + SLICE_BYTES // len(PING) + 1
+        assert (await client.reply(client.ask("/echo", b"still"))) == (200, b"still")
 
     with_world(story)
 

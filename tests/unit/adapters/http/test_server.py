@@ -21,6 +21,7 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import (
     HEAD_BYTES_MAX,
     REMEMBERED_HEADS_MAX,
+    Application,
     Headers,
     Listener,
     bind,
@@ -78,12 +79,13 @@ async def reply(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 Connect = Callable[[], Awaitable[Client]]
 
 
-def with_server(story: Callable[[Connect, Listener], Awaitable[None]]) -> None:
+def with_server(
+    story: Callable[[Connect, Listener], Awaitable[None]], application: Application | None = None
+) -> None:
     async def run() -> None:
         echo, stop = Echo(), asyncio.Event()
-        listener = Listener(
-            socket=bind("127.0.0.1", 0), application=echo.application, fast_path=echo
-        )
+        answers = application or echo.application
+        listener = Listener(socket=bind("127.0.0.1", 0), application=answers, fast_path=echo)
         host, port = listener.socket.getsockname()
         server = asyncio.create_task(serve([listener], stop, 1.0))
         clients: list[Client] = []
@@ -223,6 +225,39 @@ def test_endless_head() -> None:
         assert (await reply(reader))[0] == "431"
 
     with_server(story)
+
+
+def test_trailer_without_end() -> None:
+    """Its fields were added to the headers, and 600,000 of them took 60 MB."""
+
+    async def story(connect: Connect, listener: Listener) -> None:
+        head = b"POST /quick HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        reader, writer = await connect()
+        writer.write(head + b"3\r\nabc\r\n0\r\nx: y\r\n\r\n")
+        assert (await reply(reader))[1] == b"abc", "a short one is read and dropped"
+        writer.write(head + b"0\r\n" + b"x: y\r\n" * HEAD_BYTES_MAX)
+        assert (await reply(reader))[0] == "431"
+
+    with_server(story)
+
+
+def test_fields_of_a_trailer_are_no_headers() -> None:
+    seen: list[Headers] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await read_body(scope["headers"], receive, 100)
+        seen.append(scope["headers"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def story(connect: Connect, listener: Listener) -> None:
+        reader, writer = await connect()
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+        writer.write(b"host: y\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        assert seen == [[(b"host", b"x"), (b"transfer-encoding", b"chunked")]]
+
+    with_server(story, application)
 
 
 def test_large_body() -> None:

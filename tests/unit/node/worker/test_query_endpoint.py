@@ -12,6 +12,7 @@ import pytest
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import TooManyRequests
 from standpipe.freshness import Freshness
+from standpipe.node.worker import query_endpoint
 from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
@@ -138,6 +139,23 @@ def test_http_1_0(tmp_path: Path, bytes_max: int, status: int, why: str) -> None
         assert (client.body == whole) is (status == 200)
         assert (answers.is_closed, budget.held_bytes) == (True, 0)
 
+    asyncio.run(story())
+
+
+def test_a_client_that_takes_pieces_too_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A byte a minute kept the rows of a scan in memory, and other scans got 429, without end."""
+
+    async def story() -> None:
+        answers, budget, client = Answers(tmp_path, in_pieces=True), AnswerBudget(), Client(reads=4)
+        async with asyncio.timeout(30):
+            await endpoint(answers, budget)(SCOPE, client.receive, client.send)
+        assert (answers.made, answers.is_closed) == (4, True)
+        assert budget.held_bytes == 0, "others have the room"
+        assert all(message.get("more_body", True) for message in client.got), "it is cut off"
+
+    monkeypatch.setattr(query_endpoint, "PIECE_S_MAX", 0.01)
     asyncio.run(story())
 
 

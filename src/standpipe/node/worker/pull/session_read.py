@@ -132,9 +132,13 @@ class SessionTokens:
     def by_map(
         self, text: str, source: Source, snapshot: Snapshot, files: CoveredFiles
     ) -> KnownToken:
-        """As `of`, by this worker's map."""
-        way, cluster = files.way(snapshot, source), snapshot.cluster_id
-        return self.of(text, source, cluster, files, snapshot.sources, way=way)
+        """As `of`, by this worker's map. Only a token that names writes asks for the way: to find
+        it costs a look at the whole catalog for each entry of the log."""
+        cluster, others = snapshot.cluster_id, snapshot.sources
+        known = self.of(text, source, cluster, files, others)
+        if not known.before.writes:
+            return known
+        return self.of(text, source, cluster, files, others, way=files.way(snapshot, source))
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from standpipe.data.commit.covered_offsets import (
 )
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.freshness import LEASE_EPOCH_HEADER
+from standpipe.model import Snapshot
 from standpipe.node.covered_files import covered_path, ends_path
 from standpipe.session_token import SessionToken, written_token
 
@@ -102,6 +103,36 @@ def test_it_waits_for_the_batch_that_has_read_it(tmp_path: Path, entry: str, tex
         await waiters(nodes, 0)
 
     run(tmp_path, story, ALL)
+
+
+def test_only_a_token_with_writes_looks_at_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All session reads did, once for each entry of the log, in the loop of the worker."""
+    looks: list[int] = []
+    of = QueryGraph.of
+
+    def counted(snapshot: Snapshot) -> QueryGraph:
+        looks.append(snapshot.log_index)
+        return of(snapshot)
+
+    async def story(nodes: Nodes) -> None:
+        hold(nodes, 7)
+        for name in "ab":
+            tell(nodes[name], batch(7, S=6))
+        looks.clear()
+        answered: list[bool] = []
+        for given in ("", token(7), wrote(6), wrote(5)):
+            for text in (ONE, SCAN, MANY):
+                await read(nodes["a"], text, given)
+                fast = nodes["a"].fast_path().answer(LINES, body_with(text, given))
+                answered.append(fast is not None)
+            map_ = nodes["a"].slow_path.map.view.snapshot.log_index
+            assert looks == ([] if given in ("", token(7)) else [map_]), "once for each map"
+        assert answered.count(True) == 8, "the fast path looked, too"
+
+    monkeypatch.setattr(QueryGraph, "of", counted)
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
 
 
 def test_a_batch_may_cover_more_later(tmp_path: Path) -> None:
