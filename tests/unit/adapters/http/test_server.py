@@ -361,6 +361,7 @@ def test_when_a_message_takes_the_shortest_way(why: str, is_short: bool) -> None
             connection.data_received(message(b"abc"))
             await asyncio.sleep(0.001)
             assert echo.short == expected
+        assert connection._progress().steps == 3, "it is not idle: each of them was a step"
         wire.sent = b""
         data, bodies = disturb(why, connection)
         connection.data_received(data)
