@@ -10,7 +10,7 @@ beside it whose names begin alike, compare the two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
@@ -115,6 +115,11 @@ def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) ->
 def cut(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
     """`data.query.text_lookup.cut`."""
     return None if _native is None else _native.cut(mark, body)
+
+
+def compiled(name: str) -> Callable[..., Any] | None:
+    """A function of `_native.c` itself, for a caller for whom one call more is too much."""
+    return getattr(_native, name, None)
 
 
 def known_text(known: dict[bytes, Any], message: bytes) -> tuple[Any, int, bytes] | None:
