@@ -6,8 +6,9 @@ A step is a bytecode of CPython, or a call of a C function. Their number is the 
 on any machine, so a change that makes lookups dearer is found without a quiet one; what a C
 function does inside is not counted. `--record` writes the file again: say in the commit why.
 
-Counted is what lies between the body of a request and its response (`LookupFastPath.answer`), on
-real files, with the clocks stopped. Not here: sockets, and time (`bench/pull.py`).
+Counted is what lies between the body of a request and its response (`LookupFastPath.answer`), or
+its whole message where that is known (`answer_message`), on real files, with the clocks stopped.
+Not here: sockets, and time (`bench/pull.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -51,6 +53,7 @@ KEYS = 400
 LOOKUPS = 20
 
 Steps = dict[str, int]
+Call = Callable[[], bytes | None]
 #: case -> texts of its statements
 CASES: Mapping[str, Callable[[int], str]] = {
     "one text": pull.select,
@@ -130,20 +133,34 @@ class StoppedClocks:
         return (self.now_ms + 0.5) / 1000  # in the middle: rounded, it is never the one before
 
 
-def steps_of(
-    path: LookupFastPath, text: Callable[[int], str], clocks: StoppedClocks, ms_each: int = 0
-) -> Steps:
-    """Steps of LOOKUPS lookups; `ms_each`: how far the clocks go on between two of them."""
+def bodies_of(path: LookupFastPath, text: Callable[[int], str]) -> list[Call]:
+    """Lookups by their bodies."""
     form = RequestFormat(Form.ARRAY)
     bodies = [json.dumps({"ksql": text(number)}).encode() for number in range(LOOKUPS)]
     path.map.view.plans.plan(text(0), {})
+    return [partial(path.answer, form, body) for body in bodies]
+
+
+def messages_of(path: LookupFastPath, text: Callable[[int], str]) -> list[Call]:
+    """Lookups by their whole messages; those by their bodies have been made before."""
+    form, messages = RequestFormat(Form.ARRAY), list[bytes]()
+    for number in range(LOOKUPS):
+        body = json.dumps({"ksql": text(number)}).encode()
+        head = b"POST /query HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+        messages.append(head + body)
+        assert path.learn_message(form, messages[-1], len(head))
+    return [partial(path.answer_message, message) for message in messages]
+
+
+def steps_of(calls: Sequence[Call], clocks: StoppedClocks, ms_each: int = 0) -> Steps:
+    """Steps of one lookup; `ms_each`: how far the clocks go on between two of them."""
     counter = Counter()
-    for body in bodies:  # whatever is kept is there
-        assert path.answer(form, body) is not None
-    for body in bodies:
+    for call in calls:  # whatever is kept is there
+        assert call() is not None
+    for call in calls:
         clocks.now_ms += ms_each
-        counter.run(lambda body=body: path.answer(form, body))
-    return {name: round(count / LOOKUPS) for name, count in counter.steps.items()}
+        counter.run(call)
+    return {name: round(count / len(calls)) for name, count in counter.steps.items()}
 
 
 def measure(folder: Path) -> dict[str, Steps]:
@@ -151,8 +168,14 @@ def measure(folder: Path) -> dict[str, Steps]:
     with StoppedClocks() as clocks, no_garbage_collection():
         path = fast_path(folder)
         try:
-            found = {name: steps_of(path, text, clocks) for name, text in CASES.items()}
-            return {**found, "one text, new ms": steps_of(path, CASES["one text"], clocks, 1)}
+            found = {name: steps_of(bodies_of(path, text), clocks) for name, text in CASES.items()}
+            bodies, messages = bodies_of(path, pull.select), messages_of(path, pull.select)
+            return {
+                **found,
+                "one text, new ms": steps_of(bodies, clocks, 1),
+                "one message": steps_of(messages, clocks),
+                "one message, new ms": steps_of(messages, clocks, 1),
+            }
         finally:
             path.replicas.close()
 

@@ -11,6 +11,9 @@ from typing import Final
 
 from standpipe.model import Record
 
+#: The two that change from one ms to the next.
+REPLICA_LAG_HEADER: Final = "standpipe-replica-lag-ms"
+SOURCE_LAG_HEADER: Final = "standpipe-source-lag-ms"
 #: With a forward where a lag is bounded: the furthest committed end that its sender knows. With its
 #: answer: the one that `standpipe-offset-lag` counts against.
 END_HEADER: Final = "standpipe-committed-end"
@@ -43,8 +46,8 @@ def parse_headers(found: Mapping[str, str]) -> Freshness:
         role=get("standpipe-role", ""),
         state=get("standpipe-state", ""),
         offset_lag=_number(get("standpipe-offset-lag")),
-        replica_lag_ms=_number(get("standpipe-replica-lag-ms")),
-        source_lag_ms=_number(get("standpipe-source-lag-ms")),
+        replica_lag_ms=_number(get(REPLICA_LAG_HEADER)),
+        source_lag_ms=_number(get(SOURCE_LAG_HEADER)),
         batch=_number(get("standpipe-batch")),
         committed_end=_number(get(END_HEADER)),
         lease_epoch=_number(get(LEASE_EPOCH_HEADER)),

@@ -39,6 +39,9 @@ LATENCY_BOUNDS = (
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
 )
 
+#: of most lookups
+_FIRST_BOUND = LATENCY_BOUNDS[0]
+
 #: name without `_total` -> (labels, meaning)
 COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_pull_requests": (("route",), "Pull queries answered, by where the rows were."),
@@ -190,6 +193,9 @@ class Metrics:
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     latency_seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._pulls = self.counts["standpipe_pull_requests"]
+
     def count(self, name: str, label: str = "", by: int = 1) -> None:
         """Add to a counter of COUNTERS."""
         values = self.counts[name]
@@ -202,9 +208,13 @@ class Metrics:
 
     def answered(self, route: str, seconds: float) -> None:
         """A pull query was answered: `local`, `remote` or `mixed`."""
-        values = self.counts["standpipe_pull_requests"]
-        values[route] = values.get(route, 0) + 1
-        self.latency_counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        counts = self._pulls
+        try:
+            counts[route] += 1
+        except KeyError:
+            counts[route] = 1
+        bucket = 0 if seconds <= _FIRST_BOUND else bisect_left(LATENCY_BOUNDS, seconds)
+        self.latency_counts[bucket] += 1
         self.latency_seconds += seconds
 
     def answered_count(self) -> int:

@@ -8,6 +8,9 @@ A request takes one of two paths, and both speak the same HTTP:
   `FastPath.answer` may return the complete response, without scope, task or second copy. Where it
   returns None, the slow path starts from the request's bytes; nothing is lost.
 
+  A message of a kind that was just answered so on its connection is asked for whole, before its
+  head is looked for (`FastPath.answer_message`).
+
 Measured on one core: slow path 18 k requests/s, fast path 85 k.
 
 Order is kept with pipelining: the fast path is only taken while no request of the same connection
@@ -30,7 +33,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import ServerState
@@ -43,6 +46,7 @@ from standpipe.adapters.http.connections import (
     PortLimits,
     WaitingFor,
 )
+from standpipe.adapters.http.fast_path import FastPath, Headers, NoFastPath
 from standpipe.adapters.http.pipelining import PipelinedProtocol, has_left
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
@@ -55,7 +59,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-Headers = Sequence[tuple[bytes, bytes]]
 
 #: A connection without a request for this long is closed.
 IDLE_SECONDS_MAX = IDLE_MS_MAX // 1000
@@ -77,29 +80,6 @@ _BEGUN: Final = -1
 
 #: the extension of a request's scope that tells its sender: the answer is being worked on
 WORKING: Final = "standpipe.working"
-
-
-class FastPath(Protocol):
-    """The fast path of one listener. Both calls are synchronous and must not wait."""
-
-    def classify(self, path: bytes, headers: Headers) -> object | None:
-        """A token for a POST head that `answer` understands; None: such requests take the slow
-        path."""
-        ...
-
-    def answer(self, token: Any, body: bytes) -> bytes | None:
-        """The whole response, head included; None: take the slow path."""
-        ...
-
-
-class NoFastPath:
-    """Of a listener where every request goes to the application."""
-
-    def classify(self, path: bytes, headers: Headers) -> None:
-        """No head is known."""
-
-    def answer(self, token: object, body: bytes) -> None:
-        """Never called."""
 
 
 @dataclass(kw_only=True)
@@ -173,11 +153,21 @@ class LookupProtocol(PipelinedProtocol):
         self._trailer_bytes = 0
         #: how the fast path classified the message that is being parsed
         self._candidate: tuple[int, object] | None = None
+        #: a message that may be known has just been answered on the fast path, and nothing is
+        #: under way: no other message, no part of one, no answer that waits for the client
+        self._is_quiet = False
 
     # -------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop: bytes of requests."""
+        if self._is_quiet and not self._listener.is_leaving:
+            answer = self._fast_path.answer_message(data)
+            if answer is not None:
+                self._requests += 1
+                self.transport.write(answer)
+                return
+        self._is_quiet = False
         if self._is_abandoned():
             self.transport.abort()
             return
@@ -222,10 +212,23 @@ class LookupProtocol(PipelinedProtocol):
             self._requests += 1
             self.transport.write(answer)
             if len(data) == end:
+                self._is_quiet = self._may_be_short() and self._fast_path.learn_message(
+                    known[1], data, head_end
+                )
                 return b""
             data = data[end:]
         self._give_way(data)
         return b""
+
+    def _may_be_short(self) -> bool:
+        """Whether the next message may take the shortest way: not where it is to be checked that
+        its client still waits, nor while the client reads too slowly."""
+        return self._listener.abandoned is None and not self.flow.write_paused
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the client reads too slowly."""
+        self._is_quiet = False
+        super().pause_writing()
 
     def _learn(self, data: bytes) -> None:
         """Parse `data`; remember its head if it was exactly one message for the fast path."""

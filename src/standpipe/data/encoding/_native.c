@@ -24,7 +24,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 4 };
+enum { FORM = 5 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -463,6 +463,8 @@ static PyObject *in_order(PyObject *module, PyObject *pairs)
 
 /* LMDB's limit, less room for the start of a window (store_keys.PREFIX_BYTES_MAX) */
 enum { KEY_BYTES_MAX = 511 - 8, LONG = 8 };
+/* data/query/text_lookup.py has the same number */
+enum { MESSAGE_BYTES_MAX = 4096 };
 /* how a single key column is in Kafka (native.py) */
 enum { TEXT, BIGINT, INT };
 
@@ -671,6 +673,53 @@ static int is_plain(unsigned char c)
     return c >= 0x20 && c < 0x80 && c != '\'' && c != '"' && c != '\\';
 }
 
+/* The only text between single quotes, if it is short and plain; NULL: there is none. */
+static const char *text_in(const char *body, Py_ssize_t size, Py_ssize_t *length)
+{
+    const char *end = body + size, *begin = memchr(body, '\'', size);
+    if (!begin++)
+        return NULL;
+    const char *at = begin;
+    while (at < end && is_plain((unsigned char)*at))
+        at++;
+    *length = at - begin;
+    if (at == end || *at != '\'' || memchr(at + 1, '\'', end - at - 1) || *length + 2 > KEY_BYTES_MAX)
+        return NULL;
+    return begin;
+}
+
+/* `mark`, and `body` without its text. */
+static PyObject *frame_of(PyObject *mark, PyObject *body, const char *text, Py_ssize_t length)
+{
+    Py_ssize_t marked = mark ? PyBytes_GET_SIZE(mark) : 0, size = PyBytes_GET_SIZE(body);
+    const char *begin = PyBytes_AS_STRING(body);
+    Py_ssize_t head = text - begin;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, marked + size - length);
+    if (!frame)
+        return NULL;
+    char *to = PyBytes_AS_STRING(frame);
+    if (marked)
+        memcpy(to, PyBytes_AS_STRING(mark), marked);
+    memcpy(to + marked, begin, head);
+    memcpy(to + marked + head, text + length, size - head - length);
+    return frame;
+}
+
+static PyObject *key_of(const char *text, Py_ssize_t length)
+{
+    PyObject *key = PyBytes_FromStringAndSize(NULL, length + 2);
+    if (key) {
+        memcpy(PyBytes_AS_STRING(key), text, length);
+        memcpy(PyBytes_AS_STRING(key) + length, "\0\1", 2);
+    }
+    return key;
+}
+
+static long hash_of(const char *text, Py_ssize_t length)
+{
+    return murmur2((Text)text, length) & 0x7FFFFFFF;
+}
+
 PyDoc_STRVAR(cut_doc,
     "cut(mark, body)\n--\n\n"
     "(mark and body without what stands between its single quotes, hash of that as a key in Kafka,\n"
@@ -682,30 +731,64 @@ static PyObject *cut(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "cut takes two bytes objects");
         return NULL;
     }
-    Py_ssize_t marked = PyBytes_GET_SIZE(args[0]), size = PyBytes_GET_SIZE(args[1]);
-    const char *body = PyBytes_AS_STRING(args[1]), *end = body + size;
-    const char *begin = memchr(body, '\'', size);
-    if (!begin++)
+    Py_ssize_t length;
+    const char *text = text_in(PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1]), &length);
+    if (!text)
         Py_RETURN_NONE;
-    const char *at = begin;
-    while (at < end && is_plain((unsigned char)*at))
-        at++;
-    Py_ssize_t length = at - begin, rest = end - at, head = begin - body;
-    if (at == end || *at != '\'' || memchr(at + 1, '\'', rest - 1) || length + 2 > KEY_BYTES_MAX)
-        Py_RETURN_NONE;
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, marked + head + rest);
-    PyObject *hash = PyLong_FromLong(murmur2((Text)begin, length) & 0x7FFFFFFF);
-    PyObject *key = PyBytes_FromStringAndSize(NULL, length + 2);
+    PyObject *frame = frame_of(args[0], args[1], text, length);
+    PyObject *hash = PyLong_FromLong(hash_of(text, length)), *key = key_of(text, length);
     PyObject *found = frame && hash && key ? PyTuple_Pack(3, frame, hash, key) : NULL;
-    if (found) {
-        char *to = PyBytes_AS_STRING(frame);
-        memcpy(to, PyBytes_AS_STRING(args[0]), marked);
-        memcpy(to + marked, body, head);
-        memcpy(to + marked + head, at, rest);
-        memcpy(PyBytes_AS_STRING(key), begin, length);
-        memcpy(PyBytes_AS_STRING(key) + length, "\0\1", 2);
-    }
     Py_XDECREF(frame), Py_XDECREF(hash), Py_XDECREF(key);
+    return found;
+}
+
+PyDoc_STRVAR(known_text_doc,
+    "known_text(known, message)\n--\n\n"
+    "(meaning, partition of its text, the text's key in the store) of a message that without its\n"
+    "text is in `known`; None: it is not, or is longer than 4,096 bytes, or `cut` finds no text.\n\n"
+    "known: {message without its text: (bytes of the message, partitions, meaning)}.");
+
+static PyObject *known_text(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "known_text takes a dict and a bytes object");
+        return NULL;
+    }
+    Py_ssize_t size = PyBytes_GET_SIZE(args[1]), length;
+    if (size > MESSAGE_BYTES_MAX)
+        Py_RETURN_NONE;
+    const char *text = text_in(PyBytes_AS_STRING(args[1]), size, &length);
+    if (!text)
+        Py_RETURN_NONE;
+    PyObject *frame = frame_of(NULL, args[1], text, length);
+    if (!frame)
+        return NULL;
+    PyObject *entry = PyDict_GetItemWithError(args[0], frame);
+    Py_DECREF(frame);
+    if (!entry) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 3) {
+        PyErr_SetString(PyExc_TypeError, "a known text is (size, partitions, meaning)");
+        return NULL;
+    }
+    Py_ssize_t expected = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 0));
+    long partitions = PyLong_AsLong(PyTuple_GET_ITEM(entry, 1));
+    if (PyErr_Occurred())
+        return NULL;
+    if (partitions < 1) {
+        PyErr_SetString(PyExc_ValueError, "partitions: at least 1");
+        return NULL;
+    }
+    if (expected != size)
+        Py_RETURN_NONE;
+    PyObject *number = PyLong_FromLong(hash_of(text, length) % partitions);
+    PyObject *key = key_of(text, length), *found = NULL;
+    if (number && key)
+        found = PyTuple_Pack(3, PyTuple_GET_ITEM(entry, 2), number, key);
+    Py_XDECREF(number), Py_XDECREF(key);
     return found;
 }
 
@@ -765,6 +848,7 @@ static PyMethodDef methods[] = {
     {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
     {"spliced", spliced, METH_VARARGS, spliced_doc},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
+    {"known_text", (PyCFunction)(void (*)(void))known_text, METH_FASTCALL, known_text_doc},
     {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, response_doc},
     {NULL, NULL, 0, NULL},
 };

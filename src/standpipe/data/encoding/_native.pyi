@@ -1,4 +1,5 @@
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from standpipe.data.encoding.store_keys import Headers
 
@@ -21,6 +22,7 @@ def spliced(
     keys: list[bytes], stored: list[bytes | None], is_text: bool, /
 ) -> list[bytes] | None: ...
 def cut(mark: bytes, body: bytes, /) -> tuple[bytes, int, bytes] | None: ...
+def known_text(known: dict[bytes, Any], message: bytes, /) -> tuple[Any, int, bytes] | None: ...
 def response(
     around: tuple[bytes, bytes, bytes, int], key: bytes, stored: bytes, /
 ) -> bytes | None: ...

@@ -10,9 +10,9 @@ beside it whose names begin alike, compare the two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,7 +21,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 4
+FORM: Final = 5
 
 try:
     from standpipe.data.encoding import _native
@@ -115,6 +115,16 @@ def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) ->
 def cut(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
     """`data.query.text_lookup.cut`."""
     return None if _native is None else _native.cut(mark, body)
+
+
+def compiled(name: str) -> Callable[..., Any] | None:
+    """A function of `_native.c` itself, for a caller for whom one call more is too much."""
+    return getattr(_native, name, None)
+
+
+def known_text(known: dict[bytes, Any], message: bytes) -> tuple[Any, int, bytes] | None:
+    """`data.query.text_lookup.known_text`."""
+    return None if _native is None else _native.known_text(known, message)
 
 
 def response(around: tuple[bytes, bytes, bytes, int], key: bytes, stored: bytes) -> bytes | None:

@@ -25,7 +25,7 @@ from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
 from standpipe.adapters.http.internal import InternalApp, bind_alone
 from standpipe.adapters.http.internal import serve as serve_internal
 from standpipe.adapters.http.request_body import read_body
-from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, serve
+from standpipe.adapters.http.server import HEAD_BYTES_MAX, Listener, NoFastPath, bind, serve
 from standpipe.adapters.http.tls import Certificate
 from standpipe.adapters.raft.wire import MAGIC, QuorumWire
 from standpipe.adapters.sealed.handshake import PeerIdentity
@@ -36,14 +36,6 @@ from standpipe.model import NodeId
 QUICK = PortLimits(head_ms_max=300, body_bytes_per_s_min=10_000, idle_ms_max=60_000)
 Loop = Callable[[], asyncio.AbstractEventLoop]
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
-
-
-class NoFastPath:
-    def classify(self, path: bytes, headers: Headers) -> object | None:
-        return None
-
-    def answer(self, token: Any, body: bytes) -> bytes | None:
-        raise AssertionError("nothing was classified")
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

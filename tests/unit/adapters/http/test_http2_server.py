@@ -37,18 +37,10 @@ from standpipe.adapters.http.http2_server import (
     offer_http2,
 )
 from standpipe.adapters.http.request_body import read_body
-from standpipe.adapters.http.server import HEAD_BYTES_MAX, Headers, Listener, bind, serve
+from standpipe.adapters.http.server import HEAD_BYTES_MAX, Listener, NoFastPath, bind, serve
 from standpipe.errors import StandpipeError
 
 BODY_MAX = 200_000
-
-
-class NoFastPath:
-    def classify(self, path: bytes, headers: Headers) -> object | None:
-        return None
-
-    def answer(self, token: Any, body: bytes) -> bytes | None:
-        raise AssertionError("nothing was classified")
 
 
 class Paths:

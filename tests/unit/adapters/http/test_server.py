@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.unit.adapters.http.fed_connection import connected, listener_of
 
 from standpipe.adapters.http.pulse import DOUBT_S, STILL_S, Pulse
 from standpipe.adapters.http.request_body import read_body
@@ -24,6 +25,7 @@ from standpipe.adapters.http.server import (
     Application,
     Headers,
     Listener,
+    LookupProtocol,
     bind,
     serve,
 )
@@ -36,6 +38,9 @@ class Echo:
     def __init__(self) -> None:
         self.classified = 0
         self.answered = 0
+        #: head of a message -> bytes of the message
+        self.learnt: dict[bytes, int] = {}
+        self.short = 0
 
     def classify(self, path: bytes, headers: Headers) -> object | None:
         self.classified += 1
@@ -46,6 +51,18 @@ class Echo:
             return None
         self.answered += 1
         return b"HTTP/1.1 200 OK\r\nway: quick\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    def answer_message(self, message: bytes) -> bytes | None:
+        head, _, body = message.partition(b"\r\n\r\n")
+        if self.learnt.get(head) != len(message):
+            return None
+        answer = self.answer(b"", body)
+        self.short += answer is not None
+        return answer
+
+    def learn_message(self, token: Any, message: bytes, head_bytes: int) -> bool:
+        self.learnt[message[: head_bytes - 4]] = len(message)
+        return True
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -116,6 +133,9 @@ def test_a_head_is_remembered_and_shared() -> None:
                 ways.append((await reply(reader))[0])
         assert ways == ["ordinary", "quick", "quick", "quick"]
         assert len(listener.heads) == 1
+        echo = listener.fast_path
+        assert isinstance(echo, Echo)
+        assert echo.short == 1, "the last: on a connection that had no slow answer before it"
 
     with_server(story)
 
@@ -325,6 +345,69 @@ def test_port_in_use() -> None:
         taken.close()
     with pytest.raises(PortInUse):
         bind("192.0.2.1", 1)  # an address that is not ours
+
+
+def disturb(why: str, connection: LookupProtocol) -> tuple[bytes, list[bytes]]:
+    """What is sent next on a connection whose last message took the shortest way, and the bodies of
+    all answers then."""
+    known = message(b"abc")
+    match why:
+        case "a part of it came before":
+            connection.data_received(known[:9])
+            return known[9:], [b"abc"]
+        case "a slow answer is under way":
+            connection.data_received(message(b"slow"))
+            return known, [b"slow", b"abc"]
+        case "another head came before":
+            connection.data_received(message(b"abc", extra="x: y\r\n"))
+            return known, [b"abc", b"abc"]
+        case "another comes with it":
+            return known + known, [b"abc", b"abc"]
+        case "the client reads too slowly":
+            connection.pause_writing()
+        case "it has read too slowly":
+            connection.pause_writing()
+            connection.resume_writing()
+        case "the node is leaving":
+            connection._listener.is_leaving = True
+        case _:
+            pass
+    return known, [b"abc"]
+
+
+@pytest.mark.parametrize(
+    ("why", "is_short"),
+    [
+        ("nothing else has happened", True),
+        ("a part of it came before", False),
+        ("a slow answer is under way", False),
+        ("another head came before", False),
+        ("another comes with it", False),
+        ("the client reads too slowly", False),
+        ("it has read too slowly", False),
+        ("the node is leaving", False),
+    ],
+)
+def test_when_a_message_takes_the_shortest_way(why: str, is_short: bool) -> None:
+    async def story() -> None:
+        echo = Echo()
+        connection, wire = connected(listener_of(echo, echo.application))
+        for expected in (0, 0, 1):  # parsed; known by its head; known whole
+            connection.data_received(message(b"abc"))
+            await asyncio.sleep(0.001)
+            assert echo.short == expected
+        assert connection._progress().steps == 3, "it is not idle: each of them was a step"
+        wire.sent = b""
+        data, bodies = disturb(why, connection)
+        connection.data_received(data)
+        assert (echo.short == 2) is is_short
+        connection.resume_writing()
+        async with asyncio.timeout(20):
+            while wire.sent.count(b"HTTP/1.1") < len(bodies):  # noqa: ASYNC110 no event
+                await asyncio.sleep(0.001)
+        assert re.findall(rb"\r\n\r\n(abc|slow)", wire.sent) == bodies
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("path", ["/quick", "/ordinary"])

@@ -114,6 +114,22 @@ def cut_alike(body: bytes) -> bool:
     return True
 
 
+def known_alike(learnt: bytes, message: bytes, partitions: int) -> bool:
+    """Whether the message is known once another was. Asserts that Python knows the same."""
+    parts = text_lookup.cut(b"", learnt)
+    known = {parts[0]: text_lookup.KnownText(len(learnt), partitions, "its frame")} if parts else {}
+    found = native.known_text(known, message)
+    assert text_lookup.known_text(known, message) == found
+    with mock.patch.object(native, "_native", None):
+        assert text_lookup.known_text(known, message) == found
+    if found is None:
+        return False
+    meaning, number, key = found
+    assert (meaning, number) == ("its frame", partition_of(key[:-2], partitions))
+    assert message.replace(b"'" + key[:-2] + b"'", b"''", 1) == (parts or (b"",))[0]
+    return True
+
+
 def response_alike(key: bytes, stored: bytes) -> bool:
     """Whether it was made. Asserts that Python makes the same one of a sound row."""
     around = text_lookup.Around(b"HTTP/1.1 200 OK\r\nlength: ", b"\r\n\r\n[", b"]\n", 3)
@@ -160,6 +176,10 @@ def run(seed: int, count: int) -> tuple[int, int]:
         pieces = chance.choices(BODY_PIECES, k=chance.randint(0, 6))
         if cut_alike(b"".join(pieces)) and columns and columns[0]:
             assert response_alike(b"a\0\1", pack_row(columns[0], 5))
+        begin, end, tail = b"head", b"x" * chance.choice([0, 9, 4_070, 4_100]), chance.randbytes(1)
+        one, other = (b"'%b'" % b"".join(chance.choices(BODY_PIECES[2:], k=2)) for _ in "12")
+        known_alike(begin + one + end, begin + other + end, chance.choice([1, 4, 1000]))
+        known_alike(begin + one + end, begin + one + end[1:] + tail, 4)
         refused = damaged(chance, pack_row(b"[1,2]", chance.randrange(2**40)))
         key = store_key((7,), ("BIGINT",)) if type_ != "STRING" else b"a\0\1"
         assert native.spliced([key], [refused], KINDS[type_]) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.data.encoding.native_keys_fuzz import cut_alike, response_alike
+from tests.unit.data.encoding.native_keys_fuzz import cut_alike, known_alike, response_alike
 from tests.unit.data.encoding.test_native import needs_it
 
 from standpipe.data.encoding import native
@@ -62,6 +63,51 @@ def test_which_texts_are_plain(
     assert (found and found[2]) == key
     if found:
         assert found[0] == b"m" + body.replace((key or b"").removesuffix(b"\0\1"), b"")
+
+
+@needs_it
+@given(BODIES, BODIES, st.integers(1, 9))
+def test_a_message_is_known_alike(learnt: bytes, message: bytes, partitions: int) -> None:
+    known_alike(learnt, message, partitions)
+    is_usable = text_lookup.cut(b"", learnt) is not None
+    assert known_alike(learnt, learnt, partitions) is is_usable
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        (b"K = 'a';", b"a\0\1"),
+        (b"K = 'b';", b"b\0\1"),
+        (b"K = 'ab';", None),
+        (b"K = '';", None),
+        (b"K = 'a'; ", None),
+        (b"K : 'a';", None),
+        (b"K = '\\';", None),
+        (b"", None),
+    ],
+)
+def test_which_messages_are_known(
+    message: bytes, key: bytes | None, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    known = {b"K = '';": text_lookup.KnownText(8, 1, "meaning")}
+    expected = None if key is None else ("meaning", 0, key)
+    assert text_lookup.known_text(known, message) == expected
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(("more", "is_known"), [(0, True), (1, False)])
+def test_a_long_message_is_not_known(
+    more: int, is_known: bool, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    frame = b"''" + b"x" * (text_lookup.MESSAGE_BYTES_MAX - 3 + more)
+    known = {frame: text_lookup.KnownText(len(frame) + 1, 1, "meaning")}
+    found = text_lookup.known_text(known, b"'a" + frame[1:])
+    assert (found is not None) is is_known
 
 
 @needs_it
@@ -120,11 +166,35 @@ def test_what_is_no_response_is_an_error(odd: tuple[object, ...], error: type[Ex
 
 
 @needs_it
+@pytest.mark.parametrize(
+    ("odd", "error"),
+    [
+        (({},), TypeError),
+        (({}, "'a'"), TypeError),
+        (([], b"'a'"), TypeError),
+        (({b"''": None}, b"'a'"), TypeError),
+        (({b"''": (3, 1)}, b"'a'"), TypeError),
+        (({b"''": ("3", 1, None)}, b"'a'"), TypeError),
+        (({b"''": (3, 0, None)}, b"'a'"), ValueError),
+        (({b"''": (2**64, 1, None)}, b"'a'"), OverflowError),
+        (({b"''": (3, 2**64, None)}, b"'a'"), OverflowError),
+    ],
+)
+def test_what_is_nothing_known_is_an_error(odd: tuple[Any, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        native._native.known_text(*odd)  # type: ignore[union-attr]
+
+
+@needs_it
 def test_nothing_is_held() -> None:
     body, stored, big = b"K = 'a'", pack_row(b"[1]", 5), 10**6
-    before = [sys.getrefcount(each) for each in (body, stored, KEY, big)]
+    meaning = ["meaning"]
+    known = {b"K = ''": (7, 4, meaning)}
+    before = [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)]
     for _ in range(9):
         native.cut(body, body)
+        assert native.known_text(known, body)
+        assert native.known_text(known, body + b" ") is None
         native.response((body, body, body, big), KEY, stored)
         native.response((body, body, body, big), KEY, stored[:-1])
-    assert [sys.getrefcount(each) for each in (body, stored, KEY, big)] == before
+    assert [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)] == before

@@ -75,7 +75,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass
 class LookupFastPath:
-    """The fast path of one listener: `adapters.http.server.FastPath`."""
+    """The fast path of one listener: `adapters.http.fast_path.FastPath`."""
 
     node_id: NodeId
     map: Map
@@ -143,6 +143,26 @@ class LookupFastPath:
             self.metrics.count("standpipe_pull_forwarded_in", "answered")
         self.metrics.answered("local", time.perf_counter() - started)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(content), label, content)
+
+    def answer_message(self, message: bytes) -> bytes | None:
+        """The whole HTTP response to a whole message that is known; None: the other steps."""
+        if self.in_hand.is_refusing:
+            return None
+        started = time.perf_counter()
+        try:
+            known = self._frames.answer_message(message, self.map.view)
+        except EXPECTED:
+            return None
+        except Exception as fault:
+            self._report(fault)
+            return None
+        if known is not None:
+            self.metrics.answered("local", time.perf_counter() - started)
+        return known
+
+    def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
+        """`answer` has just answered this message. True: others like it are known."""
+        return token.forward is None and self._frames.learn_message(token, message, head_bytes)
 
     def _one(
         self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan

@@ -55,6 +55,7 @@ TOO_SLOW: Final = (
     "standpipe.query.pull.scan.timeout.ms."
 )
 
+_NOBODY: Final[frozenset[NodeId]] = frozenset()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -160,7 +161,7 @@ class Forwarder:
     def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:
         """Nodes whose path failed recently."""
         if not self._breakers:
-            return frozenset()
+            return _NOBODY
         return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
 
     async def read(self, peer: NodeInfo, read: ForwardedRead) -> PartitionAnswer:

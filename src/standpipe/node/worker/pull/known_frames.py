@@ -2,11 +2,12 @@
 
 A *frame* is the body of a request without the text between its quotes. When the fast path has
 answered a body, `learn` keeps what is the same for all bodies of its frame: plan, bounds, layout.
-`answer` then needs the text only, and reads no JSON and no SQL.
+`answer` then needs the text only, and reads no JSON and no SQL. `learn_message` keeps the same for
+the whole message, with its head, and `answer_message` reads no head either.
 
-    cut                    frame, hash and store key of the text, in one step
+    cut, known_text        frame, hash and store key of the text, in one step
     _KnownPart             of frame and partition: verdict, freshness headers, begin of the body;
-                           made again when a cause has changed, or the millisecond
+                           made again when a cause has changed, and dated in each millisecond
     one LMDB read          the row, and the number of its transaction
     response               checks and splices the row between the bytes that are there
 
@@ -25,18 +26,28 @@ from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import StoreReader
+from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.bounds import Bounds
+from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.query.pull import is_plain, partition_of_key
-from standpipe.data.query.text_lookup import Around, cut, response
+from standpipe.data.query.text_lookup import (
+    MESSAGE_BYTES_MAX,
+    Around,
+    KnownText,
+    cut,
+    known_text,
+    response,
+)
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
-from standpipe.model import NodeId, ReplicaStatus
+from standpipe.model import NodeId, ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
-from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
+from standpipe.node.worker.request.answer import freshness_of, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
-from standpipe.node.worker.request.cluster_view import ClusterView, LocalReplica, Replicas
+from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
+from standpipe.node.worker.request.dated_response import DatedResponse
 from standpipe.sql.plans import PullPlan
 
 #: Frames of a listener, and partitions of all of them, of 1 KiB each; when there are more, all are
@@ -45,15 +56,13 @@ FRAMES_MAX: Final = 256
 PARTS_MAX: Final = 4096
 #: A longer body has no frame: a frame keeps all of it but its text.
 FRAME_BYTES_MAX: Final = 4_096
+#: Messages without their texts; the length of a text is in their heads.
+MESSAGES_MAX: Final = 1_024
 #: Frames that were met once, by their hashes: one is learnt when it is met again, so that a client
 #: whose bodies all differ costs little, and drops nobody's frame.
 MET_MAX: Final = 1_024
 #: texts that are put into a frame to see whether it passes them on
 _PROBES: Final = ("", "a", "Zz 9", "7")
-#: stands for the row while a layout is cut around it: no JSON has it
-_ROW: Final = b"\0"
-
-
 NO_RESPONSE: Final = Around(b"", b"", b"", 0)
 
 
@@ -61,15 +70,16 @@ NO_RESPONSE: Final = Around(b"", b"", b"", 0)
 class _KnownPart:
     """One partition as the last answer from it left it."""
 
-    replica: LocalReplica
+    replica_id: ReplicaId
+    page: StatusReader
     store: StoreReader
     route: CachedRoute
-    #: of `Replicas`: another one means that the replica may be closed
-    closings: int
-    #: causes of `around`, which has the freshness headers
+    #: the ms that `around` is as of; its other causes: status, route and meta
     at_ms: int
+    #: the page gives another object when it has changed, or the replica was closed
     status: ReplicaStatus
     meta: StoreMeta | None = None
+    dated: DatedResponse | None = None
     around: Around = NO_RESPONSE
 
 
@@ -80,10 +90,6 @@ class _Frame:
     plan: PullPlan
     bounds: Bounds
     token: RequestFormat
-    #: head of the response, up to its length
-    before: bytes
-    #: end of the body, after the row
-    after: bytes
     #: by partition, of those that were read
     parts: dict[int, _KnownPart] = field(default_factory=dict[int, _KnownPart])
 
@@ -104,6 +110,15 @@ class KnownFrames:
     _view: ClusterView | None = None
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
+    #: by message without its text
+    _messages: dict[bytes, KnownText[_Frame]] = field(
+        default_factory=dict[bytes, KnownText[_Frame]]
+    )
+
+    def __post_init__(self) -> None:
+        # without two calls in between, which take a tenth of the time of a lookup
+        self._known_text = native.compiled("known_text") or known_text
+        self._response = native.compiled("response") or response
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -124,20 +139,47 @@ class KnownFrames:
         if frame is None:
             self.is_new = mark not in self._frames and self._is_met_again(mark)
             return None
-        number = text_hash % frame.plan.source.partitions
+        return self._row_of(frame, text_hash % frame.plan.source.partitions, key, view)
+
+    def answer_message(self, message: bytes, view: ClusterView) -> bytes | None:
+        """The response to bytes that may be a whole message, head included; None: they are none
+        that is known, or its answer has to be found by the other steps.
+
+        Raises NotReady, DamagedRow.
+        """
+        if view is not self._view:
+            self._adopt(view)
+        found = self._known_text(self._messages, message)
+        if found is None:
+            return None
+        frame, number, key = found
+        return self._row_of(frame, number, key, view)
+
+    def _row_of(self, frame: _Frame, number: int, key: bytes, view: ClusterView) -> bytes | None:
         part = frame.parts.get(number)
         now_ms = int(time.time() * 1000)
-        if part is None or not self._is_current(part, now_ms, view):
+        if (
+            part is None
+            or part.status is not part.page.read()
+            or not self.routes.is_current(part.route, view)
+        ):
             part = self._opened(frame, number, now_ms, view)
             if part is None:
                 return None
-        with part.store.begin() as instant:
-            stored, meta = instant.get(key), part.store.meta_of(instant)
+        elif part.at_ms != now_ms:
+            self._date(frame, part, now_ms)
+        store = part.store
+        instant = store.begin()
+        try:
+            stored, meta = instant.get(key), store.meta_of(instant)
+        finally:
+            instant.abort()
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
         if stored is None:
             return self._without_row(frame, part)
-        return response(part.around, key, stored)
+        made = self._response(part.around, key, stored)
+        return response(part.around, key, stored) if made is None else made
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -164,13 +206,30 @@ class KnownFrames:
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
-            before=b"%bcontent-length: " % token.head,
-            after=render_rows(token.form, plan, (_ROW,), 0).partition(_ROW)[2],
         )
+
+    def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
+        """Keep a message without its text, if its body has a known frame. True: it is kept.
+
+        `token`: what its head says. A head with a quote is not kept, so there is one text, in the
+        body, and a message that is equal without it, and as long, has an equal head.
+        """
+        if len(message) > MESSAGE_BYTES_MAX or message.find(b"'", 0, head_bytes) >= 0:
+            return False
+        of_body, of_message = cut(token.head, message[head_bytes:]), cut(b"", message)
+        frame = self._frames.get(of_body[0]) if of_body else None
+        if frame is None or of_message is None:
+            return False
+        if len(self._messages) >= MESSAGES_MAX:
+            self._messages.clear()
+        known = KnownText(len(message), frame.plan.source.partitions, frame)
+        self._messages[of_message[0]] = known
+        return True
 
     def forget(self) -> None:
         """Drop all frames; they are learnt again."""
         self._frames.clear()
+        self._messages.clear()
         self._parts_count = 0
 
     def _is_met_again(self, mark: bytes) -> bool:
@@ -194,13 +253,14 @@ class KnownFrames:
         self._parts_count = 0
         self._view = view
 
-    def _is_current(self, part: _KnownPart, now_ms: int, view: ClusterView) -> bool:
-        return (
-            part.at_ms == now_ms
-            and part.closings == self.replicas.closings
-            and part.status is part.replica.status()
-            and self.routes.is_current(part.route, view)
-        )
+    def _date(self, frame: _Frame, part: _KnownPart, now_ms: int) -> None:
+        """Nothing has changed but the time."""
+        self.replicas.get(part.replica_id)  # it is in use: others are closed before it
+        part.at_ms = now_ms
+        if part.dated is None or frame.bounds.is_time_bounded:
+            part.meta = None
+        else:
+            part.around = part.dated.at(self.clock.boot_ms(), now_ms)
 
     def _opened(
         self, frame: _Frame, number: int, now_ms: int, view: ClusterView
@@ -216,7 +276,7 @@ class KnownFrames:
             self._parts_count += 1
             if self._parts_count > PARTS_MAX:
                 self.forget()
-        part = _KnownPart(replica, replica.store, route, self.replicas.closings, now_ms, status)
+        part = _KnownPart(replica_id, replica.page, replica.store, route, now_ms, status)
         frame.parts[number] = part
         return part
 
@@ -226,22 +286,23 @@ class KnownFrames:
             return False
         here = part.route.first_here(is_forward=False)
         assert here is not None
+        boot_ms = self.clock.boot_ms()
         fresh = freshness_of(
             part.status,
             meta,
             reported_end=part.route.reported_end,
             served_by=self.node_id,
             role=here.role.lower(),
-            boot_ms=self.clock.boot_ms(),
+            boot_ms=boot_ms,
             unix_ms=part.at_ms,
         )
-        bounds = frame.bounds
+        bounds, token = frame.bounds, frame.token
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return False
-        layout = render_rows(frame.token.form, frame.plan, (_ROW,), part.at_ms)
-        begin = layout.partition(_ROW)[0]
-        middle = b"\r\n%b\r\n%b" % (header_lines(fresh), begin)
-        part.around = Around(frame.before, middle, frame.after, len(begin) + len(frame.after))
+        part.dated = DatedResponse.of(
+            token.head, token.form, frame.plan, status=part.status, meta=meta, fresh=fresh
+        )
+        part.around = part.dated.at(boot_ms, part.at_ms)
         part.meta = meta
         return True
 
@@ -249,7 +310,7 @@ class KnownFrames:
         body = render_rows(frame.token.form, frame.plan, (), part.at_ms)
         middle = part.around.middle
         label = middle[: middle.index(b"\r\n\r\n") + 4]
-        return b"%b%d%b%b" % (frame.before, len(body), label, body)
+        return b"%b%d%b%b" % (part.around.before, len(body), label, body)
 
 
 def _is_of_one_text(plan: PullPlan) -> bool:

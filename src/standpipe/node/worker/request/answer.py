@@ -24,7 +24,13 @@ import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
-from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER, Freshness
+from standpipe.freshness import (
+    END_HEADER,
+    LEASE_EPOCH_HEADER,
+    REPLICA_LAG_HEADER,
+    SOURCE_LAG_HEADER,
+    Freshness,
+)
 from standpipe.model import NO_BATCH, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
@@ -121,9 +127,9 @@ def header_lines(fresh: Freshness) -> bytes:
     if fresh.offset_lag is not None:
         lines.append(f"standpipe-offset-lag: {fresh.offset_lag}\r\n")
     if fresh.replica_lag_ms is not None:
-        lines.append(f"standpipe-replica-lag-ms: {fresh.replica_lag_ms}\r\n")
+        lines.append(f"{REPLICA_LAG_HEADER}: {fresh.replica_lag_ms}\r\n")
     if fresh.source_lag_ms is not None:
-        lines.append(f"standpipe-source-lag-ms: {fresh.source_lag_ms}\r\n")
+        lines.append(f"{SOURCE_LAG_HEADER}: {fresh.source_lag_ms}\r\n")
     if fresh.batch is not None:
         lines.append(f"standpipe-batch: {fresh.batch}\r\n")
     if fresh.committed_end is not None:

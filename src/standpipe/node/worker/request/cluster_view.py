@@ -106,9 +106,14 @@ class LocalReplica:
 
     def status(self) -> ReplicaStatus | None:
         """What the tailer says about it now; None: there is no such replica here."""
+        return self.page.read()
+
+    @property
+    def page(self) -> StatusReader:
+        """Where the tailer says it."""
         if self._status is None:
             self._status = StatusReader(self.status_path)
-        return self._status.read()
+        return self._status
 
     def close(self) -> None:
         """Close store and status page."""
@@ -128,8 +133,6 @@ class Replicas:
     _open: OrderedDict[ReplicaId, LocalReplica] = field(
         default_factory=OrderedDict[ReplicaId, LocalReplica]
     )
-    #: how often some were closed: who holds one between two calls of `get` compares it
-    closings: int = 0
 
     def __post_init__(self) -> None:
         #: which source offsets the rows of its tables cover
@@ -142,7 +145,6 @@ class Replicas:
             found = self._open[replica_id] = self._at(replica_id)
             if len(self._open) > self.open_max:
                 self._open.popitem(last=False)[1].close()
-                self.closings += 1
         else:
             self._open.move_to_end(replica_id)
         return found
@@ -159,7 +161,6 @@ class Replicas:
     def _close_others(self, wanted: set[tuple[str, int]]) -> None:
         for replica_id in [r for r in self._open if r[:2] not in wanted]:
             self._open.pop(replica_id).close()
-            self.closings += 1
 
     def _at(self, replica_id: ReplicaId) -> LocalReplica:
         status = folder_below(self.status, str(replica_id))

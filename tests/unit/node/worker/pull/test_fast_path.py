@@ -49,7 +49,7 @@ SHORT_WALK = [
     "adapters/store/reader",
 ]
 #: where the millisecond is another one
-LABELLED = ["node/worker/request/answer"]
+LABELLED = ["node/worker/request/dated_response", "node/worker/request/answer"]
 #: called for one property, one sum or one count
 ON_THE_WAY = [
     "sql/plans",

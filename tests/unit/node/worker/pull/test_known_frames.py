@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import shutil
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +15,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
-from tests.unit.node.worker.pull.test_fast_many import OTHERS, by_slow_path, rows_of, run
+from tests.unit.node.worker.pull.test_fast_many import (
+    OTHERS,
+    StoppedClock,
+    by_slow_path,
+    rows_of,
+    run,
+)
 from tests.unit.node.workers import KEYS, PARTITIONS, USERS, Worker, body_of, page, peer_format
 
 from standpipe.adapters.store.folders import store_path
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.config import lags
 from standpipe.data.encoding import native
 from standpipe.model import NO_BATCH, Column, ReplicaId, Source
 from standpipe.node.worker.pull import known_frames
@@ -228,6 +237,67 @@ def after_a_change(
 
 def test_a_newer_page_is_seen(tmp_path: Path) -> None:
     after_a_change(tmp_path, lambda node: node.hold(1, page(100, 107)), "offset-lag: 7\r\n")
+
+
+def test_a_newer_page_alone_is_seen(tmp_path: Path) -> None:
+    """It alone has changed: no store was closed."""
+
+    def write(node: Worker) -> None:
+        StatusWriter(page_path(node.paths.run, ReplicaId("T1", 1, 1))).write(page(100, 107))
+
+    after_a_change(tmp_path, write, "offset-lag: 7\r\n")
+
+
+def test_replicas_that_were_closed_are_opened_by_their_owner(tmp_path: Path) -> None:
+    """A frame must not go on with a store that nobody counts."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, body = node.fast_path(), body_of(one(KEYS[1]))
+        assert learnt(path, LINES, body)
+        node.replicas.close()
+        assert by_frame(path, LINES, body)
+        assert ReplicaId("T1", 1, 1) in node.replicas._open
+
+    run(tmp_path, story)
+
+
+def test_a_replica_that_is_read_by_a_frame_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in use, and others are closed before it."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path, body = node.fast_path(), body_of(one(KEYS[1]))
+        assert learnt(path, LINES, body)
+        node.replicas.open_max, now_s = len(node.replicas._open) + 1, time.time()
+        opened = node.replicas.get(ReplicaId("T1", 1, 1))
+        for turn in range(1, 5):
+            monkeypatch.setattr(time, "time", lambda turn=turn: now_s + turn)
+            assert by_frame(path, LINES, body)
+            node.replicas.get(ReplicaId("T2", 1, turn))
+        assert node.replicas._open[ReplicaId("T1", 1, 1)] is opened
+
+    run(tmp_path, story)
+
+
+def test_rows_that_grow_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound on the lag in time is judged again in each millisecond."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        asked = {"ksql": one(KEYS[1]), "streamsProperties": {lags.REPLICA_LAG_MAX.name: 60_000}}
+        path, body, now_s = node.fast_path(), json.dumps(asked).encode(), time.time()
+        assert learnt(path, LINES, body)
+        assert isinstance(node.clock, StoppedClock)
+        for later_ms, is_answered in ((0, True), (50_000, True), (20_000, False)):
+            now_s += later_ms / 1000
+            monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
+            node.clock.at_ms += later_ms
+            assert (by_frame(path, LINES, body) is not None) is is_answered
+
+    run(tmp_path, story)
 
 
 def test_newer_rows_are_seen_before_their_page(tmp_path: Path) -> None:
