@@ -64,6 +64,12 @@ class Site:
         self.quick += 1
         return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
+    def answer_message(self, message: bytes) -> bytes | None:
+        return None
+
+    def learn_message(self, token: Any, message: bytes, head_bytes: int) -> bool:
+        return False
+
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         self.begun.append(scope["path"])
         if scope["path"] == "/early":
