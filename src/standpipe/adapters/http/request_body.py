@@ -35,10 +35,11 @@ class LargeBodies:
         self._bytes = 0
 
     def grow(self, reading: asyncio.Timeout, size: int) -> None:
-        """A body has so many bytes now. If there is no room, older ones are given up."""
+        """A body has so many bytes now. If there is no room, the oldest are given up: this one, too,
+        if it is the oldest of several."""
         self._count(reading, size)
         for oldest in list(self._begun):
-            if self._bytes <= self._bytes_max or oldest is reading:
+            if self._bytes <= self._bytes_max or len(self._begun) == 1:
                 return
             self.end(oldest)
             oldest.reschedule(asyncio.get_running_loop().time())

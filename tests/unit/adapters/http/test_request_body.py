@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -106,7 +106,8 @@ def test_what_a_client_sent_that_left_is_given_back(size: int) -> None:
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 120_000), st.integers(0, 3))))
+@example(steps=[(1, 91_073, 1), (0, 120_000, 1), (1, 120_000, 1)])  # the oldest grows
+@given(steps=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 120_000), st.integers(0, 3))))
 def test_never_more_than_the_room(steps: Sequence[tuple[int, int, int]]) -> None:
     """Whoever sends what: the bodies fit, and each is read as it was sent, or refused."""
 
