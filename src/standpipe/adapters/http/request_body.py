@@ -35,8 +35,8 @@ class LargeBodies:
         self._bytes = 0
 
     def grow(self, reading: asyncio.Timeout, size: int) -> None:
-        """A body has so many bytes now. If there is no room, the oldest are given up: this one, too,
-        if it is the oldest of several."""
+        """A body has so many bytes now. If there is no room, the oldest of several are given up,
+        which may be this one."""
         self._count(reading, size)
         for oldest in list(self._begun):
             if self._bytes <= self._bytes_max or len(self._begun) == 1:

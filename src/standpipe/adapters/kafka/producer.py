@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.errors import KafkaUnavailable
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from standpipe.adapters.kafka.topic_ids import TopicIds
 
 DELIVERY_MS_MAX = 10_000
+#: the partition that Kafka's default partitioner finds
+BY_KEY: Final = -1
 LOOKUP_SECONDS_MAX = 3.0
 #: A topic that a statement has just created appears within a second.
 TOPIC_SECONDS_MAX = 10.0
@@ -49,21 +51,33 @@ class RowProducer:
     _ids: TopicIds | None = None
 
     async def send(
-        self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        at_ms: int,
+        *,
+        partition: int = BY_KEY,
     ) -> WrittenRow:
         """Append one record and wait for the acknowledgement. `at_ms`: its timestamp (ROWTIME).
 
         Raises KafkaUnavailable; the row may still have been written if the answer was lost.
         """
         await self.open(topic)
-        return await self.post(topic, key, value, at_ms)
+        return await self.post(topic, key, value, at_ms, partition=partition)
 
     async def open(self, topic: str) -> None:
         """Make sure that `post` may be called. Raises KafkaUnavailable."""
         await asyncio.to_thread(self._client_for, topic)
 
     def post(
-        self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        at_ms: int,
+        *,
+        partition: int = BY_KEY,
     ) -> asyncio.Future[WrittenRow]:
         """Append one record to an opened topic: done when it is acknowledged, or fails with
         KafkaUnavailable, which is raised at once when the client's own queue is full."""
@@ -85,7 +99,9 @@ class RowProducer:
             loop.call_soon_threadsafe(settle, error, partition, -1 if offset is None else offset)
 
         try:
-            self._client().produce(topic, value, key, timestamp=at_ms, on_delivery=delivered)
+            self._client().produce(
+                topic, value, key, partition, timestamp=at_ms, on_delivery=delivered
+            )
         except (BufferError, _kafka().KafkaException) as error:
             raise self._failed(topic, error) from error
         return done

@@ -87,6 +87,7 @@ class HeldView(View):
         """Release the pages; the view may be over by then."""
         self.is_over = True
         self._instant.abort()
+        self._reader.forget(self)
 
 
 class StoreReader:
@@ -140,9 +141,12 @@ class StoreReader:
         """A view of the newest transaction that may be held across awaits. Close it."""
         instant = self.begin()
         found = HeldView(instant, self, instant.get(META_KEY, db=self._meta))
-        self._instants = [each for each in self._instants if not each.is_over]
         self._instants.append(found)
         return found
+
+    def forget(self, view: HeldView) -> None:
+        """A view is closed: its transaction's slot is free once nothing refers to it."""
+        self._instants = [each for each in self._instants if each is not view]
 
     def meta(self) -> StoreMeta:
         """What the newest transaction recorded about its rows."""

@@ -15,6 +15,7 @@ Not here: what a barrier is and what reaches it (`data.replica.barrier`), waitin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from standpipe.node.worker.request.cluster_view import Map
 EVERY_S: Final = 0.05
 #: reads of a worker that may wait for a barrier
 WAITERS_MAX: Final = 1_000
-#: how long the replica of the node that was asked may wait alone: a few pages of its tailer
+#: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
 
@@ -151,9 +152,10 @@ def _check_level(level: int) -> None:
 async def _append(
     producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
 ) -> Barrier:
-    """Both at once; both have ended when it returns or fails."""
+    """Both at once; both have ended when it returns or fails. Progress is in partition 0, also if
+    somebody gave the topic others: an offset of those would say nothing."""
     row, index = await asyncio.gather(
-        producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000)),
+        producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000), partition=0),
         read_index(),
         return_exceptions=True,
     )
@@ -180,17 +182,24 @@ async def _caught_up(known: Map, log_index: int, until_s: float) -> None:
 async def first_caught_up(
     candidates: Sequence[Verdict], attempt: Attempt, left_ms: int, requester: ScanRequester
 ) -> PartitionAnswer:
-    """The first answer at the barrier. The replica of this node waits alone for a moment, since it
-    costs no other node anything; then all wait side by side. Raises AllRefused, TooManyRequests."""
+    """The first answer at the barrier. One replica is asked first, this node's if there is one, and
+    the others beside it when it has refused, or after a moment. Raises AllRefused,
+    TooManyRequests."""
     until_s = asyncio.get_running_loop().time() + left_ms / 1000
     here = next((one for one in candidates if one.is_local and one.ok), None)
-    if here is not None:
-        try:
-            return await attempt(here, min(left_ms, ALONE_MS_MAX))
-        except ForwardRefused:
-            left_ms = max(1, int(1000 * (until_s - asyncio.get_running_loop().time())))
+    first = here or next(iter(candidates), None)
+    has_refused = asyncio.Event()
 
     async def one_try(verdict: Verdict) -> PartitionAnswer:
-        return await attempt(verdict, left_ms)
+        if verdict is first:
+            try:
+                return await attempt(verdict, left_ms)
+            finally:
+                has_refused.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ALONE_MS_MAX / 1000):
+                await has_refused.wait()
+        left_s = until_s - asyncio.get_running_loop().time()
+        return await attempt(verdict, max(1, int(1000 * left_s)))
 
     return await first_covered([(one, one_try(one)) for one in candidates], requester)

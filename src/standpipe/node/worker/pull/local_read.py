@@ -67,6 +67,7 @@ class LocalRead:
             return self.judged(page, view.meta()), view
         except BaseException:
             view.close()
+            del view  # the traceback would keep its transaction's slot (`OwnRows._looked_up`)
             raise
 
     def judged(self, page: tuple[ReplicaStatus, Verdict], rows: StoreMeta) -> Judged:

@@ -170,10 +170,16 @@ class OwnRows:
         async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
             page = local.page()
             store = local.replica.store
-            with self.in_hand.on_loop(query.digest), store.begin() as instant:
-                # judged before the rows are read: a refusal is charged for none
-                found = local.judged(page, store.meta_of(instant))
-                rows = self._rows(query, View(instant), partition)
+            instant = None
+            try:
+                with self.in_hand.on_loop(query.digest), store.begin() as instant:
+                    # judged before the rows are read: a refusal is charged for none
+                    found = local.judged(page, store.meta_of(instant))
+                    rows = self._rows(query, View(instant), partition)
+            finally:
+                # a refusal, with this frame in its traceback, is kept while the read waits; and as
+                # long as the transaction is there, so is its slot, of 512 for the node's workers
+                del instant
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
         return rows, found

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace as changed
@@ -20,6 +20,7 @@ from tests.unit.node.workers import KEYS, USERS, Worker, page, peer_format, sele
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
+from standpipe.control.routing.route import Verdict
 from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
 from standpipe.errors import (
     BadRequest,
@@ -29,10 +30,12 @@ from standpipe.errors import (
     StandpipeError,
     TooManyRequests,
 )
-from standpipe.model import BatchId, Offset, ReplicaId, ReplicaState, ReplicaStatus
+from standpipe.model import BatchId, NodeId, Offset, ReplicaId, ReplicaState, ReplicaStatus
 from standpipe.node.worker.pull import linearizable
+from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_headers import BARRIER_HEADER, RequestFormat
-from standpipe.node.worker.pull.linearizable import Barriers
+from standpipe.node.worker.pull.linearizable import Barriers, first_caught_up
+from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
@@ -230,6 +233,58 @@ def test_without_kafka_or_a_quorum_the_level_is_refused(
     run(tmp_path, story, {0: ["a"]})
 
 
+@pytest.mark.parametrize("text", [ONE, SCAN], ids=["a key", "a scan"])
+def test_reads_that_wait_keep_no_slot_of_a_store(tmp_path: Path, text: str) -> None:
+    """With 512 that waited, other workers of the node could not open the store."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].hold(0, at(3))
+        reading = [asyncio.create_task(read(nodes["a"], text)) for _ in range(20)]
+        await waiters(nodes, 20)
+        (environment,) = filter(
+            None, (each.store._environment for each in nodes["a"].replicas._open.values())
+        )
+        assert "no active readers" in environment.readers()
+        for each in reading:
+            each.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_the_replica_that_is_asked_first_goes_on_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow scan of a replica that has it all was given up, and made again by all others."""
+    monkeypatch.setattr(linearizable, "ALONE_MS_MAX", 1)
+    asked: list[str] = []
+
+    async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+        asked.append(verdict.node_id)
+        if verdict.node_id == "a":
+            await asyncio.sleep(0.05)
+            return cast("PartitionAnswer", "of a")
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def refused(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+        asked.append(verdict.node_id)
+        if verdict.node_id == "a":
+            raise ForwardRefused("behind")
+        return cast("PartitionAnswer", "of another")
+
+    candidates = [
+        Verdict(node_id=NodeId(name), role="ACTIVE", ok=True, why="", is_local=name == "a")
+        for name in "bac"
+    ]
+    both = [
+        asyncio.run(first_caught_up(candidates, each, 20_000, ScanRequester()))
+        for each in (attempt, refused)
+    ]
+    assert both == ["of a", "of another"]
+    assert (asked[0], asked[3]) == ("a", "a"), "no node is asked for what this one has"
+
+
 def test_a_worker_without_kafka_says_so(tmp_path: Path) -> None:
     async def story(nodes: Nodes, kafka: Kafka) -> None:
         nodes["a"].slow_path.barriers = Barriers()
@@ -370,12 +425,14 @@ class Producer:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.sent: list[tuple[str, bytes, object]] = []
+        self.sent: list[tuple[str, int, bytes, object]] = []
 
-    async def send(self, topic: str, key: bytes, value: object, at_ms: int) -> WrittenRow:
+    async def send(
+        self, topic: str, key: bytes, value: object, at_ms: int, *, partition: int
+    ) -> WrittenRow:
         assert at_ms > 10**12
-        self.sent.append((topic, key, value))
-        return WrittenRow(topic, 0, self.offset)
+        self.sent.append((topic, partition, key, value))
+        return WrittenRow(topic, partition, self.offset)
 
 
 def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
@@ -387,7 +444,7 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
         barriers = Barriers.in_topic(producer, "p", index)
         found = await barriers.begun(nodes["a"].slow_path.map, None, 1000)
         assert found.barrier == Barrier(42, 1), "behind the record"
-        assert producer.sent == [("p", BARRIER_KEY, None)]
+        assert producer.sent == [("p", 0, BARRIER_KEY, None)], "where progress is"
         producer.offset = -1
         with pytest.raises(NoReplica, match="did not say at which offset"):
             await barriers.begun(nodes["a"].slow_path.map, None, 1000)
