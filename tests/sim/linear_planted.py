@@ -12,7 +12,6 @@ from standpipe.data.replica.applied_progress import AppliedProgress
 from standpipe.data.replica.barrier import Barrier
 from standpipe.model import NO_BATCH, BatchId
 from standpipe.node.batched import Shared
-from standpipe.node.worker.pull import linearizable
 from standpipe.node.worker.pull.linearizable import Barriers, LinearRead
 
 from . import linear_world
@@ -129,7 +128,7 @@ def map_not_awaited() -> list[Plant]:
     async def at_once(*_: Any) -> None:
         return None
 
-    return [(linearizable, "_caught_up", at_once)]
+    return [(Barriers, "_caught_up", at_once)]
 
 
 LINEAR_PLANTS = (

@@ -36,6 +36,7 @@ from standpipe.node.worker.pull import linearizable
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.linearizable import Barriers, LinearRead
+from standpipe.node.worker.pull.scans import ScanRequester
 
 from .linear_histories import linear_violations
 from .session_histories import SessionAnswer, Writes
@@ -355,7 +356,7 @@ class LinearWorld:
     async def _read(self, name: str, keys: Sequence[str]) -> None:
         begin = self.tick()
         entry = self.random.choice(NODES)
-        linear = await self.barriers[entry].begun(self.maps[entry], None, NEVER_MS)
+        linear = await self.barriers[entry].begun(self.maps[entry], None, NEVER_MS, ScanRequester())
         generation, values = self._generation_at(entry), dict[str, int]()
         where = ""
         for number in sorted({partition_of(key) for key in keys}):
@@ -371,7 +372,7 @@ class LinearWorld:
         """One of the nodes, which waits."""
         node = self.random.choice(NODES)
         forward = ForwardHeaders(timeout_ms=NEVER_MS, barrier=barrier)
-        here = await self.barriers[node].begun(self.maps[node], forward, NEVER_MS)
+        here = await self.barriers[node].begun(self.maps[node], forward, NEVER_MS, ScanRequester())
         if self._generation_at(node) != generation:
             raise ForwardRefused("NOT_OWNER")
         replica = self.replicas[generation, number, node]

@@ -91,7 +91,10 @@ class Barriers:
         self, append: Callable[[], Awaitable[Barrier]] = no_kafka, *, every_s: float = EVERY_S
     ) -> None:
         self._shared = Shared(append, every_s)
+        #: reads that wait for a barrier, or for the map
         self._waiting = 0
+        #: when the map may be looked at again, on the loop's clock: once for all that wait
+        self._look_s = 0.0
 
     @classmethod
     def in_topic(
@@ -100,7 +103,13 @@ class Barriers:
         """In a progress topic. `read_index`: of the metadata log, asked for after the call."""
         return cls(partial(_append, producer, topic, read_index))
 
-    async def begun(self, known: Map, forward: ForwardHeaders | None, limit_ms: int) -> LinearRead:
+    async def begun(
+        self,
+        known: Map,
+        forward: ForwardHeaders | None,
+        limit_ms: int,
+        requester: ScanRequester,
+    ) -> LinearRead:
         """A read that arrives now. `known`: this worker's map; when this returns, it has all that
         was decided before. `limit_ms`: of a client's read; a forward says what its sender has left.
 
@@ -110,19 +119,23 @@ class Barriers:
         arrived_s = asyncio.get_running_loop().time()
         if forward is None:
             _check_level(known.view.snapshot.feature_level)
-            barrier = await self._appended(limit_ms)
         elif forward.barrier is None:
             raise BadRequest("read level linearizable: the forward names no barrier")
-        else:
-            barrier = forward.barrier
-            limit_ms = limit_ms if forward.timeout_ms is None else forward.timeout_ms
-        await _caught_up(known, barrier.log_index, arrived_s + limit_ms / 1000)
-        return LinearRead(barrier, arrived_s)
-
-    async def _appended(self, limit_ms: int) -> Barrier:
+        elif forward.timeout_ms is not None:
+            limit_ms = forward.timeout_ms
         if self._waiting >= WAITERS_MAX:
             raise TooManyRequests(f"{self._waiting} linearizable reads wait for a barrier already")
         self._waiting += 1
+        try:
+            named = None if forward is None else forward.barrier
+            barrier = named or await self._appended(limit_ms)
+            until_s = arrived_s + limit_ms / 1000
+            await self._caught_up(known, barrier.log_index, until_s, requester)
+        finally:
+            self._waiting -= 1
+        return LinearRead(barrier, arrived_s)
+
+    async def _appended(self, limit_ms: int) -> Barrier:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 return await self._shared.answer()
@@ -131,8 +144,24 @@ class Barriers:
             raise NoReplica(f"{_WANTED}, {had}.") from None
         except (KafkaUnavailable, LogUnavailable) as error:
             raise NoReplica(f"{_WANTED}, had none: {error.message}") from error
-        finally:
-            self._waiting -= 1
+
+    async def _caught_up(
+        self, known: Map, log_index: int, until_s: float, requester: ScanRequester
+    ) -> None:
+        """Wait until the map has a log index. Raises NoReplica, or BadRequest when the requester is
+        gone."""
+        loop = asyncio.get_running_loop()
+        while (had := known.view.snapshot.log_index) < log_index:
+            requester.look()
+            if loop.time() >= until_s:
+                raise NoReplica(
+                    f"Level linearizable: wanted a map with log index {log_index}, "
+                    f"this node had {had}."
+                )
+            await asyncio.sleep(_LOOK_S)
+            if loop.time() >= self._look_s:
+                self._look_s = loop.time() + _LOOK_S
+                known.refresh()
 
 
 _WANTED: Final = (
@@ -166,17 +195,6 @@ async def _append(
     if row.offset < 0:
         raise KafkaUnavailable(f"Kafka did not say at which offset of {topic} the barrier is")
     return Barrier(row.offset + 1, index)
-
-
-async def _caught_up(known: Map, log_index: int, until_s: float) -> None:
-    """Wait until the map has a log index. Raises NoReplica."""
-    while (had := known.view.snapshot.log_index) < log_index:
-        if asyncio.get_running_loop().time() >= until_s:
-            raise NoReplica(
-                f"Level linearizable: wanted a map with log index {log_index}, this node had {had}."
-            )
-        await asyncio.sleep(_LOOK_S)
-        known.refresh()
 
 
 async def first_caught_up(

@@ -114,7 +114,7 @@ class SlowPath:
         forward, linear = request_format.forward, None
         asked, body = settled(body, is_forwarded=forward is not None)
         if asked.is_linearizable:
-            linear = await self.barriers.begun(self.map, forward, self.routing_timeout_ms)
+            linear = await self.barriers.begun(self.map, forward, self.routing_timeout_ms, known)
 
         async def once() -> PullResponse:
             return await self._answer(

@@ -357,6 +357,42 @@ def test_a_map_that_stays_behind_is_no_answer(tmp_path: Path) -> None:
     run(tmp_path, story, {0: ["a"]})
 
 
+def test_reads_that_wait_for_a_map_look_at_it_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 that looked each 5 ms took a whole worker; and a client that left was waited for."""
+    monkeypatch.setattr(linearizable, "WAITERS_MAX", 50)
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        node, looks, is_gone = nodes["a"], list[int](), [False]
+        node.hold(0, at(99))
+        kafka.log_index = 5
+        monkeypatch.setattr(node.slow_path.map, "refresh", lambda: looks.append(1))
+
+        class Leaving(ScanRequester):
+            @property
+            def is_gone(self) -> bool:
+                return is_gone[0]
+
+        async def one() -> None:
+            await node.slow_path.answer(LINES, body(ONE), Leaving())
+
+        reading = [asyncio.create_task(one()) for _ in range(50)]
+        while len(looks) < 5:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(TooManyRequests, match="50 linearizable reads wait"):
+            await read(node)
+        looks.clear()
+        await asyncio.sleep(10 * linearizable._LOOK_S)
+        assert len(looks) < 20
+        is_gone[0] = True
+        for each in reading:
+            with pytest.raises(BadRequest, match="the client disconnected"):
+                await each
+
+    run(tmp_path, story, {0: ["a"]})
+
+
 def test_the_target_needs_the_map_as_well(tmp_path: Path) -> None:
     async def story(nodes: Nodes, kafka: Kafka) -> None:
         nodes["a"].hold(0, at(99))
@@ -442,12 +478,12 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
 
         producer: Any = Producer(41)
         barriers = Barriers.in_topic(producer, "p", index)
-        found = await barriers.begun(nodes["a"].slow_path.map, None, 1000)
+        found = await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
         assert found.barrier == Barrier(42, 1), "behind the record"
         assert producer.sent == [("p", 0, BARRIER_KEY, None)], "where progress is"
         producer.offset = -1
         with pytest.raises(NoReplica, match="did not say at which offset"):
-            await barriers.begun(nodes["a"].slow_path.map, None, 1000)
+            await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
 
     run(tmp_path, story)
 
