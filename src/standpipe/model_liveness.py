@@ -24,9 +24,8 @@ class ReplicaLag(Record, frozen=True, kw_only=True, array_like=True):
     batch: BatchId
     replica_lag_ms: int | None = None  # at the time of the report; None: never confirmed
     store_bytes: int = 0  # on disk, updated occasionally
-    source_lag_ms: int | None = (
-        None  # at the time of the report; None: unknown, or an older release
-    )
+    #: at the time of the report; None: unknown, or an older release
+    source_lag_ms: int | None = None
 
     @property
     def replica_id(self) -> ReplicaId:
