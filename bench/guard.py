@@ -121,6 +121,7 @@ class StoppedClocks:
         for holder, name, now in (
             (time, "time", self._now_s),
             (time, "monotonic", self._now_s),
+            (time, "perf_counter", self._now_s),
             (Clock, "boot_ms", lambda _clock: self.now_ms),
         ):
             self._patches.enter_context(mock.patch.object(holder, name, now))
