@@ -74,6 +74,11 @@ def path_of(commit: str) -> Iterator[str]:
         yield f"{folder / 'src'}:{folder / 'packages'}"
 
 
+def take_sigint() -> None:
+    """A job in the background inherits that SIGINT is ignored; `standpipe up` is to end by it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def locked(text: str) -> dict[str, str]:
     """Each pinned package of a lock file, as `name==version`, with its lines."""
     found: dict[str, str] = {}
@@ -96,7 +101,9 @@ def up(python_path: str, directory: Path, end: signal.Signals) -> Iterator[Nodes
     environment = {**os.environ, "PYTHONPATH": python_path}
     log_path = directory.parent / "up.log"
     with log_path.open("a") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, preexec_fn=take_sigint
+        )
 
     def addresses() -> list[str]:
         assert process.poll() is None, f"it ended at its start:\n{log_path.read_text()[-2000:]}"

@@ -73,9 +73,9 @@ TRANSIENTS_MAX = key(
     8,
     unit="count",
     low=0,
-    doc="Push queries with GROUP BY, WINDOW, JOIN or PARTITION BY that may run in the cluster at "
-    "the same time. Each is a query of Spark, with a topic and a checkpoint, for one client. "
-    "0: none.",
+    doc="Push queries with GROUP BY, WINDOW, JOIN, PARTITION BY or EMIT FINAL that may run in the "
+    "cluster at the same time. Each is a query of Spark, with a topic and a checkpoint, for one "
+    "client. 0: none.",
 )
 TYPES_MAX = key(
     "standpipe.types.max",

@@ -6,7 +6,8 @@
 An answer holds for the moment at which its request was sent. So a caller that comes while a request
 is in flight is not covered by it and waits for the next.
 
-Not here: what is asked (`node.worker.statements.read_index`, `node.controller.quorum_routes`).
+Not here: what is asked (`node.worker.statements.read_index`, `node.worker.pull.linearizable`,
+`node.controller.quorum_routes`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The orders that bring Kafka's topics in line with the catalog.
 
 Statements are desired state. `topic_orders` compares it with the observed topics and may be called
-at any time, after any crash: completed orders are not repeated. A topic is deleted only if a
-statement said DELETE TOPIC, once (the catalog keeps it in `doomed_topics` until TopicDeleted), and
-before a new topic may use its name.
+at any time, after any crash: completed orders are not repeated. A topic is deleted only if the
+catalog has doomed it: a statement said DELETE TOPIC, or it was our own, of a replaced table or a
+transient query. It is deleted once (the catalog keeps it in `doomed_topics` until TopicDeleted),
+and before a new topic may use its name. While Kafka is down, the orders wait.
 
 Only a topic that this cluster made is deleted. A name says nothing about who made the topic, so the
 catalog records Kafka's id of it (KIP-516):

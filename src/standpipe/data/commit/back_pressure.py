@@ -18,7 +18,7 @@ minute all waits together take half of it at most: freshness is bounded as well.
 
 Instants are in seconds on a clock that never goes back. Source: Kafka's `min.insync.replicas` and
 `replica.lag.time.max.ms`, for the idea that only replicas that move count. Not here: who asks the
-nodes (`pipeline/run/control_client.py`), the batch that waits (`pipeline/commit/batch.py`).
+nodes (`pipeline/run/control_client.py`), the batch that waits (`pipeline/commit/replica_wait.py`).
 """
 
 from __future__ import annotations

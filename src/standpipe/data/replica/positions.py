@@ -96,7 +96,7 @@ class ReplicaEvent(Enum):
     ORDER_APPLIED = auto()  # as GAP_APPLIED; a foreign record may be among the rows
     BATCH_APPLIED = auto()  # whole, and more is committed
     END_REACHED = auto()  # whole, and nothing more is committed
-    DATA_LOST = auto()  # it applied records that the topic does not have
+    DATA_LOST = auto()  # the topic lacks records that it applied, or needs
     STORE_FAILED = auto()  # the store could not be read or written
     REBUILT = auto()  # a new, empty store took its place
     CLOSED = auto()  # this node stopped to follow the partition
