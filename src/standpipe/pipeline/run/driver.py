@@ -187,8 +187,9 @@ def _keep_equal(
     """Keep the queries equal to the catalog's until the process must end; returns its status."""
     follower, me = control.follower, control.me
     rehearsals = Rehearsals(queries.around)
-    cleanup = CheckpointCleanup(queries.around.checkpoints, queries.around.service_id)
-    transients = TransientCleanup(queries.around.checkpoints, queries.around.log)
+    around = queries.around
+    cleanup = CheckpointCleanup(around.checkpoints, around.service_id)
+    transients = TransientCleanup(around.checkpoints, around.service_id, around.log)
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
