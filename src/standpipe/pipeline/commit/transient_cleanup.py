@@ -86,6 +86,17 @@ class TransientCleanup:
     def _sweep(
         self, catalog: Catalog, running: Collection[str], seen_ended: Collection[str]
     ) -> None:
+        try:
+            self._clean_up(catalog, running, seen_ended)
+        except KafkaUnavailable as error:
+            _logger.info("progress of ended push queries stays for now", why=error.message)
+        except Exception:
+            # such as a share that is stale: an exception that ends a thread ends the pipeline
+            _logger.exception("what ended push queries left stays for now")
+
+    def _clean_up(
+        self, catalog: Catalog, running: Collection[str], seen_ended: Collection[str]
+    ) -> None:
         removed = remove_checkpoints(
             self.checkpoints,
             self.service_id,
@@ -94,12 +105,8 @@ class TransientCleanup:
             seen_ended=seen_ended,
             now_ms=time.time_ns() // 10**6,
         )
-        try:
-            gone = ended_records(self.log.records(), catalog, running)
-            self.log.tombstone(gone)
-        except KafkaUnavailable as error:
-            _logger.info("progress of ended push queries stays for now", why=error.message)
-            return
+        gone = ended_records(self.log.records(), catalog, running)
+        self.log.tombstone(gone)
         if removed or gone:
             _logger.info("push queries cleaned up", checkpoints=removed, records=len(gone))
 

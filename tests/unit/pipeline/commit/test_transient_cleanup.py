@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 from tests.unit.control.metadata.test_catalog import after
 from tests.unit.control.metadata.test_transients import ID, RUNNING
 
@@ -179,3 +182,29 @@ def test_it_runs_after_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     now_s[0] += 60
     swept(cleanup, ENDED)
     assert topic.reads == 3, "then hourly"
+
+
+@pytest.mark.parametrize("fails", ["checkpoints", "records"])
+def test_a_failed_sweep_ends_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """The driver ends the pipeline if an exception ends one of its threads."""
+    ended: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    topic, root = Topic(), checkpoint(tmp_path)
+    cleanup = TransientCleanup(tmp_path, "s", topic)  # type: ignore[arg-type]
+
+    def fail(*_args: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as broken, capture_logs() as logs:
+        if fails == "checkpoints":
+            broken.setattr(Path, "glob", fail)
+        else:
+            broken.setattr(topic, "records", fail)
+        swept(cleanup, ENDED)
+    assert ended == []
+    assert [each["event"] for each in logs] == ["what ended push queries left stays for now"]
+    cleanup._due_s = [0.0]
+    swept(cleanup, ENDED)
+    assert (root.exists(), len(topic.left)) == (False, 1), "the next one does it"
