@@ -8,6 +8,7 @@ Source: ksqlDB's REST API. Not here: the loop (`node/worker/push/stream_loop.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import msgspec
@@ -73,12 +74,13 @@ class Pushes:
         if isinstance(statement, Query) and needs_spark(statement) and queries.are_known:
             with self.in_hand.on_loop(digest):
                 query_id, wanted = queries.planned(statement, asked)
-            async with queries.running(statement, asked, query_id, wanted) as plan:
+            async with self.live.place(query_id, receive) as place, AsyncExitStack() as stack:
+                running = queries.running(statement, asked, query_id, wanted)
+                plan = await place.unless_ended(stack.enter_async_context(running))
                 # its topic is new: all that is in it is the answer
                 starts = {**asked.properties, RESET[0]: "earliest"}
                 answer = self._pushing(query_id, plan, starts, form)
-                watched = _InHand(answer, self.in_hand, digest)
-                await self.live.answer(query_id, watched, receive, send)
+                await self.live.pump(place, _InHand(answer, self.in_hand, digest), send)
             return
         with self.in_hand.on_loop(digest):
             query_id, live = self._prepared(statement, asked, form)

@@ -1,6 +1,9 @@
 """Endless answers: the loop in which all push queries and PRINTs of a worker run.
 
-    begin (board: is there room?) ─► open, in a thread ─► head ─► steps … ─► last word ─► close
+    place (board: is there room?) ─► open, in a thread ─► head ─► steps … ─► last word ─► close
+
+What an answer needs before it opens, such as a transient query, begins once it has a place, and is
+given up as soon as the answer ends (`Place.unless_ended`).
 
 An answer ends when the query is over (LIMIT), when its client goes away, when a client closes it at
 any worker of the node, or when the node leaves; whatever ends it, its consumer is closed at once. A
@@ -16,12 +19,12 @@ Not here: what a step does (`Live`), how a silent client is noticed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
@@ -41,6 +44,7 @@ OPENERS: Final = 4
 #: how long a client that is behind may take to make room for the end of its answer
 FINAL_CHUNK_S: Final = 1.0
 
+_T = TypeVar("_T")
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -56,6 +60,10 @@ class Ending(Enum):
 
 class _Unsent(Exception):
     """The client did not make room for a chunk: nothing may follow one that may be half sent."""
+
+
+class _EndedEarly(Exception):
+    """The answer ended before its first byte."""
 
 
 class Live(Protocol):
@@ -97,6 +105,33 @@ class Live(Protocol):
 
 
 @dataclass
+class Place:
+    """One answer's place on the board, and why it ended, once it has."""
+
+    query_id: str
+    ended: asyncio.Future[Ending]
+    ending: Ending = Ending.FAILED
+    #: what `LiveAnswers.pump` opens, and the thread that does
+    live: Live | None = None
+    opening: asyncio.Future[bool] | None = None
+
+    async def unless_ended(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """The outcome of work that comes before the first byte. It is cancelled if the answer ends
+        meanwhile, which also leaves the context of the place."""
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait((task, self.ended), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _EndedEarly
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+                _ = task.cancelled() or task.exception()  # nobody else asks for it
+
+
+@dataclass
 class LiveAnswers:
     """The endless answers of one worker."""
 
@@ -128,33 +163,54 @@ class LiveAnswers:
 
     async def answer(self, query_id: str, live: Live, receive: Receive, send: Send) -> None:
         """The whole exchange. Raises StandpipeError only before anything was sent."""
+        async with self.place(query_id, receive) as place:
+            await self.pump(place, live, send)
+
+    @asynccontextmanager
+    async def place(self, query_id: str, receive: Receive) -> AsyncGenerator[Place]:
+        """A place for an answer, whose client is watched from now on. Raises TooManyPushQueries and
+        NodeLeaving. If the client goes away before the first byte, it ends without an error."""
         if self._is_leaving:
             raise NodeLeaving("this node is about to stop: ask another one")
         self.board.begin(query_id)
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Ending] = loop.create_future()
-        self._running[query_id] = ended
-        watch = asyncio.create_task(_watch(receive, ended))
-        opening = loop.run_in_executor(self._openers, _opened, live, ended)
-        ending = Ending.FAILED
+        place = Place(query_id, asyncio.get_running_loop().create_future())
+        self._running[query_id] = place.ended
+        watch = asyncio.create_task(_watch(receive, place.ended))
         try:
-            await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
-            opened = opening.done() and opening.result()
-            ending = await self._pumped(live, ended, send) if opened else ended.result()
-            if not opened and ending is not Ending.GONE:
-                raise NodeLeaving("the query was ended before it began")
+            yield place
+        except _EndedEarly:
+            place.ending = place.ended.result()
+            if place.ending is not Ending.GONE:
+                raise NodeLeaving("the query was ended before it began") from None
         finally:
             watch.cancel()
             del self._running[query_id]
-            self.metrics.count("standpipe_push_queries", ending.value)
-            # What is still opening continues in its thread and keeps its place on the board until
-            # then: otherwise clients that come and go would open more than there are places.
-            opening.add_done_callback(lambda done: self._vacate(query_id, live, done))
+            self.metrics.count("standpipe_push_queries", place.ending.value)
+            self._leave(place)
 
-    def _vacate(self, query_id: str, live: Live, opening: asyncio.Future[bool]) -> None:
-        self.board.end(query_id)
+    def _leave(self, place: Place) -> None:
+        """What is still opening continues in its thread and keeps its place on the board until
+        then: otherwise clients that come and go would open more than there are places."""
+        if place.opening is None:
+            self.board.end(place.query_id)
+        else:
+            place.opening.add_done_callback(lambda done: self._vacate(place, done))
+
+    def _vacate(self, place: Place, opening: asyncio.Future[bool]) -> None:
+        self.board.end(place.query_id)
         if not opening.cancelled() and opening.exception() is None and opening.result():
-            self._openers.submit(_close, live)
+            assert place.live is not None
+            self._openers.submit(_close, place.live)
+
+    async def pump(self, place: Place, live: Live, send: Send) -> None:
+        """The answer, from its opening to its last byte."""
+        loop, ended = asyncio.get_running_loop(), place.ended
+        opening = loop.run_in_executor(self._openers, _opened, live, ended)
+        place.live, place.opening = live, opening
+        await asyncio.wait((opening, ended), return_when=asyncio.FIRST_COMPLETED)
+        if not (opening.done() and opening.result()):
+            raise _EndedEarly
+        place.ending = await self._pumped(live, ended, send)
 
     async def _pumped(self, live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
         headers = [(b"content-type", live.media)]

@@ -30,7 +30,7 @@ from standpipe.control.metadata import feature_levels
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.query.record_rows import topic_of, writer_of
-from standpipe.errors import BadRequest, ServerError, StandpipeError
+from standpipe.errors import BadRequest, ServerError, StandpipeError, TooManyRequests
 from standpipe.model import Snapshot, Source
 from standpipe.node.worker.push.push_query import READ_S_MAX, new_query_id, starts_at_end
 from standpipe.node.worker.request import control_client
@@ -47,10 +47,15 @@ RENEW_S_MAX: Final = 4.0  # for one answer
 END_S_MAX: Final = 10.0  # for TERMINATE; after that the leader ends the query
 #: threads that ask Kafka where topics end
 ASKERS: Final = 2
-#: how long a worker that stops waits for that
+#: push queries that may wait for such an answer at a worker
+ASKING_MAX: Final = 16
+#: how long a worker that stops waits for TERMINATE
 CLOSE_S_MAX: Final = 0.3
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+#: topic -> partition -> offset
+Starts = Mapping[str, Mapping[int, int]]
 
 
 @dataclass
@@ -63,6 +68,8 @@ class TransientQueries:
     kafka: Kafka
     seal: ProgressSeal = NO_SEAL
     _served: set[str] = field(default_factory=set[str])
+    #: how many wait for one of `_askers`
+    _asking: int = 0
     _ending: set[asyncio.Task[None]] = field(default_factory=set["asyncio.Task[None]"])
     _askers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(ASKERS, thread_name_prefix="ends")
@@ -95,14 +102,18 @@ class TransientQueries:
     async def running(
         self, statement: Query, asked: Lookup, query_id: str, plan: TransientPlan
     ) -> AsyncGenerator[PushPlan]:
-        """Begin a query; its end is the end of this context. Raises StandpipeError."""
+        """Begin a query; its end is the end of this context. Raises StandpipeError. If the task is
+        cancelled before the statement is sent, nothing is begun."""
+        starts = await self._starts(asked, plan)
         self._served.add(query_id)
+        # in a task of its own: TERMINATE must not overtake a statement that was sent
+        begun = asyncio.create_task(self._begin(statement, asked, query_id, starts))
         try:
-            await self._begin(statement, asked, query_id, plan)
+            await self.map.has((await asyncio.shield(begun)).log_index)
             yield pushed(self._logged(query_id, plan), statement.limit)
         finally:
             self._served.discard(query_id)
-            ending = asyncio.create_task(self._end(query_id))
+            ending = asyncio.create_task(self._end(query_id, begun))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
@@ -130,26 +141,36 @@ class TransientQueries:
 
     # ------------------------------------------------------------------------ begin and end
 
+    async def _starts(self, asked: Lookup, plan: TransientPlan) -> Starts:
+        """Where it begins to read; empty: at the beginning. Raises TooManyRequests, and
+        KafkaUnavailable."""
+        if not starts_at_end(asked.properties):
+            return {}
+        if self._asking >= ASKING_MAX:
+            raise TooManyRequests(
+                f"{self._asking} push queries wait to hear from Kafka where their streams end: try"
+                " again in a moment"
+            )
+        self._asking += 1
+        try:
+            loop, snapshot = asyncio.get_running_loop(), self.map.view.snapshot
+            return await loop.run_in_executor(self._askers, self._ends, plan, snapshot)
+        finally:
+            self._asking -= 1
+
     async def _begin(
-        self, statement: Query, asked: Lookup, query_id: str, plan: TransientPlan
-    ) -> None:
-        starts: Mapping[str, Mapping[int, int]] = {}
-        snapshot = self.map.view.snapshot
-        if starts_at_end(asked.properties):
-            loop = asyncio.get_running_loop()
-            starts = await loop.run_in_executor(self._askers, self._ends, plan, snapshot)
-        answer = await control_client.execute(
-            self.control,
-            self.internal_address,
-            {
-                "ksql": statement.text,
-                "streamsProperties": asked.properties,
-                "request_id": uuid.uuid4().hex,
-                "push": {"query_id": query_id, "node_id": snapshot.node_id, "starts": starts},
-            },
-            statement.text,
+        self, statement: Query, asked: Lookup, query_id: str, starts: Starts
+    ) -> control_client.Executed:
+        node_id = self.map.view.snapshot.node_id
+        request = {
+            "ksql": statement.text,
+            "streamsProperties": asked.properties,
+            "request_id": uuid.uuid4().hex,
+            "push": {"query_id": query_id, "node_id": node_id, "starts": starts},
+        }
+        return await control_client.execute(
+            self.control, self.internal_address, request, statement.text
         )
-        await self.map.has(answer.log_index)
 
     def _ends(self, plan: TransientPlan, snapshot: Snapshot) -> dict[str, dict[int, int]]:
         """Where the streams end that it reads. A table is always read from its beginning: its rows
@@ -183,8 +204,10 @@ class TransientQueries:
             raise ServerError("what the query reads was changed or dropped meanwhile: try again")
         return TransientPlan(source=made, query=plan.query, shown=plan.shown)
 
-    async def _end(self, query_id: str) -> None:
+    async def _end(self, query_id: str, begun: asyncio.Task[control_client.Executed]) -> None:
         """Best effort: what fails here, the leader does when the lease has run out."""
+        await asyncio.wait((begun,))
+        _ = begun.cancelled() or begun.exception()  # nobody else asks for it
         text = f"TERMINATE `{query_id}`;"
         request = {"ksql": text, "request_id": uuid.uuid4().hex}
         with suppress(StandpipeError, TimeoutError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,13 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog, to_snapshot
 from standpipe.control.metadata.commands import DropSource, SetFeatureLevel
 from standpipe.control.metadata.feature_levels import TRANSIENT
-from standpipe.errors import BadRequest, LogUnavailable, ServerError, StatementError
+from standpipe.errors import (
+    BadRequest,
+    LogUnavailable,
+    ServerError,
+    StatementError,
+    TooManyRequests,
+)
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.worker.push import transients
 from standpipe.node.worker.push.transients import TransientQueries
@@ -30,6 +37,7 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.parser import parse
 
 SELECT = "SELECT COUNT(*) FROM CLICKS GROUP BY U EMIT CHANGES LIMIT 3;"
+CATALOG = apply(after(STREAM, TABLE), LogIndex(9), SetFeatureLevel(level=TRANSIENT))
 EARLIEST = {"auto.offset.reset": "earliest"}
 
 
@@ -88,6 +96,9 @@ class NodeMap:
         )
         return ClusterView.of(snapshot)
 
+    def refresh(self) -> bool:
+        return True
+
     async def has(self, index: int) -> None:
         assert self._control.catalog.index >= index
 
@@ -125,7 +136,7 @@ async def run(
 
 
 def test_from_the_client_to_its_end() -> None:
-    control = Control(after(STREAM, TABLE))
+    control = Control(CATALOG)
     plan = asyncio.run(run(control))
     assert (plan.schema, plan.limit) == ("`KSQL_COL_0` BIGINT", 3)
     assert plan.source.partitions == 1
@@ -141,15 +152,45 @@ def test_latest_is_where_the_stream_ends_now(monkeypatch: pytest.MonkeyPatch) ->
     """Not where it ends once Spark has started: events of the seconds between would be lost."""
     ends = {0: 4, 1: 0, 2: 9}
     monkeypatch.setattr(transients, "log_ends", lambda *_: ends)
-    control = Control(after(STREAM, TABLE))
+    control = Control(CATALOG)
     asyncio.run(run(control, properties={}))
     (begin, _) = (body for _, body in control.asked)
     assert begin["push"]["starts"] == {"clicks": {"0": 4, "1": 0, "2": 9}}
 
 
+def test_few_wait_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would hear seconds later where the stream ended; a client can ask again."""
+    gate = threading.Event()
+    monkeypatch.setattr(transients, "log_ends", lambda *_: gate.wait() and {0: 1, 1: 1, 2: 1})
+    control = Control(CATALOG)
+
+    async def ask() -> None:
+        queries, statement, latest = served_by(control), query_of(), Lookup(SELECT, {})
+        query_id, wanted = queries.planned(statement, latest)
+
+        async def one() -> None:
+            async with queries.running(statement, latest, query_id, wanted):
+                pass
+
+        waiting = [asyncio.create_task(one()) for _ in range(transients.ASKING_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests, match="try again"):
+            await one()
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+        assert queries._asking == 0
+        gate.set()
+        await one()
+        await settled(queries)
+
+    asyncio.run(ask())
+    assert control.texts() == ["SELECT", "TERMINATE"]
+
+
 def test_a_table_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transients, "log_ends", lambda *_: {0: 4})
-    control = Control(after(STREAM, TABLE))
+    control = Control(CATALOG)
     text = "SELECT C, COUNT(*) FROM T GROUP BY C EMIT CHANGES;"
     asyncio.run(run(control, properties={}, text=text))
     assert control.asked[0][1]["push"]["starts"] == {}
@@ -161,7 +202,7 @@ def test_an_answer_is_lost_after_the_statement_was_logged(
 ) -> None:
     """Sent again under the same id, it is carried out once; if no answer comes, it is ended."""
 
-    control = Control(after(STREAM, TABLE))
+    control = Control(CATALOG)
     control.loses = loses
     if error is None:
         asyncio.run(run(control))
@@ -189,7 +230,7 @@ def test_it_is_dropped_before_its_first_row() -> None:
 
 def test_only_what_is_served_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transients, "RENEW_S", 0.0)
-    control = Control(after(STREAM, TABLE))
+    control = Control(CATALOG)
     queries = served_by(control)
 
     async def serve() -> None:
