@@ -75,7 +75,7 @@ TRANSIENTS_MAX = key(
     low=0,
     doc="Push queries with GROUP BY, WINDOW, JOIN, PARTITION BY or EMIT FINAL that may run in the "
     "cluster at the same time. Each is a query of Spark, with a topic and a checkpoint, for one "
-    "client. 0: none.",
+    "client. One that has ended counts until Kafka has deleted its topic. 0: none.",
 )
 TYPES_MAX = key(
     "standpipe.types.max",

@@ -29,6 +29,7 @@ from standpipe.control.metadata.commands import (
     ReplaceStreamAs,
     ReplaceTableAs,
 )
+from standpipe.control.metadata.transients import topics_left
 from standpipe.model import Source
 
 _encoder = msgspec.msgpack.Encoder()
@@ -131,12 +132,15 @@ class Quotas:
         return _one_more(count, self.sources_max, key, "streams and tables")
 
     def _transients(self, catalog: Catalog) -> str:
-        running = len(catalog.transients)
-        if running < self.transients_max:
+        """An ended one counts until Kafka has deleted its topic: otherwise clients that come and go
+        would make topics faster than Kafka deletes them."""
+        running, left = len(catalog.transients), topics_left(catalog)
+        if running + left < self.transients_max:
             return ""
+        ended = f", the topics of {left} that have ended are still to be deleted" if left else ""
         return (
-            f"{running} push queries that need Spark run already, and"
-            f" {keys.TRANSIENTS_MAX.name} allows {self.transients_max}. Wait until one has ended,"
+            f"{running} push queries that need Spark run already{ended}, and"
+            f" {keys.TRANSIENTS_MAX.name} allows {self.transients_max}. Wait until one is gone,"
             " or keep the result with CREATE TABLE … AS SELECT, which any number of push queries"
             " can read."
         )

@@ -25,10 +25,19 @@ from standpipe.control.metadata.commands import CommandRejected, CreateTableAs
 #: of the ids that push queries get (`node.worker.push.push_query.new_query_id`)
 _ID: Final = re.compile(r"transient_[A-Z0-9_]{1,64}_[0-9]{1,19}")
 
+#: what follows the id in the name of its topic (`sql.spark.transient`)
+TOPIC_END: Final = "-changelog"
+
 
 def is_transient_id(query_id: str) -> bool:
     """Whether that is the id of a push query. No statement can give such an id to another query."""
     return _ID.fullmatch(query_id) is not None
+
+
+def topics_left(catalog: Catalog) -> int:
+    """How many topics of ended transient queries Kafka has not deleted yet."""
+    ids = [topic.removesuffix(TOPIC_END) for topic in catalog.doomed_topics]
+    return sum(map(is_transient_id, ids))
 
 
 def begun(catalog: Catalog, command: CreateTableAs) -> Catalog:

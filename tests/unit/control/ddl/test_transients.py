@@ -19,6 +19,7 @@ from standpipe.control.metadata.commands import (
     DropSource,
     SetQueryState,
     TerminateQuery,
+    TopicDeleted,
 )
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex, NodeId, TopicSpec
@@ -101,6 +102,18 @@ def test_they_are_bounded_in_number() -> None:
         pushed(RUNNING, query_id="transient_CLICKS_78", limits=one)
     with pytest.raises(StatementError, match="allows 0"):
         pushed(BASE, limits=StatementLimits(quotas=Quotas(transients_max=0)))
+
+
+def test_one_that_has_ended_counts_until_kafka_has_deleted_its_topic() -> None:
+    """Clients that come and go must not make topics faster than that."""
+    topic, limits = f"{ID}-changelog", StatementLimits(quotas=Quotas(transients_max=1))
+    ended = apply(RUNNING, LogIndex(RUNNING.index + 1), TerminateQuery(query_ids=(ID,)))
+    with pytest.raises(StatementError, match="topics of 1 that have ended are still to be deleted"):
+        pushed(ended, query_id="transient_CLICKS_78", limits=limits)
+    gone = apply(ended, LogIndex(ended.index + 1), TopicDeleted(name=topic))
+    assert pushed(gone, query_id="transient_CLICKS_78", limits=limits)
+    others = replace(gone, doomed_topics=("clicks", "CTAS_T_2-changelog"))
+    assert pushed(others, query_id="transient_CLICKS_78", limits=limits)
 
 
 @pytest.mark.parametrize(
