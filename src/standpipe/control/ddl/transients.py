@@ -9,7 +9,7 @@ Not here: what the statement becomes for Spark (`sql.spark.transient`), how many
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -31,29 +31,38 @@ class PushRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     query_id: str
     #: the node that serves the client
-    node_id: NodeId
-    #: topic -> partition -> offset at which to begin; a topic that is missing: at its beginning
+    node_id: Annotated[NodeId, msgspec.Meta(min_length=1)]
+    #: topic -> partition -> offset at which to begin, for all streams that are read; empty: all at
+    #: their beginning
     starts: dict[str, dict[int, int]] = {}
 
     def plan(
         self, statement: ast.Statement, sources: Mapping[str, Source], context: analyzer.Context
     ) -> TransientPlan:
-        """Raises StatementError, also for an id that another kind of query may have."""
+        """Raises StatementError, also for an id that another kind of query may have, and for a node
+        that did not know the streams as they are."""
         if not is_transient_id(self.query_id):
             raise StatementError(
                 f"{self.query_id} is no id of a push query", statement=statement.text
             )
         plan = analyzer.transient(statement, sources, context, self.query_id)
         query = plan.query
-        inputs = tuple(map(self._from_its_start, query.plan.inputs))
+        inputs = tuple(self._from_its_start(each, sources) for each in query.plan.inputs)
         spark = msgspec.structs.replace(query.plan, inputs=inputs)
         query = msgspec.structs.replace(query, plan=spark, served_by=self.node_id)
         return msgspec.structs.replace(plan, query=query)
 
-    def _from_its_start(self, source: SparkInput) -> SparkInput:
+    def _from_its_start(self, read: SparkInput, sources: Mapping[str, Source]) -> SparkInput:
         """A table is read whole, even if a stream over the same topic is not."""
-        starts = msgspec.UNSET if source.is_table else self.starts.get(source.topic, msgspec.UNSET)
-        return msgspec.structs.replace(source, starts=starts)
+        if read.is_table or not self.starts:
+            return msgspec.structs.replace(read, starts=msgspec.UNSET)
+        starts = self.starts.get(read.topic, {})
+        if set(range(sources[read.source].partitions)) - starts.keys():
+            raise StatementError(
+                f"{read.source} was changed while the query began, and what its node says of"
+                f" {read.topic} does not fit: send the query again"
+            )
+        return msgspec.structs.replace(read, starts=starts)
 
 
 def named(query_id: str | None, catalog: Catalog) -> str | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.unit.control.ddl.test_propose import after, asked
 
 from standpipe.control.ddl.limits import StatementLimits
-from standpipe.control.ddl.propose import judge
+from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.ddl.quotas import Quotas
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.ddl.transients import RETENTION_MS, PushRequest
@@ -76,6 +76,37 @@ def test_a_table_is_read_whole_even_over_the_topic_of_a_stream() -> None:
     joined = "SELECT C.N, T.N FROM CLICKS C JOIN NEWEST T ON C.U = T.U EMIT CHANGES;"
     stream, newest = pushed(after(STREAM, table), joined).query.plan.inputs
     assert (stream.starts, newest.starts) == (STARTS["clicks"], msgspec.UNSET)
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        pytest.param({"old": {0: 5, 1: 0, 2: 8}}, id="recreated over another topic"),
+        pytest.param({"clicks": {0: 5, 1: 0}}, id="recreated with one partition more"),
+    ],
+)
+def test_latest_of_a_node_that_did_not_know_the_stream_as_it_is(
+    starts: dict[str, dict[int, int]],
+) -> None:
+    """What is missing would be read from its beginning: the client asked for what is new."""
+    push = PushRequest(query_id=ID, node_id=NodeId("n"), starts=starts)
+    with pytest.raises(StatementError, match="send the query again"):
+        judge(replace(asked(SELECT), push=push), BASE, {})
+
+
+def test_all_from_the_beginning() -> None:
+    push = PushRequest(query_id=ID, node_id=NodeId("n"))
+    command = judge(replace(asked(SELECT), push=push), BASE, {})
+    assert isinstance(command, CreateTableAs)
+    assert command.query.plan.inputs[0].starts is msgspec.UNSET
+
+
+def test_a_node_must_be_named() -> None:
+    """A query that no node serves would be a table whose name no statement may give."""
+    push = {"query_id": ID, "node_id": ""}
+    body = msgspec.json.encode({"ksql": SELECT, "request_id": "r", "push": push})
+    with pytest.raises(msgspec.ValidationError, match="length >= 1"):
+        msgspec.json.decode(body, type=Request)
 
 
 @pytest.mark.parametrize("query_id", ["CTAS_T_2", "transient_CLICKS", "x", "transient_../x_1"])
