@@ -49,6 +49,7 @@ StandpipeError                         50000   base; 500
 │   └── TopicRefused                   50308   adapters.kafka.admin
 ├── NodesUnreachable                   50309   client.core.attempts: at a client
 ├── AnswerLost                         50310   client.core.attempts: at a client
+├── NoPipeline                         50311   nothing runs Spark for a push query
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -313,6 +314,15 @@ class KafkaUnavailable(StandpipeError):
     status = 503
     code = 50308
     retry_after_s = 1
+
+
+class NoPipeline(StandpipeError):
+    """A push query needs Spark, and no shared pipeline is registered. Start one: `standpipe
+    pipeline`. It registers once its Spark is up."""
+
+    status = 503
+    code = 50311
+    retry_after_s = 5
 
 
 class SetupError(StandpipeError):

@@ -68,6 +68,12 @@ def row(count: int, user: str) -> dict[str, object]:
 
 
 def declare(cluster: TestCluster) -> None:
+    runs = [plan.data_directory / "run" for plan in cluster.local.plans]
+
+    def is_registered() -> bool:
+        return all(SnapshotReader(run / "snapshot").current().pipelines for run in runs)
+
+    wait_until(is_registered, "every node knows a pipeline")
     cluster.topic("tr")
     cluster.topic("tr_names")
     cluster.sql(

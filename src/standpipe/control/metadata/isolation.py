@@ -22,7 +22,7 @@ Pure. Not here: what fences a writer (`data.commit.progress`), who starts driver
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -51,14 +51,18 @@ def grants_due(catalog: Catalog) -> tuple[leases.Grant, ...]:
         if query.state == "RUNNING":
             name = isolation_of(query, catalog.isolated)
             queries.setdefault(name, []).append(query.query_id)
-    own = {pipeline for pipelines in catalog.isolated.values() for pipeline in pipelines}
-    shared = [pipeline for pipeline in catalog.pipelines if pipeline not in own]
-    pipelines = {**catalog.isolated, SHARED: shared}
+    pipelines = {**catalog.isolated, SHARED: shared(catalog.pipelines, catalog.isolated)}
     return tuple(
         grant
         for name, those in queries.items()
         for grant in leases.due(those, pipelines[name], catalog.leases)
     )
+
+
+def shared(pipelines: Iterable[str], isolated: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Those of all registered pipelines that run every query that is not isolated."""
+    own = {pipeline for those in isolated.values() for pipeline in those}
+    return [pipeline for pipeline in pipelines if pipeline not in own]
 
 
 def without_driver(catalog: Catalog) -> Mapping[str, str]:

@@ -26,11 +26,11 @@ import structlog
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, read_topic
-from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata import feature_levels, isolation
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.query.record_rows import topic_of, writer_of
-from standpipe.errors import BadRequest, ServerError, StandpipeError, TooManyRequests
+from standpipe.errors import BadRequest, NoPipeline, ServerError, StandpipeError, TooManyRequests
 from standpipe.model import Snapshot, Source
 from standpipe.node.worker.push.push_query import READ_S_MAX, new_query_id, starts_at_end
 from standpipe.node.worker.request import control_client
@@ -81,8 +81,8 @@ class TransientQueries:
         return self.map.view.snapshot.feature_level >= feature_levels.TRANSIENT
 
     def planned(self, statement: Query, asked: Lookup) -> tuple[str, TransientPlan]:
-        """The id of a new query, and its plan as this node sees it. Raises StatementError, and
-        BadRequest for a token: a query that has ended cannot be continued."""
+        """The id of a new query, and its plan as this node sees it. Raises StatementError,
+        NoPipeline, and BadRequest for a token: a query that has ended cannot be continued."""
         if PUSH_TOKEN in asked.properties:
             raise BadRequest(
                 "a push query with GROUP BY, WINDOW, JOIN or PARTITION BY ends with its connection"
@@ -96,7 +96,14 @@ class TransientQueries:
             next_index=view.snapshot.log_index + 1,
             types=view.snapshot.types,
         )
-        return query_id, analyzer.transient(statement, view.sources, context, query_id)
+        plan = analyzer.transient(statement, view.sources, context, query_id)
+        if not isolation.shared(view.snapshot.pipelines, view.snapshot.isolated):
+            raise NoPipeline(
+                "this push query needs Spark, and no shared pipeline is registered to run it. Start"
+                " one with `standpipe pipeline`; one that was just started registers once its Spark"
+                " is up: then send the query again"
+            )
+        return query_id, plan
 
     @asynccontextmanager
     async def running(

@@ -18,11 +18,17 @@ from standpipe.adapters.http.peer_client import PathFailed, Response
 from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog, to_snapshot
-from standpipe.control.metadata.commands import DropSource, SetFeatureLevel
+from standpipe.control.metadata.commands import (
+    DropSource,
+    IsolateQuery,
+    SetFeatureLevel,
+    StartPipeline,
+)
 from standpipe.control.metadata.feature_levels import TRANSIENT
 from standpipe.errors import (
     BadRequest,
     LogUnavailable,
+    NoPipeline,
     ServerError,
     StatementError,
     TooManyRequests,
@@ -37,7 +43,16 @@ from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.parser import parse
 
 SELECT = "SELECT COUNT(*) FROM CLICKS GROUP BY U EMIT CHANGES LIMIT 3;"
-CATALOG = apply(after(STREAM, TABLE), LogIndex(9), SetFeatureLevel(level=TRANSIENT))
+
+
+def with_pipeline(catalog: Catalog) -> Catalog:
+    """At the newest feature level, with a shared pipeline."""
+    for command in (SetFeatureLevel(level=TRANSIENT), StartPipeline(pipeline_id="p", version=2)):
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+    return catalog
+
+
+CATALOG = with_pipeline(after(STREAM, TABLE))
 EARLIEST = {"auto.offset.reset": "earliest"}
 
 
@@ -223,7 +238,7 @@ def test_it_is_dropped_before_its_first_row() -> None:
             drop = DropSource(name="CLICKS")
             self.catalog = apply(self.catalog, LogIndex(self.catalog.index + 1), drop)
 
-    control = Dropping(after(STREAM))
+    control = Dropping(with_pipeline(after(STREAM)))
     with pytest.raises(ServerError, match="changed or dropped meanwhile"):
         asyncio.run(run(control))
 
@@ -260,8 +275,21 @@ def renewals(control: Control) -> list[list[str]]:
     return [body["query_ids"] for path, body in control.asked if path == "/pushes/renew"]
 
 
+def test_without_a_shared_pipeline_it_is_refused_at_once() -> None:
+    """The client would wait for rows that nobody computes. A pipeline of an isolated query runs no
+    other."""
+    catalog = apply(after(STREAM), LogIndex(9), SetFeatureLevel(level=TRANSIENT))
+    isolated = apply(catalog, LogIndex(10), IsolateQuery(name="X", is_isolated=True))
+    alone = StartPipeline(pipeline_id="own", version=3, isolates="X")
+    for each in (catalog, apply(isolated, LogIndex(11), alone)):
+        control = Control(each)
+        with pytest.raises(NoPipeline, match="`standpipe pipeline`"):
+            asyncio.run(run(control))
+        assert control.asked == []
+
+
 def test_a_token_of_an_ended_query_is_refused() -> None:
-    queries = served_by(Control(after(STREAM)))
+    queries = served_by(Control(with_pipeline(after(STREAM))))
     with pytest.raises(BadRequest, match="cannot be continued"):
         queries.planned(query_of(), Lookup(SELECT, {PUSH_TOKEN: "x"}))
 
