@@ -1,6 +1,6 @@
 """A push query that needs Spark, as its node asks the leader for it: request to command.
 
-    SELECT … GROUP BY … EMIT CHANGES, id, node, offsets ─► TransientPlan ─► CreateTableAs version 3
+    SELECT … GROUP BY … EMIT CHANGES, id, node, offsets ─► TransientPlan ─► CreateTableAs version 4
 
 Not here: what the statement becomes for Spark (`sql.spark.transient`), how many may run
 (`quotas.py`), what the catalog keeps of it (`control.metadata.transients`).

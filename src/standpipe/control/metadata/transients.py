@@ -30,7 +30,8 @@ TOPIC_END: Final = "-changelog"
 
 
 def is_transient_id(query_id: str) -> bool:
-    """Whether that is the id of a push query. No statement can give such an id to another query."""
+    """Whether a push query may have that id. Statements cannot give it to another query, but a
+    stream or table may have such a name, and older releases took it as a QUERY_ID."""
     return _ID.fullmatch(query_id) is not None
 
 

@@ -212,7 +212,7 @@ class PushAnswer:
 def check_source(source: Source, writer: str | None, view: ClusterView) -> None:
     """Raises ServerError if a query that began when `writer` wrote its topic may not continue."""
     now, topic = view.sources.get(source.name), topic_of(source)
-    if is_transient_id(source.name):
+    if is_transient_id(source.name) and source.query_id == source.name:  # else a user's stream
         now = _transient(source.name, view)
     if now is None or _made(now) != _made(source):
         raise ServerError(f"{source.name} was dropped or recreated: the query ends")

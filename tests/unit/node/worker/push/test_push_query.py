@@ -84,6 +84,15 @@ def test_what_ends_a_push_query_that_spark_runs(
         check_source(TRANSIENT, writer, ClusterView.of(snapshot))
 
 
+@pytest.mark.parametrize("query_id", [None, "CSAS_TRANSIENT_S_7_2"])
+def test_a_users_stream_with_the_name_of_such_a_query_is_a_stream(query_id: str | None) -> None:
+    stream = replace(TRANSIENT, query_id=query_id)
+    snapshot = snapshot_of(stream)
+    check_source(stream, writer_of("c", snapshot), ClusterView.of(snapshot))
+    with pytest.raises(ServerError, match="was dropped or recreated"):
+        check_source(stream, None, ClusterView.of(snapshot_of(STREAM)))
+
+
 @pytest.mark.parametrize(
     ("properties", "at_end", "why"),
     [
