@@ -49,10 +49,14 @@ class QueryReports:
     def shown(
         self, queries: Collection[str], now_ms: int, without_driver: Mapping[str, str] | None = None
     ) -> tuple[QueryStatus, ...]:
-        """The states to show of these queries; none for a query without a report.
+        """The states to show of these queries, which are all; none for a query without a report.
+        What was said of others is forgotten after a while: this node may only be behind.
 
         `without_driver`: queries that nobody runs, and what to do (`isolation.without_driver`).
         """
+        for query in [q for q, at_ms in self._heard_ms.items() if now_ms - at_ms >= SILENT_MS]:
+            if query not in queries:
+                del self._newest[query], self._heard_ms[query]
         shown: list[QueryStatus] = []
         for query in queries:
             status = self._newest.get(query)

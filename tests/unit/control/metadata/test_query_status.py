@@ -42,6 +42,17 @@ def test_only_queries_that_exist_and_were_named() -> None:
     assert states(reports, 0, "CTAS_U_2", QUERY) == ["RUNNING"]
 
 
+def test_reports_of_ended_queries_are_forgotten() -> None:
+    """Each push query with GROUP BY is a query that ends: they would become more and more."""
+    reports = QueryReports()
+    reports.take([said("FAILED")], 0)
+    assert states(reports, SILENT_MS - 1, "CTAS_U_2") == []
+    assert states(reports, SILENT_MS - 1) == ["FAILED"], "the catalog was behind"
+    assert states(reports, SILENT_MS) == ["FAILED"]
+    assert states(reports, SILENT_MS, "CTAS_U_2") == []
+    assert not reports.newest
+
+
 @pytest.mark.parametrize(
     ("state", "silent_ms", "shown", "why"),
     [

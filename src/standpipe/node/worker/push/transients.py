@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, NoReturn
 
 import structlog
@@ -129,16 +130,20 @@ class TransientQueries:
         while True:
             await asyncio.sleep(RENEW_S)
             if served := sorted(self._served):
-                try:
-                    await control_client.ask(
-                        self.control,
-                        self.internal_address,
-                        "/pushes/renew",
-                        {"query_ids": served},
-                        timeout_s=RENEW_S_MAX,
-                    )
-                except PathFailed as error:
-                    _log.info("push queries are not renewed", why=str(error))
+                why = await self._renewed(served)
+                if why:
+                    _log.info("push queries are not renewed", why=why)
+
+    async def _renewed(self, query_ids: list[str]) -> str:
+        """Why they are not; "": they are."""
+        path, request = "/pushes/renew", {"query_ids": query_ids}
+        try:
+            reply = await control_client.ask(
+                self.control, self.internal_address, path, request, timeout_s=RENEW_S_MAX
+            )
+        except PathFailed as error:
+            return str(error)
+        return "" if reply.status == HTTPStatus.OK else reply.body.decode(errors="replace")
 
     async def close(self) -> None:
         """Give TERMINATE a moment, as this worker stops."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.control.ddl.test_propose import after
 from tests.unit.control.ddl.test_transients import STREAM, TABLE
 
@@ -269,6 +270,29 @@ def test_only_what_is_served_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None
         assert len(renewals(control)) == count, "it is not renewed once it has ended"
 
     asyncio.run(serve())
+
+
+def test_a_renewal_that_is_refused_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader ends the queries if it goes on: the log must say why."""
+    monkeypatch.setattr(transients, "RENEW_S", 0.0)
+
+    class Leaderless(Control):
+        async def request(self, address: str, path: str, **how: Any) -> Response:
+            return Response(503, {}, b'{"message": "no leader"}')
+
+    async def renew() -> list[Any]:
+        queries = served_by(Leaderless(CATALOG))
+        queries._served.add("transient_A_1")
+        with capture_logs() as logs:
+            renewing = asyncio.create_task(queries.keep_renewed())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            renewing.cancel()
+        return logs
+
+    logs = asyncio.run(renew())
+    assert {each["event"] for each in logs} == {"push queries are not renewed"}
+    assert "no leader" in logs[0]["why"]
 
 
 def renewals(control: Control) -> list[list[str]]:
