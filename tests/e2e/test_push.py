@@ -349,15 +349,14 @@ def test_a_client_that_goes_away_behind_requests_that_it_queued(node: Node, coun
     body = json_bytes({"sql": f"SELECT * FROM LEFT_BEHIND_{count} EMIT CHANGES;"})
     asked = request("/query-stream", body, content_type=ARRAY)
     for number in range(QUERIES_MAX * 2):
-        client = send(node.port(), asked + (request("/info") * count if number % 2 else b""))
-        assert client.recv(12) == b"HTTP/1.1 200"
-        if not number % 2:
-            client.sendall(request("/info") * count)
-        assert len(served(node)) == 1
-        if number % 3 == 0:
-            client.shutdown(socket.SHUT_WR)
-            eventually(lambda: served(node) == [], "it has ended its half")
-        client.close()
+        with send(node.port(), asked + (request("/info") * count if number % 2 else b"")) as client:
+            assert client.recv(12) == b"HTTP/1.1 200"
+            if not number % 2:
+                client.sendall(request("/info") * count)
+            assert len(served(node)) == 1
+            if number % 3 == 0:
+                client.shutdown(socket.SHUT_WR)
+                eventually(lambda: served(node) == [], "it has ended its half")
         eventually(lambda: served(node) == [], "the query ends with its client")
 
 
