@@ -76,7 +76,6 @@ from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.hedging import HedgedReads
@@ -91,6 +90,7 @@ from standpipe.node.worker.push.stream_loop import LiveAnswers
 from standpipe.node.worker.push.transients import TransientQueries
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.in_hand import TURN_MS, TextsInHand
 from standpipe.node.worker.request.own_memory import WEIGH_MS, OwnMemory

@@ -32,9 +32,9 @@ from standpipe.adapters.files.turn_page import DIGEST_BYTES
 from standpipe.adapters.http.server import Receive
 from standpipe.data.query.scan import Ranged, Scan
 from standpipe.errors import BadRequest
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 

@@ -23,7 +23,6 @@ from standpipe.errors import NoReplica
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, ReplicaId, ReplicaState
 from standpipe.node.worker.pull import fast_many
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward_headers import (
     FORWARDED_HEADER,
     PARTITION_HEADER,
@@ -31,6 +30,7 @@ from standpipe.node.worker.pull.forward_headers import (
     RequestFormat,
 )
 from standpipe.node.worker.query_endpoint import QueryEndpoint
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.answer_pieces import PIECE_BYTES
 from standpipe.node.worker.request.head import Form
 

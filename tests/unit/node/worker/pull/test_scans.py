@@ -19,7 +19,6 @@ from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import scan
 from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.node.worker.pull import scans
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.node.worker.pull.scan_order import PLACES
 from standpipe.node.worker.pull.scans import (
@@ -29,6 +28,7 @@ from standpipe.node.worker.pull.scans import (
     ScanRequester,
     Scans,
 )
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.sql.plans import PullPlan
 
 ROWS = 10

@@ -19,10 +19,10 @@ from standpipe.data.encoding import arrow, native
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.node.worker.pull import own_rows
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
 from standpipe.node.worker.query_batch import request_body as batches
 from standpipe.node.worker.query_batch.answer import BatchAnswer, BatchForm
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 
 LAG_MAX = lags.LAG_MAX.name
 BODY_MAX = 200_000

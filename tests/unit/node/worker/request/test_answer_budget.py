@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from standpipe.errors import BadRequest, StandpipeError, TooManyRequests
-from standpipe.node.worker.pull.answer_budget import AnswerBudget
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 
 
 @pytest.mark.parametrize(
