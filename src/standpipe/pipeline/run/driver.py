@@ -162,6 +162,7 @@ def _run(
                     options.checkpoints.resolve(),
                     service_id,
                     forms=options.config[keys.QUERY_GROUPS],
+                    lease_timeout_s=options.config[keys.LEASE_TIMEOUT] / 1000,
                 ),
                 check_lease=functools.partial(_check_lease, follower, me),
             ),

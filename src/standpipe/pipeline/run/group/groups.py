@@ -28,8 +28,7 @@ from standpipe.pipeline.wanted import WantedQuery
 from standpipe.sql.spark.group_sql import group_plan
 from standpipe.sql.spark.to_spark import Aggregation
 
-#: a new query waits until no other has come for this long. So does a group that lacks a member: a
-#: pipeline that has just started gets its leases one after the other
+#: a new query waits until no other has come for this long. So does a group that loses a member
 SETTLE_S = 1.0
 
 _logger = structlog.get_logger("groups")
@@ -37,16 +36,29 @@ _logger = structlog.get_logger("groups")
 
 class Groups:
     """`forms`: whether new queries form groups where the cluster's feature level allows it. Those
-    that have begun go on in any case."""
+    that have begun go on in any case.
 
-    def __init__(self, checkpoints: Path, service_id: str, *, forms: bool = False) -> None:
+    `lease_timeout_s`: after so long the leader takes a dead pipeline's leases away. A pipeline that
+    has just started waits that long for the members of a group that it did not get at once: until
+    then, the driver before it may count as the holder of the rest.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Path,
+        service_id: str,
+        *,
+        forms: bool = False,
+        lease_timeout_s: float = 0.0,
+    ) -> None:
         self._checkpoints, self._service_id, self._forms = checkpoints, service_id, forms
+        self._first_wait_s = lease_timeout_s + SETTLE_S
         self._may_form = forms
         self._lock = threading.Lock()
         self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
         #: queries that have run, or will run, as they are
         self._settled: set[str] = set()
-        #: of groups that lack members: since when, and the runs from before
+        #: of groups that lack members: which are here, and since when; and the runs from before
         self._lacks: dict[str, tuple[frozenset[str], float]] = {}
         self._runs: dict[str, WantedRun] = {}
         #: when new ones came, on the caller's clock
@@ -67,6 +79,8 @@ class Groups:
         if new:
             self._learn(new, wanted, sources, now_s)
         ready = {key: query for key, query in wanted.items() if key in self._settled}
+        if self._lacks:
+            self._read_those_of_others()  # what another pipeline's lease keeps away may have left
         with self._lock:
             runs = runs_of(ready, list(self._groups.values()))
         held = [self._held(run, now_s) for run in runs]
@@ -86,8 +100,9 @@ class Groups:
             known, since_s = self._lacks.get(group.group_id, (here, now_s))
             since_s = since_s if known == here else now_s
             self._lacks[group.group_id] = (here, since_s)
-            if now_s - since_s < SETTLE_S:
-                return self._runs.get(group.group_id)
+            before = self._runs.get(group.group_id)
+            if now_s - since_s < (SETTLE_S if before else self._first_wait_s):
+                return before
         self._runs[group.group_id] = run
         return run
 
@@ -148,10 +163,15 @@ class Groups:
             self._arrived_s = {}
 
     def _read_those_of_others(self) -> None:
-        """Another pipeline may have formed a group."""
+        """Another pipeline may have formed a group, or noted who has left one."""
         found = {each.group_id: each for each in groups_below(self._checkpoints, self._service_id)}
         with self._lock:
-            self._groups = found | self._groups
+            for group_id, known in self._groups.items():
+                if other := found.get(group_id):
+                    found[group_id] = without(known, set(known.together) - set(other.together))
+                else:
+                    found[group_id] = known
+            self._groups = found
 
     def _is_fresh(self, query: WantedQuery) -> bool:
         if not self._may_form or not may_be_grouped(query):

@@ -174,6 +174,35 @@ def test_a_group_waits_for_the_lease_of_a_member(tmp_path: Path) -> None:
     assert again.arrange({}, sources(), 23.0) == []
 
 
+def test_a_driver_waits_until_the_one_before_it_has_lost_its_leases(tmp_path: Path) -> None:
+    """The leader gives a new pipeline its share at once, and the rest when the old one counts as
+    dead. A group that had been divided meanwhile would stay so."""
+    three = by_id("A", "B", "W")
+    first = Groups(tmp_path, "s_", forms=True)
+    first.arrange(three, sources(), 0.0)
+    (whole,) = first.arrange(three, sources(), SETTLE_S)
+    again = Groups(tmp_path, "s_", lease_timeout_s=6.0)
+    assert again.arrange(by_id("B", "W"), sources(), 10.0) == []
+    assert again.arrange(by_id("B", "W"), sources(), 16.9) == []
+    assert again.arrange(three, sources(), 16.95) == [whole]
+    third = Groups(tmp_path, "s_", lease_timeout_s=6.0)
+    assert third.arrange(by_id("B", "W"), sources(), 20.0) == []
+    assert names_of(third.arrange(by_id("B", "W"), sources(), 27.0)) == [["B", "W"]], "it lives"
+
+
+def test_a_driver_does_not_wait_for_members_that_another_has_let_leave(tmp_path: Path) -> None:
+    """A second pipeline gets a share of the members; the first one goes on with the others."""
+    three = by_id("A", "B", "W")
+    first = Groups(tmp_path, "s_", forms=True)
+    first.arrange(three, sources(), 0.0)
+    (whole,) = first.arrange(three, sources(), SETTLE_S)
+    assert whole.group is not None
+    second = Groups(tmp_path, "s_", lease_timeout_s=6.0)
+    assert second.arrange(by_id("W"), sources(), 10.0) == []
+    first.let_leave(whole.group.group_id, [WANTED["W"].query_id])
+    assert names_of(second.arrange(by_id("W"), sources(), 10.1)) == [["W"]]
+
+
 def test_a_group_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     groups = Groups(tmp_path / "file", "s_", forms=True)
