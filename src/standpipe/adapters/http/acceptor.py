@@ -240,6 +240,7 @@ class SocketAcceptor:
     # -------------------------------------------------------------------- sweeping
 
     async def _sweep(self) -> None:
+        self.connections.begin(self._now_ms())
         while True:  # ends by cancellation
             await asyncio.sleep(self.connections.limits.sweep_ms / 1000)
             now_ms = self._now_ms()

@@ -217,6 +217,10 @@ class Connections(Generic[K]):
         of_address.every -= 1
         self._forget_if_empty(known.network)
 
+    def begin(self, now_ms: int) -> None:
+        """From now on, `sweep` is called each `sweep_ms`."""
+        self._swept_ms = now_ms
+
     def sweep(
         self, now_ms: int, at_once: int = SWEPT_AT_ONCE
     ) -> Iterator[list[tuple[K, CutReason]]]:
@@ -244,10 +248,11 @@ class Connections(Generic[K]):
 
     def _stood_still_ms(self, now_ms: int) -> int:
         """How long this process did not run: what the clients sent meanwhile is still to be read,
-        so that time is not theirs."""
+        so that time is not theirs. A process that gets too little processor time stands still for
+        a part of each sweep."""
         before_ms, self._swept_ms = self._swept_ms, now_ms
         gap_ms = 0 if before_ms is None else now_ms - before_ms
-        return gap_ms if gap_ms > 3 * self.limits.sweep_ms else 0
+        return max(0, gap_ms - self.limits.sweep_ms)
 
     def _note_idle(self, key: K, known: _Known) -> None:
         """It is idle since now: the last one to be given up."""

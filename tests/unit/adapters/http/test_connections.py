@@ -285,4 +285,20 @@ def test_a_process_that_stood_still_blames_nobody() -> None:
         assert world.sweep(now_ms) == []
     assert world.sweep(60_000) == [], "58 s without a turn"
     swept = [world.sweep(now_ms) for now_ms in range(61_000, 71_000, 1000)]
-    assert [len(each) for each in swept] == [0] * 7 + [1] * 3, "2 s had been its own"
+    assert [len(each) for each in swept] == [0] * 6 + [1] * 4, "3 s had been its own"
+
+
+def test_a_process_that_gets_half_a_processor_gives_twice_the_time() -> None:
+    """Deadlines of 0.3 s cut a client whose request was there, in a process beside five others."""
+    world = World()
+    world.known.begin(0)
+    world.arrive("half")
+    swept = [world.sweep(now_ms) for now_ms in range(2000, 24_000, 2000)]
+    assert [len(each) for each in swept] == [0] * 9 + [1] * 2
+
+
+def test_a_process_that_stood_still_before_its_first_sweep_blames_nobody() -> None:
+    world = World()
+    world.known.begin(0)
+    world.arrive("half")
+    assert world.sweep(60_000) == []
