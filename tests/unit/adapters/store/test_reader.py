@@ -59,10 +59,13 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
     made.end()
 
 
+def test_without_a_store_there_is_no_instant(tmp_path: Path) -> None:
+    with pytest.raises(NotReady):
+        StoreReader(tmp_path / "store").instant()
+
+
 def test_an_instant_stays_as_it_was(tmp_path: Path, writer: Writer) -> None:
     reader = StoreReader(tmp_path / "store")
-    with pytest.raises(NotReady):
-        reader.instant()
     writer.apply(1)
     first, same = reader.instant(), reader.instant()
     writer.apply(2)
