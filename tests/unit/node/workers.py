@@ -140,6 +140,8 @@ class Worker:
         self.routes = RouteCache(self.name, settings, self.forwarder, self.peers)
         self.hedged_reads = HedgedReads(Budget(0), Budget(1.0), ForwardLatency())
         self._slow_path: SlowPath | None = None
+        #: a query that was planned before
+        self.planned = "SELECT * FROM USERS WHERE ID = 'k';"
 
     @property
     def slow_path(self) -> SlowPath:
@@ -274,7 +276,7 @@ class Worker:
 
     def fast_path(self, *, is_peer: bool = False) -> LookupFastPath:
         """An earlier query of that shape has taken the slow path."""
-        self.slow_path.map.view.plans.plan("SELECT * FROM USERS WHERE ID = 'k';", {})
+        self.slow_path.map.view.plans.plan(self.planned, {})
         return LookupFastPath(
             node_id=self.name,
             map=self.slow_path.map,

@@ -2,7 +2,7 @@
  * (data/encoding/native.py).
  *
  * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py,
- * partition_keys.py and text_lookup.py, row_values.py and stored_rows.py here): each function returns
+ * partition_keys.py and literal_lookup.py, row_values.py and stored_rows.py here): each function returns
  * what that returns, or None, "take the slow path". Unusual input is refused here, never judged;
  * test_native.py, test_native_keys.py and test_native_lookup.py in tests/unit/data/encoding compare
  * the two.
@@ -24,7 +24,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 5 };
+enum { FORM = 6 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -463,7 +463,9 @@ static PyObject *in_order(PyObject *module, PyObject *pairs)
 
 /* LMDB's limit, less room for the start of a window (store_keys.PREFIX_BYTES_MAX) */
 enum { KEY_BYTES_MAX = 511 - 8, LONG = 8 };
-/* data/query/text_lookup.py has the same number */
+/* of the largest BIGINT */
+enum { DIGITS_MAX = 19 };
+/* data/query/literal_lookup.py has the same number */
 enum { MESSAGE_BYTES_MAX = 4096 };
 /* how a single key column is in Kafka (native.py) */
 enum { TEXT, BIGINT, INT };
@@ -515,20 +517,25 @@ static PyObject *text_key(PyObject *value, uint32_t *hash)
     return key;
 }
 
-/* The same of an INTEGER or BIGINT, which a store keeps alike. */
-static PyObject *number_key(PyObject *value, int kind, uint32_t *hash)
+/* The same of an INTEGER or BIGINT in 64 bits, which a store keeps alike. */
+static PyObject *number_bytes(uint64_t number, long kind, uint32_t *hash)
 {
     unsigned char raw[LONG], key[LONG];
+    put_long(raw, number);
+    put_long(key, number ^ (uint64_t)1 << 63);
+    *hash = kind == INT ? murmur2(raw + 4, 4) : murmur2(raw, LONG);
+    return PyBytes_FromStringAndSize((const char *)key, LONG);
+}
+
+static PyObject *number_key(PyObject *value, int kind, uint32_t *hash)
+{
     int overflow;
     if (!PyLong_CheckExact(value))
         return NULL;
     long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (overflow || (kind == INT && (number < INT32_MIN || number > INT32_MAX)))
         return NULL;
-    put_long(raw, (uint64_t)number);
-    put_long(key, (uint64_t)number ^ (uint64_t)1 << 63);
-    *hash = kind == INT ? murmur2(raw + 4, 4) : murmur2(raw, LONG);
-    return PyBytes_FromStringAndSize((const char *)key, LONG);
+    return number_bytes((uint64_t)number, kind, hash);
 }
 
 /* The lists of a partition in `found`, borrowed; they are made when they are first wanted. */
@@ -665,7 +672,14 @@ static PyObject *spliced(PyObject *module, PyObject *args)
     return rows;
 }
 
-/* -------------------------------------------------------------- a lookup by one text, whole */
+/* ----------------------------------------------------------- a lookup by one literal, whole */
+
+/* A text between quotes, or the digits of a whole number. */
+typedef struct {
+    const char *text;
+    Py_ssize_t length;
+    int is_text, is_negative;
+} Literal;
 
 /* A character that JSON and SQL both leave as it is between their quotes. */
 static int is_plain(unsigned char c)
@@ -673,57 +687,65 @@ static int is_plain(unsigned char c)
     return c >= 0x20 && c < 0x80 && c != '\'' && c != '"' && c != '\\';
 }
 
-/* The only text between single quotes, if it is short and plain; NULL: there is none. */
-static const char *text_in(const char *body, Py_ssize_t size, Py_ssize_t *length)
+/* The text between `begin`, behind a quote, and the only other quote, if it is short and plain. */
+static int find_text(const char *begin, const char *end, Literal *found)
 {
-    const char *end = body + size, *begin = memchr(body, '\'', size);
-    if (!begin++)
-        return NULL;
     const char *at = begin;
     while (at < end && is_plain((unsigned char)*at))
         at++;
-    *length = at - begin;
-    if (at == end || *at != '\'' || memchr(at + 1, '\'', end - at - 1) || *length + 2 > KEY_BYTES_MAX)
-        return NULL;
-    return begin;
+    *found = (Literal){begin, at - begin, 1, 0};
+    return at < end && *at == '\'' && !memchr(at + 1, '\'', end - at - 1)
+        && found->length + 2 <= KEY_BYTES_MAX;
 }
 
-/* `mark`, and `body` without its text. */
-static PyObject *frame_of(PyObject *mark, PyObject *body, const char *text, Py_ssize_t length)
+/* The digits of a whole number behind the last equals sign, if they are as they usually are. */
+static int find_number(const char *begin, const char *end, Literal *found)
 {
-    Py_ssize_t marked = mark ? PyBytes_GET_SIZE(mark) : 0, size = PyBytes_GET_SIZE(body);
+    const char *at = end;
+    while (at > begin && at[-1] != '=')
+        at--;
+    if (at == begin)
+        return 0;
+    while (at < end && *at == ' ')
+        at++;
+    int is_negative = at < end && *at == '-';
+    const char *digits = at += is_negative;
+    while (at < end && is_digit((unsigned char)*at))
+        at++;
+    *found = (Literal){digits, at - digits, 0, is_negative};
+    return found->length && found->length <= DIGITS_MAX
+        && (*digits != '0' || (found->length == 1 && !is_negative));
+}
+
+/* The literal that may be cut out of a body; 0: there is none. */
+static int find_literal(PyObject *body, Literal *found)
+{
+    const char *begin = PyBytes_AS_STRING(body), *end = begin + PyBytes_GET_SIZE(body);
+    const char *quote = memchr(begin, '\'', end - begin);
+    return quote ? find_text(quote + 1, end, found) : find_number(begin, end, found);
+}
+
+/* `mark`, and `body` without its literal. */
+static PyObject *frame_of(PyObject *mark, PyObject *body, const Literal *literal)
+{
+    Py_ssize_t marked = PyBytes_GET_SIZE(mark), size = PyBytes_GET_SIZE(body);
     const char *begin = PyBytes_AS_STRING(body);
-    Py_ssize_t head = text - begin;
-    PyObject *frame = PyBytes_FromStringAndSize(NULL, marked + size - length);
+    Py_ssize_t head = literal->text - begin, tail = size - head - literal->length;
+    PyObject *frame = PyBytes_FromStringAndSize(NULL, marked + head + tail);
     if (!frame)
         return NULL;
     char *to = PyBytes_AS_STRING(frame);
-    if (marked)
-        memcpy(to, PyBytes_AS_STRING(mark), marked);
+    memcpy(to, PyBytes_AS_STRING(mark), marked);
     memcpy(to + marked, begin, head);
-    memcpy(to + marked + head, text + length, size - head - length);
+    memcpy(to + marked + head, literal->text + literal->length, tail);
     return frame;
-}
-
-static PyObject *key_of(const char *text, Py_ssize_t length)
-{
-    PyObject *key = PyBytes_FromStringAndSize(NULL, length + 2);
-    if (key) {
-        memcpy(PyBytes_AS_STRING(key), text, length);
-        memcpy(PyBytes_AS_STRING(key) + length, "\0\1", 2);
-    }
-    return key;
-}
-
-static long hash_of(const char *text, Py_ssize_t length)
-{
-    return murmur2((Text)text, length) & 0x7FFFFFFF;
 }
 
 PyDoc_STRVAR(cut_doc,
     "cut(mark, body)\n--\n\n"
-    "(mark and body without what stands between its single quotes, hash of that as a key in Kafka,\n"
-    "its key in the store); None where that is not one short text of plain characters.");
+    "mark and body without its literal: what stands between its only single quotes, or the digits\n"
+    "behind its last equals sign; None where that is not one short text of plain characters, or\n"
+    "not a whole number as it is usually written.");
 
 static PyObject *cut(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -731,82 +753,122 @@ static PyObject *cut(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "cut takes two bytes objects");
         return NULL;
     }
-    Py_ssize_t length;
-    const char *text = text_in(PyBytes_AS_STRING(args[1]), PyBytes_GET_SIZE(args[1]), &length);
-    if (!text)
+    Literal found;
+    if (!find_literal(args[1], &found))
         Py_RETURN_NONE;
-    PyObject *frame = frame_of(args[0], args[1], text, length);
-    PyObject *hash = PyLong_FromLong(hash_of(text, length)), *key = key_of(text, length);
-    PyObject *found = frame && hash && key ? PyTuple_Pack(3, frame, hash, key) : NULL;
-    Py_XDECREF(frame), Py_XDECREF(hash), Py_XDECREF(key);
-    return found;
+    return frame_of(args[0], args[1], &found);
 }
 
-PyDoc_STRVAR(known_text_doc,
-    "known_text(known, message)\n--\n\n"
-    "(meaning, partition of its text, the text's key in the store) of a message that without its\n"
-    "text is in `known`; None: it is not, or is longer than 4,096 bytes, or `cut` finds no text.\n\n"
-    "known: {message without its text: (bytes of the message, partitions, meaning)}.");
-
-static PyObject *known_text(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* A literal's key in the store, and the hash of its key in Kafka; NULL without an error: it is of
+ * another kind, or too large. */
+static PyObject *literal_key(const Literal *literal, long kind, uint32_t *hash)
 {
-    if (count != 2 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "known_text takes a dict and a bytes object");
+    if (literal->is_text != (kind == TEXT))
+        return NULL;
+    if (literal->is_text) {
+        PyObject *key = PyBytes_FromStringAndSize(NULL, literal->length + 2);
+        if (!key)
+            return NULL;
+        memcpy(PyBytes_AS_STRING(key), literal->text, literal->length);
+        memcpy(PyBytes_AS_STRING(key) + literal->length, "\0\1", 2);
+        *hash = murmur2((Text)literal->text, literal->length);
+        return key;
+    }
+    uint64_t number = 0; /* has room for DIGITS_MAX digits */
+    for (Py_ssize_t n = 0; n < literal->length; n++)
+        number = 10 * number + (uint64_t)(literal->text[n] - '0');
+    if (number > (kind == INT ? (uint64_t)INT32_MAX : (uint64_t)INT64_MAX))
+        return NULL;
+    return number_bytes(literal->is_negative ? 0 - number : number, kind, hash);
+}
+
+/* An entry of `known`; 0 with an error: it is none. */
+static int read_known(PyObject *entry, Py_ssize_t *size, long *kind, long *partitions)
+{
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4) {
+        PyErr_SetString(PyExc_TypeError, "a known literal is (size, kind, partitions, meaning)");
+        return 0;
+    }
+    *size = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 0));
+    if (PyErr_Occurred())
+        return 0;
+    *kind = PyLong_AsLong(PyTuple_GET_ITEM(entry, 1));
+    if (PyErr_Occurred())
+        return 0;
+    *partitions = PyLong_AsLong(PyTuple_GET_ITEM(entry, 2));
+    if (PyErr_Occurred())
+        return 0;
+    if (*partitions < 1 || *kind < TEXT || *kind > INT) {
+        PyErr_SetString(PyExc_ValueError, "kind: 0 to 2; partitions: at least 1");
+        return 0;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(known_literal_doc,
+    "known_literal(known, mark, message)\n--\n\n"
+    "(meaning, partition of its literal, the literal's key in the store) of a message that is in\n"
+    "`known`, behind `mark` and without its literal; None: it is not, or is longer than 4,096\n"
+    "bytes, or `cut` finds no literal, or the number is beyond what its column holds.\n\n"
+    "known: {mark and message without its literal: (bytes of the message or 0: any, kind,\n"
+    "partitions, meaning), or None}.");
+
+static PyObject *known_literal(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])
+        || !PyBytes_CheckExact(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "known_literal takes a dict and two bytes objects");
         return NULL;
     }
-    Py_ssize_t size = PyBytes_GET_SIZE(args[1]), length;
-    if (size > MESSAGE_BYTES_MAX)
+    Py_ssize_t size = PyBytes_GET_SIZE(args[2]), expected;
+    Literal literal;
+    if (size > MESSAGE_BYTES_MAX || !find_literal(args[2], &literal))
         Py_RETURN_NONE;
-    const char *text = text_in(PyBytes_AS_STRING(args[1]), size, &length);
-    if (!text)
-        Py_RETURN_NONE;
-    PyObject *frame = frame_of(NULL, args[1], text, length);
+    PyObject *frame = frame_of(args[1], args[2], &literal);
     if (!frame)
         return NULL;
     PyObject *entry = PyDict_GetItemWithError(args[0], frame);
     Py_DECREF(frame);
-    if (!entry) {
+    if (!entry && PyErr_Occurred())
+        return NULL;
+    if (!entry || entry == Py_None)
+        Py_RETURN_NONE;
+    long kind, partitions;
+    if (!read_known(entry, &expected, &kind, &partitions))
+        return NULL;
+    if (expected && expected != size)
+        Py_RETURN_NONE;
+    uint32_t hash;
+    PyObject *key = literal_key(&literal, kind, &hash);
+    if (!key) {
         if (PyErr_Occurred())
             return NULL;
         Py_RETURN_NONE;
     }
-    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 3) {
-        PyErr_SetString(PyExc_TypeError, "a known text is (size, partitions, meaning)");
-        return NULL;
-    }
-    Py_ssize_t expected = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 0));
-    long partitions = PyLong_AsLong(PyTuple_GET_ITEM(entry, 1));
-    if (PyErr_Occurred())
-        return NULL;
-    if (partitions < 1) {
-        PyErr_SetString(PyExc_ValueError, "partitions: at least 1");
-        return NULL;
-    }
-    if (expected != size)
-        Py_RETURN_NONE;
-    PyObject *number = PyLong_FromLong(hash_of(text, length) % partitions);
-    PyObject *key = key_of(text, length), *found = NULL;
-    if (number && key)
-        found = PyTuple_Pack(3, PyTuple_GET_ITEM(entry, 2), number, key);
-    Py_XDECREF(number), Py_XDECREF(key);
+    PyObject *number = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % partitions), *found = NULL;
+    if (number)
+        found = PyTuple_Pack(3, PyTuple_GET_ITEM(entry, 3), number, key);
+    Py_XDECREF(number), Py_DECREF(key);
     return found;
 }
 
 PyDoc_STRVAR(response_doc,
     "response(around, key, stored)\n--\n\n"
-    "before, the length, middle, the row of a text key, after; None where `spliced` would say None.\n\n"
-    "around: (before, middle, after, fixed); the length is that of the row plus `fixed`.");
+    "before, the length, middle, the row of a key, after; None where `spliced` would say None.\n\n"
+    "around: (before, middle, after, fixed, whether the key is a text); the length is that of the\n"
+    "row plus `fixed`.");
 
 static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    int is_typed = count == 3 && PyTuple_Check(args[0]) && PyTuple_GET_SIZE(args[0]) == 4
+    int is_typed = count == 3 && PyTuple_Check(args[0]) && PyTuple_GET_SIZE(args[0]) == 5
         && PyBytes_CheckExact(args[1]) && PyBytes_CheckExact(args[2])
-        && PyLong_CheckExact(PyTuple_GET_ITEM(args[0], 3));
+        && PyLong_CheckExact(PyTuple_GET_ITEM(args[0], 3))
+        && PyBool_Check(PyTuple_GET_ITEM(args[0], 4));
     PyObject *around[3];
     for (int n = 0; is_typed && n < 3; n++)
         is_typed = PyBytes_CheckExact(around[n] = PyTuple_GET_ITEM(args[0], n));
     if (!is_typed) {
-        PyErr_SetString(PyExc_TypeError, "response takes (3 bytes objects, int), and 2 of them");
+        PyErr_SetString(PyExc_TypeError, "response takes (3 bytes objects, int, bool), and 2 of them");
         return NULL;
     }
     long long fixed = PyLong_AsLongLong(PyTuple_GET_ITEM(args[0], 3));
@@ -815,7 +877,7 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
             PyErr_SetString(PyExc_ValueError, "a length is not negative");
         return NULL;
     }
-    PyObject *row = spliced_row(args[1], args[2], 1);
+    PyObject *row = spliced_row(args[1], args[2], PyTuple_GET_ITEM(args[0], 4) == Py_True);
     if (!row) {
         if (PyErr_Occurred())
             return NULL;
@@ -848,7 +910,7 @@ static PyMethodDef methods[] = {
     {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
     {"spliced", spliced, METH_VARARGS, spliced_doc},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
-    {"known_text", (PyCFunction)(void (*)(void))known_text, METH_FASTCALL, known_text_doc},
+    {"known_literal", (PyCFunction)(void (*)(void))known_literal, METH_FASTCALL, known_literal_doc},
     {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, response_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from standpipe.data.encoding.store_keys import Headers
@@ -21,8 +21,10 @@ def keys_by_partition(
 def spliced(
     keys: list[bytes], stored: list[bytes | None], is_text: bool, /
 ) -> list[bytes] | None: ...
-def cut(mark: bytes, body: bytes, /) -> tuple[bytes, int, bytes] | None: ...
-def known_text(known: dict[bytes, Any], message: bytes, /) -> tuple[Any, int, bytes] | None: ...
+def cut(mark: bytes, body: bytes, /) -> bytes | None: ...
+def known_literal(
+    known: Mapping[bytes, Any], mark: bytes, message: bytes, /
+) -> tuple[Any, int, bytes] | None: ...
 def response(
-    around: tuple[bytes, bytes, bytes, int], key: bytes, stored: bytes, /
+    around: tuple[bytes, bytes, bytes, int, bool], key: bytes, stored: bytes, /
 ) -> bytes | None: ...

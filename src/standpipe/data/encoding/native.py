@@ -3,14 +3,14 @@ Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
 call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
-`data/query/pull.py`, `data/query/text_lookup.py`), and always does so if nothing was compiled. Any
-other result is what Python would return; tests/unit/data/encoding/test_native.py, and the tests
+`data/query/pull.py`, `data/query/literal_lookup.py`), and always does so if nothing was compiled.
+Any other result is what Python would return; tests/unit/data/encoding/test_native.py, and the tests
 beside it whose names begin alike, compare the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 5
+FORM: Final = 6
 
 try:
     from standpipe.data.encoding import _native
@@ -35,8 +35,8 @@ IS_COMPILED: Final = _native is not None
 
 _HEADERS: Final = (HEADER_COMMIT, HEADER_ROWTIME)
 
-#: type of a single key column of the KAFKA format -> its number in C
-_KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
+#: type of a single key column of the KAFKA format -> its kind, a number in C
+KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
 
 #: partition -> keys of it, and the same keys as the store has them
 KeysByPartition = dict[int, tuple[list[tuple[Value, ...]], list[bytes]]]
@@ -94,7 +94,7 @@ def kind_of(source: Keyed) -> int | None:
     if _native is None or source.key_format != "KAFKA":
         return None
     columns = source.key_columns
-    return _KINDS.get(columns[0].type) if len(columns) == 1 else None
+    return KINDS.get(columns[0].type) if len(columns) == 1 else None
 
 
 def keys_by_partition(
@@ -112,8 +112,8 @@ def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) ->
     return None if _native is None else _native.spliced([*keys], [*stored], kind == 0)
 
 
-def cut(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
-    """`data.query.text_lookup.cut`."""
+def cut(mark: bytes, body: bytes) -> bytes | None:
+    """`data.query.literal_lookup.cut`."""
     return None if _native is None else _native.cut(mark, body)
 
 
@@ -122,11 +122,15 @@ def compiled(name: str) -> Callable[..., Any] | None:
     return getattr(_native, name, None)
 
 
-def known_text(known: dict[bytes, Any], message: bytes) -> tuple[Any, int, bytes] | None:
-    """`data.query.text_lookup.known_text`."""
-    return None if _native is None else _native.known_text(known, message)
+def known_literal(
+    known: Mapping[bytes, Any], mark: bytes, message: bytes
+) -> tuple[Any, int, bytes] | None:
+    """`data.query.literal_lookup.known_literal`; `known` is a dictionary."""
+    return None if _native is None else _native.known_literal(known, mark, message)
 
 
-def response(around: tuple[bytes, bytes, bytes, int], key: bytes, stored: bytes) -> bytes | None:
-    """`data.query.text_lookup.response`; None also for a row that is unusual or damaged."""
+def response(
+    around: tuple[bytes, bytes, bytes, int, bool], key: bytes, stored: bytes
+) -> bytes | None:
+    """`data.query.literal_lookup.response`; None also for a row that is unusual or damaged."""
     return None if _native is None else _native.response(around, key, stored)

@@ -114,16 +114,29 @@ class PlanCache:
             return msgspec.structs.replace(template.plan, keys=((key,),))
         return template.bind(list(map(_value_of, literals)))
 
-    def takes_any_text(self, text: str, properties: Mapping[str, str]) -> bool:
-        """Whether the plan of a text is known to be that of its only literal, a text that is the
-        only key as it is: with another one in its place, the plan has that one for its key."""
+    def any_key_at(self, text: str, properties: Mapping[str, str]) -> slice | None:
+        """Where the only literal of a text is, without its quotes or its sign, if its plan is known
+        to be that of this literal, which is the only key as it is: with another one in its place,
+        the plan has that one for its key. None: it is not known.
+
+        The other literal is of the same kind: a text, or a whole number that the type of the key
+        column holds. An INTEGER and a BIGINT have other shapes, but the same place, and neither is
+        converted.
+        """
         if not pull_plan.PROPERTIES.isdisjoint(properties):
-            return False
+            return None
         pieces = _split(text, 2)
-        entry = self._entries.get((*pieces[::2], "s")) if len(pieces) == 3 else None
-        if entry is None or isinstance(entry, ListTemplate) or pieces[1][0] != "'":
-            return False
-        return entry[1] is unchanged
+        shape = (*pieces[::2], _class_of(pieces[1])) if len(pieces) == 3 else ()
+        entry = self._entries.get(shape)
+        if entry is None or isinstance(entry, ListTemplate):
+            return None
+        template, coerce = entry
+        if coerce is None or template.slots[0].coerce is not unchanged:
+            return None
+        begin, end = len(pieces[0]), len(pieces[0]) + len(pieces[1])
+        if pieces[1][0] == "'":
+            return slice(begin + 1, end - 1)
+        return slice(begin, end) if pieces[1].isdigit() else None
 
     def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
         """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.

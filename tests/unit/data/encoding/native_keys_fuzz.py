@@ -13,9 +13,15 @@ import msgspec
 from tests.unit.data.rows import table
 
 from standpipe.data.encoding import native
-from standpipe.data.encoding.store_keys import UnfitKey, partition_of, store_key
+from standpipe.data.encoding.store_keys import (
+    UnfitKey,
+    encode_key,
+    parse_store_key,
+    partition_of,
+    store_key,
+)
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
-from standpipe.data.query import text_lookup
+from standpipe.data.query import literal_lookup
 from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
 from standpipe.data.query.pull import lookup_keys
 from standpipe.model import Column, Source
@@ -26,6 +32,13 @@ KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2}
 BODY_PIECES: Final = (
     b"'",
     b"'",
+    b"=",
+    b"= ",
+    b"=-",
+    b"0",
+    b"7",
+    b"2147483647",
+    b"9223372036854775807",
     b"a",
     b"N0012345",
     b'"',
@@ -100,43 +113,55 @@ def spliced_alike(type_: str, values: list[object], columns: list[bytes | None])
 
 
 def cut_alike(body: bytes) -> bool:
-    """Whether its text was cut out. Asserts that Python cuts out the same one, or none."""
-    found = text_lookup.cut(b"mark", body)
+    """Whether its literal was cut out. Asserts that Python cuts out the same one, or none."""
+    found = literal_lookup.cut(b"mark", body)
     assert native.cut(b"mark", body) == found
     with mock.patch.object(native, "_native", None):
-        assert text_lookup.cut(b"mark", body) == found
-    if found is None:
+        assert literal_lookup.cut(b"mark", body) == found
+    place = literal_lookup.place_in(body)
+    if place is None or found is None:
+        assert place is found
         return False
-    frame, text_hash, key = found
-    text = key.removesuffix(text_lookup.END).decode()
-    assert b"mark" + body == frame.replace(b"''", b"'" + text.encode() + b"'", 1)
-    assert (key, text_hash % 7) == (store_key((text,), ("STRING",)), partition_of(key[:-2], 7))
+    literal, others = body[place.begin : place.end], body[: place.begin] + body[place.end :]
+    assert found == b"mark" + others
+    if place.is_text:
+        assert others.count(b"'") == 2
+    else:
+        assert str(int(literal)).encode() == literal
     return True
 
 
-def known_alike(learnt: bytes, message: bytes, partitions: int) -> bool:
+def known_alike(learnt: bytes, message: bytes, partitions: int, kind: str = "STRING") -> bool:
     """Whether the message is known once another was. Asserts that Python knows the same."""
-    parts = text_lookup.cut(b"", learnt)
-    known = {parts[0]: text_lookup.KnownText(len(learnt), partitions, "its frame")} if parts else {}
-    found = native.known_text(known, message)
-    assert text_lookup.known_text(known, message) == found
+    frame = literal_lookup.cut(b"", learnt)
+    entry = literal_lookup.KnownLiteral(len(learnt), KINDS[kind], partitions, "its frame")
+    known = {} if frame is None else {frame: entry}
+    found = native.known_literal(known, b"", message)
+    assert literal_lookup.known_literal(known, b"", message) == found
     with mock.patch.object(native, "_native", None):
-        assert text_lookup.known_text(known, message) == found
+        assert literal_lookup.known_literal(known, b"", message) == found
     if found is None:
         return False
     meaning, number, key = found
-    assert (meaning, number) == ("its frame", partition_of(key[:-2], partitions))
-    assert message.replace(b"'" + key[:-2] + b"'", b"''", 1) == (parts or (b"",))[0]
+    value = parse_store_key(key, (kind,), 0)[0][0]
+    raw = encode_key((value,), TABLES[kind].key_columns, "KAFKA", ",")
+    assert raw is not None
+    assert (meaning, number) == ("its frame", partition_of(raw, partitions))
+    place = literal_lookup.place_in(message)
+    assert place is not None
+    begin = place.begin - (not place.is_text and message[place.begin - 1 : place.begin] == b"-")
+    assert str(value) == message[begin : place.end].decode()
     return True
 
 
-def response_alike(key: bytes, stored: bytes) -> bool:
+def response_alike(key: bytes, stored: bytes, kind: str = "STRING") -> bool:
     """Whether it was made. Asserts that Python makes the same one of a sound row."""
-    around = text_lookup.Around(b"HTTP/1.1 200 OK\r\nlength: ", b"\r\n\r\n[", b"]\n", 3)
+    is_text = kind == "STRING"
+    around = literal_lookup.Around(b"HTTP/1.1 200 OK\r\nlength: ", b"\r\n\r\n[", b"]\n", 3, is_text)
     found = native.response(around, key, stored)
     with mock.patch.object(native, "_native", None):
         try:
-            slow = text_lookup.response(around, key, stored)
+            slow = literal_lookup.response(around, key, stored)
         except DamagedRow:
             slow = None
     assert found in (slow, None)
@@ -179,9 +204,14 @@ def run(seed: int, count: int) -> tuple[int, int]:
         begin, end, tail = b"head", b"x" * chance.choice([0, 9, 4_070, 4_100]), chance.randbytes(1)
         one, other = (b"'%b'" % b"".join(chance.choices(BODY_PIECES[2:], k=2)) for _ in "12")
         known_alike(begin + one + end, begin + other + end, chance.choice([1, 4, 1000]))
+        numbers = [b"= %d" % value for value in [*values, 7, -7] if isinstance(value, int)]
+        for number in numbers:
+            known_alike(begin + numbers[0] + end, begin + number + end, 4, type_)
         known_alike(begin + one + end, begin + one + end[1:] + tail, 4)
         refused = damaged(chance, pack_row(b"[1,2]", chance.randrange(2**40)))
         key = store_key((7,), ("BIGINT",)) if type_ != "STRING" else b"a\0\1"
         assert native.spliced([key], [refused], KINDS[type_]) is None
-        assert not response_alike(b"a\0\1", refused)
+        assert not response_alike(key, refused, type_)
+        if type_ != "STRING":
+            assert response_alike(key, pack_row(b"[1,2]", 5), type_)
     return sum(alike), count - sum(alike)

@@ -1,4 +1,4 @@
-"""A lookup by one text, from body to response: C and Python make the same bytes of it."""
+"""A lookup by one literal, from body to response: C and Python make the same bytes of it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.data.encoding.native_keys_fuzz import cut_alike, known_alike, response_alike
+from tests.unit.data.encoding.native_keys_fuzz import (
+    KINDS,
+    cut_alike,
+    known_alike,
+    response_alike,
+)
 from tests.unit.data.encoding.test_native import needs_it
 
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
-from standpipe.data.query import text_lookup
+from standpipe.data.query import literal_lookup
 
+OF_TEXTS = [b"'", b"'", b"a", b"N1", b" ", b'"', b"\\", b"\0", b"\x1f", b"\x7f", b"\x80"]
+OF_NUMBERS = [b"=", b"=", b" ", b"-", b"+", b"0", b"7", b"12", b".5", b"e3", b"9" * 18, b"N", b";"]
 BODIES = st.lists(
-    st.sampled_from([b"'", b"'", b"a", b"N1", b" ", b'"', b"\\", b"\0", b"\x1f", b"\x7f", b"\x80"])
-    | st.binary(max_size=3),
+    st.sampled_from(OF_TEXTS) | st.sampled_from(OF_NUMBERS) | st.binary(max_size=3),
     max_size=9,
 ).map(b"".join)
 KEY = store_key(("a",), ("STRING",))
@@ -26,7 +32,7 @@ KEY = store_key(("a",), ("STRING",))
 
 @needs_it
 @given(BODIES)
-def test_a_text_is_cut_out_alike(body: bytes) -> None:
+def test_a_literal_is_cut_out_alike(body: bytes) -> None:
     cut_alike(body)
 
 
@@ -59,18 +65,115 @@ def test_which_texts_are_plain(
 ) -> None:
     if not is_compiled:
         monkeypatch.setattr(native, "_native", None)
-    found = text_lookup.cut(b"m", body)
-    assert (found and found[2]) == key
-    if found:
-        assert found[0] == b"m" + body.replace((key or b"").removesuffix(b"\0\1"), b"")
+    found = literal_lookup.cut(b"m", body)
+    text = None if key is None else key.removesuffix(b"\0\1")
+    assert found == (None if text is None else b"m" + body.replace(b"'%b'" % text, b"''"))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        (b"K = 42;", b"42"),
+        (b"K=42", b"42"),
+        (b"K =   42;", b"42"),
+        (b"K = -42;", b"42"),
+        (b"K = 0;", b"0"),
+        (b"A = 1 AND K = 42;", b"42"),
+        (b"K = 42 LIMIT 1", b"42"),
+        (b"K = 9223372036854775807;", b"9223372036854775807"),
+        (b"K = 9999999999999999999;", b"9999999999999999999"),
+        (b"K = 10000000000000000000;", None),
+        (b"K = 042;", None),
+        (b"K = 00;", None),
+        (b"K = -0;", None),
+        (b"K = -01;", None),
+        (b"K = +42;", None),
+        (b"K = - 42;", None),
+        (b"K = --42;", None),
+        (b"K = \t42;", None),
+        (b"K = .5;", None),
+        (b"K = x42;", None),
+        (b"K = (42);", None),
+        (b"K = '42", None),
+        (b"K = 42 AND A = 'it''s'", None),
+        (b"K = 42 AND A = B", None),
+        (b"K IN (42)", None),
+        (b"=", None),
+        (b"= -", None),
+        (b"=7", b"7"),
+    ],
+)
+def test_which_numbers_are_usual(
+    body: bytes, number: bytes | None, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    expected = None if number is None else b"m" + b"".join(body.rsplit(number, 1))
+    assert literal_lookup.cut(b"m", body) == expected
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("type_", "literal", "number"),
+    [
+        ("INTEGER", b"= 2147483647;", 2**31 - 1),
+        ("INTEGER", b"= -2147483647;", 1 - 2**31),
+        ("INTEGER", b"= 2147483648;", None),
+        ("INTEGER", b"= -2147483648;", None),
+        ("BIGINT", b"= -2147483648;", -(2**31)),
+        ("BIGINT", b"= 9223372036854775807;", 2**63 - 1),
+        ("BIGINT", b"= -9223372036854775807;", 1 - 2**63),
+        ("BIGINT", b"= 9223372036854775808;", None),
+        ("BIGINT", b"= -9223372036854775808;", None),
+        ("BIGINT", b"= 9999999999999999999;", None),
+        ("STRING", b"= 7;", None),
+        ("BIGINT", b"= '7';", None),
+    ],
+)
+def test_what_a_column_holds(
+    type_: str,
+    literal: bytes,
+    number: int | None,
+    is_compiled: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it does not hold is left to others, the two smallest numbers, too."""
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    frame, kind = literal_lookup.cut(b"", literal), literal_lookup.KINDS[type_]
+    assert frame is not None
+    known = {frame: literal_lookup.KnownLiteral(0, kind, 1, "meaning")}
+    stored = None if number is None else store_key((number,), (type_,))
+    expected = None if stored is None else ("meaning", 0, stored)
+    assert literal_lookup.known_literal(known, b"", literal) == expected
 
 
 @needs_it
-@given(BODIES, BODIES, st.integers(1, 9))
-def test_a_message_is_known_alike(learnt: bytes, message: bytes, partitions: int) -> None:
-    known_alike(learnt, message, partitions)
-    is_usable = text_lookup.cut(b"", learnt) is not None
-    assert known_alike(learnt, learnt, partitions) is is_usable
+@given(BODIES, BODIES, st.integers(1, 9), st.sampled_from(sorted(KINDS)))
+def test_a_message_is_known_alike(
+    learnt: bytes, message: bytes, partitions: int, kind: str
+) -> None:
+    known_alike(learnt, message, partitions, kind)
+    place = literal_lookup.place_in(learnt)
+    is_of_kind = place is not None and place.is_text is (kind == "STRING")
+    if place and not place.is_text:  # it may be too large for its column
+        is_of_kind &= int(learnt[place.begin : place.end]) < 2 ** (31 if kind == "INTEGER" else 63)
+    assert known_alike(learnt, learnt, partitions, kind) is is_of_kind
+
+
+@needs_it
+@given(
+    st.integers(-(2**63), 2**63 - 1) | st.integers(-99, 99),
+    st.integers(1, 9),
+    st.sampled_from(["INTEGER", "BIGINT"]),
+)
+def test_a_number_is_known_alike(number: int, partitions: int, kind: str) -> None:
+    message = b"K = %d;" % number
+    is_held = -(limit := 2 ** (31 if kind == "INTEGER" else 63)) < number < limit
+    assert known_alike(message, message, partitions, kind) is is_held
+    other = b"K = %d;" % -number
+    assert not known_alike(other, message, partitions, kind) or not number, "the sign is kept"
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -92,9 +195,9 @@ def test_which_messages_are_known(
 ) -> None:
     if not is_compiled:
         monkeypatch.setattr(native, "_native", None)
-    known = {b"K = '';": text_lookup.KnownText(8, 1, "meaning")}
+    known = {b"K = '';": literal_lookup.KnownLiteral(8, 0, 1, "meaning")}
     expected = None if key is None else ("meaning", 0, key)
-    assert text_lookup.known_text(known, message) == expected
+    assert literal_lookup.known_literal(known, b"", message) == expected
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -104,18 +207,27 @@ def test_a_long_message_is_not_known(
 ) -> None:
     if not is_compiled:
         monkeypatch.setattr(native, "_native", None)
-    frame = b"''" + b"x" * (text_lookup.MESSAGE_BYTES_MAX - 3 + more)
-    known = {frame: text_lookup.KnownText(len(frame) + 1, 1, "meaning")}
-    found = text_lookup.known_text(known, b"'a" + frame[1:])
+    frame = b"''" + b"x" * (literal_lookup.MESSAGE_BYTES_MAX - 3 + more)
+    known = {frame: literal_lookup.KnownLiteral(len(frame) + 1, 0, 1, "meaning")}
+    found = literal_lookup.known_literal(known, b"", b"'a" + frame[1:])
     assert (found is not None) is is_known
 
 
 @needs_it
 @given(st.text(alphabet="aN1 ~\x7f", max_size=9), st.binary(max_size=20))
 def test_a_response_is_made_alike(key: str, cells: bytes) -> None:
+    """Its row may be of one column, or none."""
     stored = pack_row(b"[%b]" % cells, 5)
     assert response_alike(store_key((key,), ("STRING",)), stored)
     assert not response_alike(store_key((key,), ("STRING",)), stored[:-1])
+
+
+@needs_it
+@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-99, 99), st.binary(max_size=20))
+def test_a_response_with_a_number_is_made_alike(key: int, cells: bytes) -> None:
+    stored, in_store = pack_row(b"[%b]" % cells, 5), store_key((key,), ("BIGINT",))
+    assert response_alike(in_store, stored, "BIGINT")
+    assert not response_alike(in_store, stored[:-1], "BIGINT")
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -128,14 +240,18 @@ def test_a_response(
 ) -> None:
     if not is_compiled:
         monkeypatch.setattr(native, "_native", None)
-    around = text_lookup.Around(b"n: ", b"\r\n{", b"}", 2)
-    made = text_lookup.response(around, KEY, pack_row(columns, 5))
+    around = literal_lookup.Around(b"n: ", b"\r\n{", b"}", 2, is_text=True)
+    made = literal_lookup.response(around, KEY, pack_row(columns, 5))
     assert made == b"n: %d\r\n%b" % (len(body), body)
     damaged = pack_row(columns, 5)[:-1] + b"!"
     with pytest.raises(DamagedRow):
-        text_lookup.response(around, KEY, damaged)
+        literal_lookup.response(around, KEY, damaged)
+    by_number = literal_lookup.Around(b"n: ", b"\r\n{", b"}", 2, is_text=False)
+    made = literal_lookup.response(by_number, store_key((-7,), ("INTEGER",)), pack_row(columns, 5))
+    of_number = body.replace(b'"a"', b"-7")
+    assert made == b"n: %d\r\n%b" % (len(of_number), of_number)
     full = pack_row(columns, 5, b"a" * 600)
-    assert text_lookup.response(around, KEY, full) is None
+    assert literal_lookup.response(around, KEY, full) is None
 
 
 @needs_it
@@ -149,15 +265,16 @@ def test_what_is_no_body_is_an_error(odd: tuple[object, ...]) -> None:
 @pytest.mark.parametrize(
     ("odd", "error"),
     [
-        (((b"", b"", b"", 0), KEY), TypeError),
-        (((b"", b"", b""), KEY, b""), TypeError),
-        (([b"", b"", b"", 0], KEY, b""), TypeError),
-        (((b"", b"", b"", b""), KEY, b""), TypeError),
-        (((b"", b"", "", 0), KEY, b""), TypeError),
-        (((b"", b"", b"", True), KEY, b""), TypeError),
-        (((b"", b"", b"", 0), KEY, None), TypeError),
-        (((b"", b"", b"", -1), KEY, b""), ValueError),
-        (((b"", b"", b"", 2**64), KEY, b""), OverflowError),
+        (((b"", b"", b"", 0, True), KEY), TypeError),
+        (((b"", b"", b"", 0), KEY, b""), TypeError),
+        (([b"", b"", b"", 0, True], KEY, b""), TypeError),
+        (((b"", b"", b"", b"", True), KEY, b""), TypeError),
+        (((b"", b"", "", 0, True), KEY, b""), TypeError),
+        (((b"", b"", b"", True, True), KEY, b""), TypeError),
+        (((b"", b"", b"", 0, 1), KEY, b""), TypeError),
+        (((b"", b"", b"", 0, True), KEY, None), TypeError),
+        (((b"", b"", b"", -1, True), KEY, b""), ValueError),
+        (((b"", b"", b"", 2**64, True), KEY, b""), OverflowError),
     ],
 )
 def test_what_is_no_response_is_an_error(odd: tuple[object, ...], error: type[Exception]) -> None:
@@ -169,32 +286,42 @@ def test_what_is_no_response_is_an_error(odd: tuple[object, ...], error: type[Ex
 @pytest.mark.parametrize(
     ("odd", "error"),
     [
-        (({},), TypeError),
-        (({}, "'a'"), TypeError),
-        (([], b"'a'"), TypeError),
-        (({b"''": None}, b"'a'"), TypeError),
-        (({b"''": (3, 1)}, b"'a'"), TypeError),
-        (({b"''": ("3", 1, None)}, b"'a'"), TypeError),
-        (({b"''": (3, 0, None)}, b"'a'"), ValueError),
-        (({b"''": (2**64, 1, None)}, b"'a'"), OverflowError),
-        (({b"''": (3, 2**64, None)}, b"'a'"), OverflowError),
+        (({}, b""), TypeError),
+        (({}, b"", "'a'"), TypeError),
+        (({}, "", b"'a'"), TypeError),
+        (([], b"", b"'a'"), TypeError),
+        (({b"''": "no"}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, 1)}, b"", b"'a'"), TypeError),
+        (({b"''": ("3", 0, 1, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, "0", 1, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, "1", None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, 0, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (3, -1, 1, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (3, 3, 1, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (2**64, 0, 1, None)}, b"", b"'a'"), OverflowError),
+        (({b"''": (3, 2**64, 1, None)}, b"", b"'a'"), OverflowError),
+        (({b"''": (3, 0, 2**64, None)}, b"", b"'a'"), OverflowError),
     ],
 )
 def test_what_is_nothing_known_is_an_error(odd: tuple[Any, ...], error: type[Exception]) -> None:
     with pytest.raises(error):
-        native._native.known_text(*odd)  # type: ignore[union-attr]
+        native._native.known_literal(*odd)  # type: ignore[union-attr]
 
 
 @needs_it
 def test_nothing_is_held() -> None:
     body, stored, big = b"K = 'a'", pack_row(b"[1]", 5), 10**6
     meaning = ["meaning"]
-    known = {b"K = ''": (7, 4, meaning)}
+    known = {b"K = ''": (7, 0, 4, meaning), b"M = ": (0, 1, 4, meaning), b"N = ": None}
     before = [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)]
     for _ in range(9):
         native.cut(body, body)
-        assert native.known_text(known, body)
-        assert native.known_text(known, body + b" ") is None
-        native.response((body, body, body, big), KEY, stored)
-        native.response((body, body, body, big), KEY, stored[:-1])
+        assert native.known_literal(known, b"", body)
+        assert native.known_literal(known, b"", b"M = 7")
+        assert native.known_literal(known, b"", b"M = " + b"9" * 19) is None
+        assert native.known_literal(known, b"", b"N = 7") is None
+        assert native.known_literal(known, b"", body + b" ") is None
+        native.response((body, body, body, big, True), KEY, stored)
+        native.response((body, body, body, big, False), KEY, stored)
+        native.response((body, body, body, big, True), KEY, stored[:-1])
     assert [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)] == before

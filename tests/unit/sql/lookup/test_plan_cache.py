@@ -138,6 +138,69 @@ def comparable(plan: PullPlan) -> tuple[PullPlan, bool, bool]:
     return plain, plan.where is None, plan.cells is None
 
 
+USUAL_NUMBERS = ["0", "7", "123456789", "2147483647", "2147483648", "9223372036854775807"]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    SHAPES | st.just("SELECT * FROM by_seats WHERE seats = -{0};"),
+    st.lists(STRINGS | NUMBERS, min_size=3, max_size=3),
+    st.sampled_from(USUAL_NUMBERS),
+    st.sampled_from(["", "a", "x1 --", "/*"]),
+)
+def test_any_key_in_the_place_of_the_only_literal(
+    sources: dict[str, Source], shape: str, literals: list[str], number: str, other: str
+) -> None:
+    """Wherever the cache says so, another text or number that its column holds is the only key."""
+    cache, text = PlanCache(sources), shape.format(*literals)
+    try:
+        plan = cache.plan(text, {})
+    except StatementError:
+        return
+    at = cache.any_key_at(text, {})
+    if at is None:
+        return
+    is_text = text[at.start - 1] == "'"
+    key = other if is_text else int(number) * (-1 if text[at.start - 1] == "-" else 1)
+    if not is_text and (plan.source.key_columns[0].type, int(number) >= 2**31) == ("INTEGER", True):
+        return
+    again = text[: at.start] + (other if is_text else number) + text[at.stop :]
+    assert direct(again, sources) == msgspec.structs.replace(plan, keys=((key,),))
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("SELECT * FROM by_tail WHERE tail = 'it''s';", "it''s"),
+        ("SELECT * FROM by_tail WHERE 'x' = tail;", "x"),
+        ("SELECT * FROM by_seats WHERE seats = 42;", "42"),
+        ("SELECT * FROM by_seats WHERE seats = -42;", "42"),
+        ("SELECT * FROM by_seats WHERE seats = 0;", "0"),
+        ("SELECT * FROM by_seats WHERE seats = 42.0;", None),
+        ("SELECT * FROM by_seats WHERE seats = '42';", None),
+        ("SELECT * FROM by_fare WHERE fare = 42;", None),
+        ("SELECT * FROM by_fare WHERE fare = 4.2;", None),
+        ("SELECT * FROM by_two WHERE seats = 4 AND carrier = 'x';", None),
+        ("SELECT * FROM by_tail WHERE tail IN ('x', 'y');", None),
+        ("SELECT * FROM by_tail WHERE tail = 'x' LIMIT 1;", None),
+        ("SELECT * FROM by_tail LIMIT 1;", None),
+        ("SELECT * FROM by_tail;", None),
+    ],
+)
+def test_where_any_key_may_stand(
+    sources: dict[str, Source], text: str, literal: str | None
+) -> None:
+    cache = PlanCache(sources)
+    assert cache.any_key_at(text, {}) is None, "it was not planned yet"
+    try:
+        cache.plan(text, {})
+    except StatementError:
+        assert literal is None
+    at = cache.any_key_at(text, {})
+    assert (None if at is None else text[at]) == literal
+    assert cache.any_key_at(text, dict.fromkeys(pull_plan.PROPERTIES, "false")) is None
+
+
 def test_the_least_recently_used_shape_goes_first(
     sources: dict[str, Source], reads: list[str]
 ) -> None:

@@ -1,19 +1,20 @@
-"""Lookups by one text whose requests differ only in that text: the shortest way through a worker.
+"""Lookups by one literal whose requests differ only in it: the shortest way through a worker.
 
-A *frame* is the body of a request without the text between its quotes. When the fast path has
-answered a body, `learn` keeps what is the same for all bodies of its frame: plan, bounds, layout.
-`answer` then needs the text only, and reads no JSON and no SQL. `learn_message` keeps the same for
-the whole message, with its head, and `answer_message` reads no head either.
+A *frame* is the body of a request without its literal: a text between its quotes, or the digits of
+a whole number. When the fast path has answered a body, `learn` keeps what is the same for all
+bodies of its frame: plan, bounds, layout. `answer` then needs the literal only, and reads no JSON
+and no SQL. `learn_message` keeps the same for the whole message, with its head, and
+`answer_message` reads no head either.
 
-    cut, known_text        frame, hash and store key of the text, in one step
+    known_literal          frame, partition and store key of the literal, in one step
     _KnownPart             of frame and partition: verdict, freshness headers, begin of the body;
                            made again when a cause has changed, and dated in each millisecond
     one LMDB read          the row, and the number of its transaction
     response               checks and splices the row between the bytes that are there
 
-Whether a frame may be known is checked once, with other texts in it (`_means_its_text`): each must
-arrive in the statement as it is, as the only literal and the only key. Whatever is unusual is left
-to the other steps of the fast path, which find the same (a test compares the bytes).
+Whether a frame may be known is checked once, with other literals in it (`_means_its_literal`): each
+must arrive in the statement as it is, as the only literal and the only key. Whatever is unusual is
+left to the other steps of the fast path, which find the same (a test compares the bytes).
 
 Not here: the rest of the fast path (`node.worker.pull.fast_path`).
 """
@@ -30,15 +31,17 @@ from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.bounds import Bounds
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
-from standpipe.data.query.pull import is_plain, partition_of_key
-from standpipe.data.query.text_lookup import (
+from standpipe.data.query.literal_lookup import (
+    KINDS,
     MESSAGE_BYTES_MAX,
     Around,
-    KnownText,
+    KnownLiteral,
     cut,
-    known_text,
+    known_literal,
+    place_in,
     response,
 )
+from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
 from standpipe.model import NodeId, ReplicaId, ReplicaStatus
@@ -54,16 +57,15 @@ from standpipe.sql.plans import PullPlan
 #: dropped (a client could vary them).
 FRAMES_MAX: Final = 256
 PARTS_MAX: Final = 4096
-#: A longer body has no frame: a frame keeps all of it but its text.
-FRAME_BYTES_MAX: Final = 4_096
-#: Messages without their texts; the length of a text is in their heads.
+#: Messages without their literals; the length of a literal is in their heads.
 MESSAGES_MAX: Final = 1_024
 #: Frames that were met once, by their hashes: one is learnt when it is met again, so that a client
 #: whose bodies all differ costs little, and drops nobody's frame.
 MET_MAX: Final = 1_024
-#: texts that are put into a frame to see whether it passes them on
-_PROBES: Final = ("", "a", "Zz 9", "7")
-NO_RESPONSE: Final = Around(b"", b"", b"", 0)
+#: literals that are put into a frame to see whether it passes them on
+_TEXTS: Final = ("", "a", "Zz 9", "7")
+_NUMBERS: Final = ("0", "7", "2147483648")
+NO_RESPONSE: Final = Around(b"", b"", b"", 0, is_text=True)
 
 
 @dataclass(slots=True)
@@ -103,21 +105,23 @@ class KnownFrames:
     routes: RouteCache
     clock: Clock = field(default_factory=Clock)
     #: None: bodies of this frame always take the other steps
-    _frames: dict[bytes, _Frame | None] = field(default_factory=dict[bytes, _Frame | None])
+    _frames: dict[bytes, KnownLiteral[_Frame] | None] = field(
+        default_factory=dict[bytes, KnownLiteral[_Frame] | None]
+    )
     _met: set[int] = field(default_factory=set[int])
     _parts_count: int = 0
     #: the map that the frames hold for
     _view: ClusterView | None = None
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
-    #: by message without its text
-    _messages: dict[bytes, KnownText[_Frame]] = field(
-        default_factory=dict[bytes, KnownText[_Frame]]
+    #: by message without its literal
+    _messages: dict[bytes, KnownLiteral[_Frame]] = field(
+        default_factory=dict[bytes, KnownLiteral[_Frame]]
     )
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
-        self._known_text = native.compiled("known_text") or known_text
+        self._known = native.compiled("known_literal") or known_literal
         self._response = native.compiled("response") or response
 
     def __len__(self) -> int:
@@ -129,17 +133,16 @@ class KnownFrames:
         Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        found = cut(token.head, body) if len(body) <= FRAME_BYTES_MAX else None
-        if found is None:
-            return None
         if view is not self._view:
             self._adopt(view)
-        mark, text_hash, key = found
-        frame = self._frames.get(mark)
-        if frame is None:
-            self.is_new = mark not in self._frames and self._is_met_again(mark)
+        found = self._known(self._frames, token.head, body)
+        if found is None:
+            mark = cut(token.head, body) if len(body) <= MESSAGE_BYTES_MAX else None
+            if mark is not None and mark not in self._frames:
+                self.is_new = self._is_met_again(mark)
             return None
-        return self._row_of(frame, text_hash % frame.plan.source.partitions, key, view)
+        frame, number, key = found
+        return self._row_of(frame, number, key, view)
 
     def answer_message(self, message: bytes, view: ClusterView) -> bytes | None:
         """The response to bytes that may be a whole message, head included; None: they are none
@@ -149,7 +152,7 @@ class KnownFrames:
         """
         if view is not self._view:
             self._adopt(view)
-        found = self._known_text(self._messages, message)
+        found = self._known(self._messages, b"", message)
         if found is None:
             return None
         frame, number, key = found
@@ -184,46 +187,46 @@ class KnownFrames:
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
     ) -> None:
-        """A body, whose frame `is_new`, was answered by its plan: keep its frame, if other texts in
-        it would be answered by it, too; else keep that they would not."""
-        found = cut(token.head, body)
-        if found is None:
+        """A body, whose frame `is_new`, was answered by its plan: keep its frame, if other literals
+        in it would be answered by it, too; else keep that they would not."""
+        mark = cut(token.head, body)
+        if mark is None:
             return
         if len(self._frames) >= FRAMES_MAX:
             self.forget()
-        mark, text_hash, key = found
         self._frames[mark] = None
-        if not (
-            _is_of_one_text(plan)
-            and view.plans.takes_any_text(query.text, query.properties)
-            and _means_its_text(body, query)
-        ):
+        place = view.plans.any_key_at(query.text, query.properties)
+        kind = _kind_of(plan)
+        if kind is None or place is None or not _means_its_literal(body, query, place):
             return
         source = plan.source
-        assert key == store_key(plan.keys[0], ("STRING",))
-        assert text_hash % source.partitions == partition_of_key(source, plan.keys[0])
-        self._frames[mark] = _Frame(
+        frame = _Frame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
         )
+        known = KnownLiteral(0, kind, source.partitions, frame)
+        key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
+        stored = store_key(key, (source.key_columns[0].type,))
+        assert known_literal({mark: known}, token.head, body) == (frame, partition, stored)
+        self._frames[mark] = known
 
     def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
-        """Keep a message without its text, if its body has a known frame. True: it is kept.
+        """Keep a message without its literal, if its body has a known frame. True: it is kept.
 
-        `token`: what its head says. A head with a quote is not kept, so there is one text, in the
-        body, and a message that is equal without it, and as long, has an equal head.
+        `token`: what its head says. A head with a quote is not kept, so the literal that is cut out
+        of a message is that of its body: it has the only quotes, or stands behind the last equals
+        sign. A message that is equal without it, and as long, has an equal head.
         """
         if len(message) > MESSAGE_BYTES_MAX or message.find(b"'", 0, head_bytes) >= 0:
             return False
         of_body, of_message = cut(token.head, message[head_bytes:]), cut(b"", message)
-        frame = self._frames.get(of_body[0]) if of_body else None
-        if frame is None or of_message is None:
+        known = self._frames.get(of_body) if of_body else None
+        if known is None or of_message is None:
             return False
         if len(self._messages) >= MESSAGES_MAX:
             self._messages.clear()
-        known = KnownText(len(message), frame.plan.source.partitions, frame)
-        self._messages[of_message[0]] = known
+        self._messages[of_message] = known._replace(size=len(message))
         return True
 
     def forget(self) -> None:
@@ -247,9 +250,9 @@ class KnownFrames:
         publishes one a second, and each holds every table and node: none but the newest is kept."""
         if self._view is not None and self._view.plans is not view.plans:
             self.forget()
-        for frame in self._frames.values():
-            if frame is not None:
-                frame.parts.clear()
+        for known in self._frames.values():
+            if known is not None:
+                known.meaning.parts.clear()
         self._parts_count = 0
         self._view = view
 
@@ -313,31 +316,34 @@ class KnownFrames:
         return b"%b%d%b%b" % (part.around.before, len(body), label, body)
 
 
-def _is_of_one_text(plan: PullPlan) -> bool:
-    """Whether one get finds the whole row, by a key that is a text."""
+def _kind_of(plan: PullPlan) -> int | None:
+    """The kind of its key, if one get finds the whole row by that; None: it takes more."""
     source = plan.source
     columns = source.key_columns
-    return (
+    is_one_get = (
         is_plain(plan)
         and plan.projection is None
         and plan.limit is None
         and source.key_format == "KAFKA"
         and len(columns) == 1
-        and columns[0].type == "STRING"
     )
+    return KINDS.get(columns[0].type) if is_one_get else None
 
 
-def _means_its_text(body: bytes, query: Lookup) -> bool:
-    """Whether the statement of a body has its text, as it is; so do all bodies of its frame."""
-    begin, end = body.index(b"'") + 1, body.rindex(b"'")
-    head, tail = body[:begin], body[end:]
+def _means_its_literal(body: bytes, query: Lookup, at: slice) -> bool:
+    """Whether the literal of a body is what its statement has at a place, as it is; so it is in all
+    bodies of its frame."""
+    place = place_in(body)
+    if place is None:
+        return False
+    head, tail = body[: place.begin], body[place.end :]
     if b"\\" in head or b"\\" in tail or b"sessionVariables" in head + tail:
         return False  # a quote may be written in another way, and ${a} in the text mean something
-    begin, end = query.text.find("'") + 1, query.text.rfind("'")
+    own = body[place.begin : place.end].decode()
     try:
-        for text in _PROBES:
-            other = parse_lookup(head + text.encode() + tail)
-            expected = query.text[:begin] + text + query.text[end:]
+        for literal in (own, *(_TEXTS if place.is_text else _NUMBERS)):
+            other = parse_lookup(head + literal.encode() + tail)
+            expected = query.text[: at.start] + literal + query.text[at.stop :]
             if other != Lookup(expected, query.properties, query.bounds):
                 return False
     except StandpipeError:

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from standpipe.data.query.text_lookup import Around
+from standpipe.data.query.literal_lookup import Around
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
 from standpipe.freshness import REPLICA_LAG_HEADER, SOURCE_LAG_HEADER, Freshness
 from standpipe.model import ReplicaStatus
@@ -50,6 +50,8 @@ class DatedResponse:
     after_row: bytes
     #: what the body has besides its row and the digits of the time
     fixed_bytes: int
+    #: the row's key
+    is_text: bool
 
     @classmethod
     def of(
@@ -83,6 +85,7 @@ class DatedResponse:
             before_row=to_row,
             after_row=end,
             fixed_bytes=len(begin) - len(_AT) + len(end),
+            is_text=plan.source.key_columns[0].type == "STRING",
         )
 
     def at(self, boot_ms: int, unix_ms: int) -> Around:
@@ -99,4 +102,4 @@ class DatedResponse:
             time,
             self.before_row,
         )
-        return Around(self.head, middle, self.after_row, self.fixed_bytes + len(time))
+        return Around(self.head, middle, self.after_row, self.fixed_bytes + len(time), self.is_text)

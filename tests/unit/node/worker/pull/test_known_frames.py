@@ -1,4 +1,4 @@
-"""Lookups by one text: the shortest way sends what the others send, or nothing."""
+"""Lookups by one literal: the shortest way sends what the others send, or nothing."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.config import lags
 from standpipe.data.encoding import native
+from standpipe.data.query.literal_lookup import place_in
 from standpipe.model import NO_BATCH, Column, ReplicaId, Source
 from standpipe.node.worker.pull import known_frames
 from standpipe.node.worker.pull.fast_path import EXPECTED, LookupFastPath
@@ -201,15 +202,16 @@ def test_a_frame_never_changes_what_a_text_means(
 ) -> None:
     """Whatever stands around a text: if its frame is taken, another text means itself in it."""
     body = json.dumps({"ksql": head + key + tail}, ensure_ascii=False).encode()
-    found = known_frames.cut(b"", body)
-    if found is None or not known_frames._means_its_text(body, parse_lookup(body)):
+    place = place_in(body)
+    query = parse_lookup(body)
+    at = slice(query.text.find("'") + 1, query.text.rfind("'"))
+    if place is None or not known_frames._means_its_literal(body, query, at):
         return
-    frame, _, stored = found
-    second = frame.replace(b"''", b"'" + other.encode() + b"'", 1)
-    again = known_frames.cut(b"", second)
-    if again is None or again[0] != frame:
+    second = body[: place.begin] + other.encode() + body[place.end :]
+    frame = known_frames.cut(b"", body)
+    if frame is None or known_frames.cut(b"", second) != frame:
         return
-    text = stored[:-2].decode()
+    text = body[place.begin : place.end].decode()
     assert text == key or "'" in key, "the quote that was drawn may be the one that ends it"
     expected = (head + key + tail).replace(f"'{text}'", f"'{other}'", 1)
     assert parse_lookup(second).text == expected
@@ -397,7 +399,8 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
         for key in KEYS.values():
             assert path.answer(LINES, body_of(one(key)))
             assert path.answer(LINES, body_of(one(key)))
-        assert sum(len(each.parts) for each in path._frames._frames.values() if each) <= 2
+        known = [each.meaning for each in path._frames._frames.values() if each]
+        assert sum(len(each.parts) for each in known) <= 2
 
     run(tmp_path, story)
 
@@ -416,7 +419,7 @@ def test_bodies_that_all_differ_drop_nobodys_frame(
             assert path.answer(LINES, body)
         assert by_frame(path, LINES, body_of(one("x1")))
         assert len(path._frames) == 1
-        long = body_of(one("x1")) + b" " * known_frames.FRAME_BYTES_MAX
+        long = body_of(one("x1")) + b" " * known_frames.MESSAGE_BYTES_MAX
         assert learnt(path, LINES, long), "it is answered all the same"
         assert len(path._frames) == 1
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from bench import guard
 
-from standpipe.data.query import text_lookup
-from standpipe.node.worker.pull import known_frames
+from standpipe.adapters.metrics import Metrics
 
 
 def folder_in(folder: Path, name: str) -> Path:
@@ -31,15 +30,22 @@ def test_they_are_the_same_in_every_run(tmp_path: Path) -> None:
 
 
 def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dearer(mark: bytes, body: bytes) -> tuple[bytes, int, bytes] | None:
+    usual = Metrics.answered
+
+    def dearer(metrics: Metrics, route: str, seconds: float) -> None:
         sum(number for number in range(20))
-        return text_lookup.cut(mark, body)
+        usual(metrics, route, seconds)
 
     before = guard.measure(folder_in(tmp_path, "a"))
-    monkeypatch.setattr(known_frames, "cut", dearer)
+    monkeypatch.setattr(Metrics, "answered", dearer)
     more = guard.beyond(before, guard.measure(folder_in(tmp_path, "b")))
     found = [each.partition(":")[0] for each in more if "bytecodes" in each]
-    assert found == ["one text", "one text, new ms"], "the others take more steps anyway"
+    assert found == [
+        "one text",
+        "one text, new ms",
+        "one message",
+        "one message, new ms",
+    ], "the others take more steps anyway"
 
 
 @pytest.mark.parametrize(

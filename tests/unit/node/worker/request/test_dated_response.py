@@ -12,7 +12,7 @@ from tests.unit.node.workers import USERS, page
 
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
-from standpipe.data.query.text_lookup import response
+from standpipe.data.query.literal_lookup import response
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.model import NO_BATCH, BatchId, Offset, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat

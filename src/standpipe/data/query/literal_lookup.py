@@ -1,0 +1,155 @@
+"""A lookup by one literal, from the bytes of its request to those of its response. Pure.
+
+    body ── cut ──► body without the literal: the frame
+                    │
+    a request with an equal frame was planned before: what it needs besides the literal is known
+                    │
+    known_literal ──► partition and store key of the literal
+                    │
+    stored row ── response ──► head, length, labels, row
+
+Two kinds of literals are cut out (`place_in`), and each means itself in all bodies of one frame, if
+it does in one:
+
+- a text between the only quotes, which JSON, SQL and a store keep as it is: ASCII without control
+  characters, quotes and backslashes, short enough for a whole key;
+- without any quote, the digits of a whole number behind the last equals sign, as a number is
+  usually written: no leading zero, no plus, no more digits than a BIGINT has. A minus stays in the
+  frame.
+
+The two have no frame in common: one has quotes.
+
+`cut`, `known_literal` and `response` have a compiled form (`data/encoding/native.py`); the Python
+here defines it. Not here: what is checked before a frame is known
+(`node.worker.pull.known_frames`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from standpipe.data.encoding import native
+from standpipe.data.encoding.store_keys import (
+    PREFIX_BYTES_MAX,
+    murmur2,
+    ordered_longs,
+    window_at_end,
+)
+from standpipe.data.encoding.stored_rows import unpack_row
+
+#: what the store's key of a text ends with
+END: Final = b"\0\1"
+#: Longer ones are never known: what is known keeps all of them but the literal.
+MESSAGE_BYTES_MAX: Final = 4_096
+_plain: Final = re.compile(rb"[ !#-&(-\[\]-\x7f]*").fullmatch
+_number: Final = re.compile(rb"= *(?:-(?!0))?(0|[1-9][0-9]{0,18})(?![0-9])").match
+_MINUS: Final = ord("-")
+
+#: type of a key column that a literal may be of -> its number in C, too
+KINDS: Final = native.KINDS
+_TEXT: Final = KINDS["STRING"]
+#: kind of a number -> its bytes as a key in Kafka
+_NUMBER_BYTES: Final = {KINDS["BIGINT"]: 8, KINDS["INTEGER"]: 4}
+
+
+class LiteralPlace(NamedTuple):
+    """Where a literal stands: a text without its quotes, a number without its sign."""
+
+    begin: int
+    end: int
+    is_text: bool
+
+
+def place_in(body: bytes) -> LiteralPlace | None:
+    """Where the literal of a body is that may be cut out; None: there is none."""
+    begin, end = body.find(b"'") + 1, body.rfind(b"'")
+    if not begin:
+        at = body.rfind(b"=")
+        found = _number(body, at) if at >= 0 else None
+        return LiteralPlace(*found.span(1), is_text=False) if found else None
+    if begin > end or end - begin + len(END) > PREFIX_BYTES_MAX or not _plain(body, begin, end):
+        return None
+    return LiteralPlace(begin, end, is_text=True)
+
+
+def cut(mark: bytes, body: bytes) -> bytes | None:
+    """`mark` and the body without its literal; None: nothing can be cut out."""
+    found = native.cut(mark, body)
+    if found is not None:
+        return found
+    place = place_in(body)
+    return None if place is None else mark + body[: place.begin] + body[place.end :]
+
+
+T = TypeVar("T")
+
+
+class KnownLiteral(NamedTuple, Generic[T]):
+    """What bytes mean that differ only in a literal."""
+
+    #: of the bytes, literal included; 0: any
+    size: int
+    #: of the key column, and the partitions of its table
+    kind: int
+    partitions: int
+    meaning: T
+
+
+def known_literal(
+    known: Mapping[bytes, KnownLiteral[T] | None], mark: bytes, message: bytes
+) -> tuple[T, int, bytes] | None:
+    """(meaning, partition of the literal, its key in the store) by `mark` and the bytes without
+    their literal; None: they are not known, or longer than MESSAGE_BYTES_MAX, or `cut` finds none,
+    or its column does not hold the number."""
+    found = native.known_literal(known, mark, message)
+    if found is not None:
+        return found
+    place = place_in(message) if len(message) <= MESSAGE_BYTES_MAX else None
+    if place is None:
+        return None
+    begin, end, is_text = place
+    entry = known.get(mark + message[:begin] + message[end:])
+    if entry is None or entry.size not in (0, len(message)) or is_text != (entry.kind == _TEXT):
+        return None
+    if is_text:
+        raw = message[begin:end]
+        key = raw + END
+    else:
+        number = int(message[begin:end])
+        width = _NUMBER_BYTES[entry.kind]
+        if number >> (8 * width - 1):
+            return None
+        number = -number if message[begin - 1] == _MINUS else number
+        raw, key = number.to_bytes(width, "big", signed=True), ordered_longs((number,))
+    return entry.meaning, (murmur2(raw) & 0x7FFFFFFF) % entry.partitions, key
+
+
+class Around(NamedTuple):
+    """A response around its row. `before` ends where the length of the body follows, `middle` where
+    the row does; `fixed_bytes`: what the body has besides the row; `is_text`: the key's column."""
+
+    before: bytes
+    middle: bytes
+    after: bytes
+    fixed_bytes: int
+    is_text: bool
+
+
+def response(around: Around, key: bytes, stored: bytes) -> bytes | None:
+    """The response with the whole row of a key.
+
+    None: the row has its key in full, which the caller has to compare. Raises DamagedRow.
+    """
+    found = native.response(around, key, stored)
+    if found is not None:
+        return found
+    row = unpack_row(stored)
+    if row.full_key:
+        return None
+    before, middle, after, fixed_bytes, is_text = around
+    cell = b'"%b"' % key[: -len(END)] if is_text else b"%d" % window_at_end(key, 1)
+    others = row.value_json
+    shown = b"[%b%b%b" % (cell, b"" if others == b"[]" else b",", others[1:])
+    return b"%b%d%b%b%b" % (before, fixed_bytes + len(shown), middle, shown, after)
