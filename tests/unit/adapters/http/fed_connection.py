@@ -17,10 +17,16 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.sent = b""
+        #: bytes of each write
+        self.written: list[int] = []
+        #: called after each write
+        self.took = lambda: None
         self.is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent += data
+        self.written.append(len(data))
+        self.took()
 
     def is_closing(self) -> bool:
         return self.is_closed

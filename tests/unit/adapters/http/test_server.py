@@ -20,8 +20,10 @@ from tests.unit.adapters.http.fed_connection import connected, listener_of
 from standpipe.adapters.http.pulse import DOUBT_S, STILL_S, Pulse
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import (
+    ANSWERED_AT_ONCE,
     HEAD_BYTES_MAX,
     REMEMBERED_HEADS_MAX,
+    WRITTEN_AT_ONCE_BYTES,
     Application,
     Headers,
     Listener,
@@ -406,6 +408,106 @@ def test_when_a_message_takes_the_shortest_way(why: str, is_short: bool) -> None
             while wire.sent.count(b"HTTP/1.1") < len(bodies):  # noqa: ASYNC110 no event
                 await asyncio.sleep(0.001)
         assert re.findall(rb"\r\n\r\n(abc|slow)", wire.sent) == bodies
+
+    asyncio.run(story())
+
+
+def bodies_in(sent: bytes) -> list[bytes]:
+    """Those of whole answers, in order; raises where something else was sent."""
+    found, at = list[bytes](), 0
+    while at < len(sent):
+        head = re.compile(rb"HTTP/1.1 200 [^\0]*?content-length: (\d+)\r\n\r\n").match(sent, at)
+        assert head is not None
+        at = head.end() + int(head[1])
+        found.append(sent[head.end() : at])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bodies", "writes", "why"),
+    [
+        ([b"1"], 1, "one"),
+        ([b"1", b"2", b"3"], 1, "three"),
+        ([b"%d" % (number % 10) for number in range(ANSWERED_AT_ONCE)], 1, "all of a turn"),
+        ([b"%d" % (number % 10) for number in range(ANSWERED_AT_ONCE + 1)], 2, "the next turn's"),
+    ],
+)
+def test_known_messages_of_one_read_are_answered_together(
+    bodies: list[bytes], writes: int, why: str
+) -> None:
+    async def story() -> None:
+        echo = Echo()
+        connection, wire = connected(listener_of(echo, echo.application))
+        for _ in range(2):
+            connection.data_received(message(b"0"))
+            await asyncio.sleep(0.001)
+        wire.sent, wire.written[:] = b"", []
+        connection.data_received(b"".join(map(message, bodies)))
+        await asyncio.sleep(0.001)
+        assert bodies_in(wire.sent) == bodies
+        assert len(wire.written) == writes, why
+
+    asyncio.run(story())
+
+
+def test_answers_are_written_before_a_slower_one_begins() -> None:
+    """What comes first is sent first, and does not wait for what comes next."""
+
+    async def story() -> None:
+        echo = Echo()
+        connection, wire = connected(listener_of(echo, echo.application))
+        connection.data_received(message(b"0000"))
+        await asyncio.sleep(0.001)
+        wire.sent = b""
+        asked = [b"1111", b"2222", b"slow", b"3333", b"4444"]
+        connection.data_received(b"".join(map(message, asked)))
+        assert bodies_in(wire.sent) == asked[:2]
+        async with asyncio.timeout(20):
+            while wire.sent.count(b"HTTP/1.1") < len(asked):  # noqa: ASYNC110 no event
+                await asyncio.sleep(0.001)
+        assert bodies_in(wire.sent) == asked
+
+    asyncio.run(story())
+
+
+def test_a_part_of_a_message_does_not_hold_back_the_answers_before_it() -> None:
+    async def story() -> None:
+        echo = Echo()
+        connection, wire = connected(listener_of(echo, echo.application))
+        connection.data_received(message(b"0000"))
+        await asyncio.sleep(0.001)
+        wire.sent, data = b"", b"".join(map(message, [b"1111", b"2222", b"3333"]))
+        connection.data_received(data[:-1])
+        assert bodies_in(wire.sent) == [b"1111", b"2222"]
+        connection.data_received(data[-1:])
+        await asyncio.sleep(0.001)
+        assert bodies_in(wire.sent) == [b"1111", b"2222", b"3333"]
+
+    asyncio.run(story())
+
+
+def test_large_answers_are_not_gathered() -> None:
+    """Each may have a megabyte; and a client that takes none of them gets no more of them."""
+
+    async def story() -> None:
+        echo = Echo()
+        connection, wire = connected(listener_of(echo, echo.application))
+        size = WRITTEN_AT_ONCE_BYTES // 2
+        connection.data_received(message(b"x" * size))
+        await asyncio.sleep(0.001)
+        wire.sent, wire.written[:] = b"", []
+        wire.took = lambda: connection.pause_writing() if len(wire.written) == 3 else None
+        asked = [b"%d" % number * size for number in range(9)]
+        answered = echo.answered
+        connection.data_received(b"".join(map(message, asked)))
+        assert bodies_in(wire.sent) == asked[:6], "two in each write, until it was paused"
+        assert echo.answered - answered == 6
+        assert max(wire.written) < WRITTEN_AT_ONCE_BYTES + size
+        connection.resume_writing()
+        async with asyncio.timeout(20):
+            while wire.sent.count(b"HTTP/1.1") < len(asked):  # noqa: ASYNC110 no event
+                await asyncio.sleep(0.001)
+        assert bodies_in(wire.sent) == asked
 
     asyncio.run(story())
 
