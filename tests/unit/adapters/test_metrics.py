@@ -59,6 +59,26 @@ def test_counts_of_all_workers_are_told_apart(tmp_path: Path) -> None:
     assert (latency["1", "5.0"], latency["1", "+Inf"]) == (0, 1)
 
 
+def test_quick_answers_are_counted_like_others(tmp_path: Path) -> None:
+    """Within the first bound, at it and beyond, whoever asks first for the counts."""
+    took_s = (0.000_01, 0.000_05, 0.000_051, 3.0)
+    one, other = Metrics(0, tmp_path), Metrics(0, tmp_path)
+    for turn in range(3):
+        for seconds in took_s:
+            one.answered_here(seconds)
+            other.answered("local", seconds)
+        one.answered("remote", 0.000_01)
+        other.answered("remote", 0.000_01)
+        if turn == 1:
+            assert one.answered_count() == other.answered_count() == 10
+    found, expected = parsed(one), parsed(other)
+    for name in ("standpipe_pull_requests", LATENCY_NAME):
+        assert values(found[name]) == pytest.approx(values(expected[name]))
+    assert one.answered_count() == 15, "each once"
+    one.save()
+    assert parsed(Metrics(1, tmp_path)).keys() == found.keys()
+
+
 def test_states_are_gauges_and_counters_without_a_worker(tmp_path: Path) -> None:
     awkward = 'a "name" \\ of\ntwo lines'
     found = parsed(

@@ -163,6 +163,24 @@ class StoreReader:
             decoded = self._decoded = (number, self._meta_in(instant))
         return decoded[1]
 
+    def read(self, key: bytes, now_s: float, /) -> tuple[bytes | None, StoreMeta]:
+        """The stored value of a key, and what was recorded with it: `begin`, `get` and `meta_of` in
+        one call, for lookups. `now_s`: of the monotonic clock. Raises NotReady."""
+        if now_s >= self._check_due:
+            self._check(now_s)
+        try:
+            instant = self._start()
+        except lmdb.MapResizedError:
+            instant = self.begin()
+        try:
+            value, number = instant.get(key), instant.id()
+            decoded = self._decoded
+            if decoded is None or decoded[0] != number:
+                return value, self.meta_of(instant)
+            return value, decoded[1]
+        finally:
+            instant.abort()
+
     @contextmanager
     def whole(self) -> Generator[tuple[StoreMeta, Iterable[tuple[bytes, bytes]]]]:
         """Meta and all rows of one instant, looked up one by one (`rows_by_lookup`). This may
@@ -187,14 +205,18 @@ class StoreReader:
         """The store now, to be left as a context at once: `view` without its cost."""
         now = time.monotonic()
         if now >= self._check_due:
-            self._check_due = now + self.CHECK_S
-            if self._environment is not None and not self._is_current():
-                self.close()
+            self._check(now)
         while True:  # the map may grow again before it has been adopted
             try:
                 return self._start()
             except lmdb.MapResizedError:
                 self._adopt_map_size()
+
+    def _check(self, now_s: float) -> None:
+        """Close the file, if another one is in its place."""
+        self._check_due = now_s + self.CHECK_S
+        if self._environment is not None and not self._is_current():
+            self.close()
 
     def _is_current(self) -> bool:
         try:

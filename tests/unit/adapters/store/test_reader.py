@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from standpipe.adapters.store.folders import retire
@@ -109,3 +111,57 @@ def test_an_instant_ends_with_its_store(
         reader.get(b"k")
     assert held.is_over
     held.close()
+
+
+def test_a_lookup_has_the_meta_of_its_transaction(tmp_path: Path, writer: Writer) -> None:
+    reader = StoreReader(tmp_path / "store")
+    for turn in range(2):
+        with pytest.raises(NotReady):
+            reader.read(b"k", float(turn))
+    writer.apply(1)
+    value, meta = reader.read(b"k", time.monotonic())
+    assert (value, meta.position) == (b"1", 1)
+    assert reader.read(b"k", time.monotonic())[1] is meta, "it was decoded once"
+    assert reader.read(b"other", time.monotonic()) == (None, meta)
+    writer.apply(2)
+    value, newer = reader.read(b"k", time.monotonic())
+    assert (value, newer.position) == (b"2", 2)
+    assert reader.meta() is newer
+    reader.close()
+
+
+def test_a_lookup_meets_a_grown_map(tmp_path: Path, writer: Writer) -> None:
+    reader = StoreReader(tmp_path / "store")
+    writer.apply(1)
+    assert reader.read(b"k", time.monotonic())[0] == b"1"
+    held = reader.instant()
+    writer.apply(2, size=1_000_000)
+    value, meta = reader.read(b"k", time.monotonic())
+    assert (value, meta.position) == (b"2" + b"." * 1_000_000, 2)
+    assert held.is_over
+    reader.close()
+
+
+def test_a_lookup_notices_another_store_in_time(tmp_path: Path, writer: Writer) -> None:
+    """Not before: each check asks the file system."""
+    reader = StoreReader(tmp_path / "store")
+    writer.apply(1)
+    now_s = time.monotonic()
+    assert reader.read(b"k", now_s)[0] == b"1"
+    reader.read(b"k", now_s + reader.CHECK_S)
+    writer.end()
+    retire(tmp_path / "store", 0)
+    assert reader.read(b"k", now_s + 1.9 * reader.CHECK_S)[0] == b"1"
+    with pytest.raises(NotReady):
+        reader.read(b"k", now_s + 2 * reader.CHECK_S)
+
+
+def test_a_lookup_that_fails_keeps_no_transaction(tmp_path: Path, writer: Writer) -> None:
+    """Its slot would pin pages: the table of readers has few."""
+    reader = StoreReader(tmp_path / "store")
+    writer.apply(1)
+    for _ in range(300):
+        with pytest.raises(lmdb.BadValsizeError):
+            reader.read(b"", time.monotonic())
+    assert reader.read(b"k", time.monotonic())[0] == b"1"
+    reader.close()

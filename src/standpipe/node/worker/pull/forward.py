@@ -151,12 +151,9 @@ class Forwarder:
     _silences: dict[str, int] = field(default_factory=dict[str, int])
     #: address of a peer listener -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
+    #: addresses of peer listeners that failed recently; another object when they have changed
+    open_paths: frozenset[str] = frozenset()
     _probes: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
-
-    @property
-    def open_paths(self) -> frozenset[str]:
-        """Addresses of peer listeners that failed recently."""
-        return frozenset(self._breakers)
 
     def suspects(self, nodes: Mapping[NodeId, NodeInfo]) -> frozenset[NodeId]:
         """Nodes whose path failed recently."""
@@ -215,6 +212,8 @@ class Forwarder:
         if not breaker.is_open:
             _log.warning("path failed: skipped until a probe succeeds", peer=address)
         breaker.failed(_now_ms())
+        if address not in self.open_paths:
+            self.open_paths = frozenset(self._breakers)
         if address not in self._probes:
             self._probes[address] = asyncio.create_task(self._probe(peer))
 
@@ -222,6 +221,7 @@ class Forwarder:
         self._silences.pop(address, None)
         if self._breakers and (breaker := self._breakers.pop(address, None)):
             breaker.succeeded()
+            self.open_paths = frozenset(self._breakers)
             _log.info("path works again", peer=address)
             probe = self._probes.pop(address, None)
             if probe is not None and probe is not asyncio.current_task():

@@ -4,7 +4,7 @@ A *frame* is the body of a request without its literal: a text between its quote
 a whole number. When the fast path has answered a body, `learn` keeps what is the same for all
 bodies of its frame: plan, bounds, layout. `answer` then needs the literal only, and reads no JSON
 and no SQL. `learn_message` keeps the same for the whole message, with its head, and
-`answer_message` reads no head either.
+`look_up` reads no head either.
 
     known_literal          frame, partition and store key of the literal, in one step
     _KnownPart             of frame and partition: verdict, freshness headers, begin of the body;
@@ -96,6 +96,10 @@ class _Frame:
     parts: dict[int, _KnownPart] = field(default_factory=dict[int, _KnownPart])
 
 
+#: by bytes without their literal; None: they always take the other steps
+Known = dict[bytes, KnownLiteral[_Frame] | None]
+
+
 @dataclass
 class KnownFrames:
     """The frames of one listener."""
@@ -104,10 +108,7 @@ class KnownFrames:
     replicas: Replicas
     routes: RouteCache
     clock: Clock = field(default_factory=Clock)
-    #: None: bodies of this frame always take the other steps
-    _frames: dict[bytes, KnownLiteral[_Frame] | None] = field(
-        default_factory=dict[bytes, KnownLiteral[_Frame] | None]
-    )
+    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[_Frame] | None])
     _met: set[int] = field(default_factory=set[int])
     _parts_count: int = 0
     #: the map that the frames hold for
@@ -115,9 +116,7 @@ class KnownFrames:
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
     #: by message without its literal
-    _messages: dict[bytes, KnownLiteral[_Frame]] = field(
-        default_factory=dict[bytes, KnownLiteral[_Frame]]
-    )
+    messages: Known = field(default_factory=dict[bytes, KnownLiteral[_Frame] | None])
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
@@ -127,38 +126,36 @@ class KnownFrames:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def answer(self, token: RequestFormat, body: bytes, view: ClusterView) -> bytes | None:
+    def answer(
+        self, token: RequestFormat, body: bytes, view: ClusterView, now_s: float
+    ) -> bytes | None:
         """The response to a body of a known frame; None: find it by the other steps.
 
-        Raises NotReady, DamagedRow.
+        `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        if view is not self._view:
-            self._adopt(view)
-        found = self._known(self._frames, token.head, body)
-        if found is None:
-            mark = cut(token.head, body) if len(body) <= MESSAGE_BYTES_MAX else None
+        found = self.look_up(self._frames, token.head, body, view, now_s)
+        if found is None and len(body) <= MESSAGE_BYTES_MAX:
+            mark = cut(token.head, body)
             if mark is not None and mark not in self._frames:
                 self.is_new = self._is_met_again(mark)
-            return None
-        frame, number, key = found
-        return self._row_of(frame, number, key, view)
+        return found
 
-    def answer_message(self, message: bytes, view: ClusterView) -> bytes | None:
-        """The response to bytes that may be a whole message, head included; None: they are none
-        that is known, or its answer has to be found by the other steps.
+    def look_up(
+        self, known: Known, mark: bytes, message: bytes, view: ClusterView, now_s: float
+    ) -> bytes | None:
+        """The response to bytes that behind `mark` and without their literal are `known`: a body,
+        or a whole message, head included. None: they are none that is known, or their answer has to
+        be found by the other steps. One function, as each call in it costs every lookup.
 
-        Raises NotReady, DamagedRow.
+        `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
         if view is not self._view:
             self._adopt(view)
-        found = self._known(self._messages, b"", message)
+        found = self._known(known, mark, message)
         if found is None:
             return None
         frame, number, key = found
-        return self._row_of(frame, number, key, view)
-
-    def _row_of(self, frame: _Frame, number: int, key: bytes, view: ClusterView) -> bytes | None:
         part = frame.parts.get(number)
         now_ms = int(time.time() * 1000)
         if (
@@ -171,12 +168,7 @@ class KnownFrames:
                 return None
         elif part.at_ms != now_ms:
             self._date(frame, part, now_ms)
-        store = part.store
-        instant = store.begin()
-        try:
-            stored, meta = instant.get(key), store.meta_of(instant)
-        finally:
-            instant.abort()
+        stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
         if stored is None:
@@ -224,15 +216,15 @@ class KnownFrames:
         known = self._frames.get(of_body) if of_body else None
         if known is None or of_message is None:
             return False
-        if len(self._messages) >= MESSAGES_MAX:
-            self._messages.clear()
-        self._messages[of_message] = known._replace(size=len(message))
+        if len(self.messages) >= MESSAGES_MAX:
+            self.messages.clear()
+        self.messages[of_message] = known._replace(size=len(message))
         return True
 
     def forget(self) -> None:
         """Drop all frames; they are learnt again."""
         self._frames.clear()
-        self._messages.clear()
+        self.messages.clear()
         self._parts_count = 0
 
     def _is_met_again(self, mark: bytes) -> bool:

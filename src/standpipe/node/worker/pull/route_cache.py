@@ -46,7 +46,8 @@ class CachedRoute:
     view: ClusterView
     status: ReplicaStatus | None
     bounds: Bounds
-    suspects: frozenset[NodeId]
+    #: of the forwarder
+    open_paths: frozenset[str]
     state: PeerState
     verdicts: list[Verdict]
     #: the largest committed end that others reported
@@ -119,7 +120,7 @@ class RouteCache:
         return (
             route.view is view
             and route.state is self.peers.state
-            and route.suspects == self.forwarder.suspects(view.nodes)
+            and route.open_paths is self.forwarder.open_paths
             and (route.due_boot_ms is None or self.clock.boot_ms() < route.due_boot_ms)
         )
 
@@ -145,7 +146,8 @@ class RouteCache:
             view, replica_id, status, bounds, suspects=suspects, lag_unknown=lag_unknown
         )
         end = self.reported_end(replica_id)
-        decided = CachedRoute(view, status, bounds, suspects, state, verdicts, end, due_boot_ms)
+        paths = self.forwarder.open_paths
+        decided = CachedRoute(view, status, bounds, paths, state, verdicts, end, due_boot_ms)
         self._known[replica_id] = decided
         return decided
 

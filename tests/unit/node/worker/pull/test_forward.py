@@ -101,6 +101,8 @@ def test_slow_reads_in_a_row_open_a_breaker() -> None:
         seen.append(forwarder.open_paths)
         forwarder.silent(peer)
         seen.append(forwarder.open_paths)
+        forwarder._failed(peer)
+        assert forwarder.open_paths is seen[-1], "routes that were decided by it still hold"
         forwarder._succeeded(peer.peer)
         seen.append(forwarder.open_paths)
         await forwarder.close()

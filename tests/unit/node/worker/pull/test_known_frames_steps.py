@@ -30,14 +30,14 @@ def test_they_are_the_same_in_every_run(tmp_path: Path) -> None:
 
 
 def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Metrics.answered
+    usual = Metrics.answered_here
 
-    def dearer(metrics: Metrics, route: str, seconds: float) -> None:
+    def dearer(metrics: Metrics, seconds: float) -> None:
         sum(number for number in range(20))
-        usual(metrics, route, seconds)
+        usual(metrics, seconds)
 
     before = guard.measure(folder_in(tmp_path, "a"))
-    monkeypatch.setattr(Metrics, "answered", dearer)
+    monkeypatch.setattr(Metrics, "answered_here", dearer)
     more = guard.beyond(before, guard.measure(folder_in(tmp_path, "b")))
     found = [each.partition(":")[0] for each in more if "bytecodes" in each]
     assert found == [
