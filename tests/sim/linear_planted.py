@@ -84,6 +84,19 @@ def target_before_the_newest() -> list[Plant]:
     return [replacing(AppliedProgress, "note", make)]
 
 
+def barrier_told_once_it_is_read() -> list[Plant]:
+    """An early page says that the rows have all below the newest barrier, which they may lack."""
+
+    def make(is_awaited: Any) -> Any:
+        def hasty(self: AppliedProgress, barrier_end: int) -> bool:
+            self.end = max(self.end, barrier_end)
+            return bool(is_awaited(self, barrier_end))
+
+        return hasty
+
+    return [replacing(AppliedProgress, "is_awaited", make)]
+
+
 def page_read_after_the_rows() -> list[Plant]:
     """It has got on meanwhile, and the rows that were read have not."""
 
@@ -138,6 +151,7 @@ LINEAR_PLANTS = (
     wait_skipped,
     read_progress_taken_for_applied,
     target_before_the_newest,
+    barrier_told_once_it_is_read,
     page_read_after_the_rows,
     rows_older_than_their_page,
     accept_rows_of_no_batch,

@@ -82,11 +82,14 @@ class LinearReplica:
             lease_epoch=LeaseEpoch(rank[1]),
         )
 
-    def show(self, read_up_to: int) -> None:
-        """Write the page."""
-        meta = self.meta()
+    def note(self, read_up_to: int) -> None:
         shown = None if self.torn else self.rank(self.applied)
         self.progress.note(read_up_to, self.rank(self.known), shown)
+
+    def show(self, read_up_to: int) -> None:
+        """Write the page."""
+        self.note(read_up_to)
+        meta = self.meta()
         state = ReplicaState.CATCHING_UP if self.torn else ReplicaState.RUNNING
         state = state if self.applied else ReplicaState.BOOTSTRAP
         self.page = msgspec.structs.replace(
@@ -95,6 +98,7 @@ class LinearReplica:
             lease_epoch=meta.lease_epoch,
             progress_end=self.progress.end,
         )
+        self.progress.told = self.progress.end
 
 
 class LinearWorld:
@@ -177,7 +181,8 @@ class LinearWorld:
             (self._acknowledge, 6),
             (self._follow, 30),
             (self._apply, 30),
-            (self._show, 50),
+            (self._show, 15),
+            (self._show_awaited, 10),
             (self._takeover, 0.3),
             (self._replace, 1),
             (self._learn, 1),
@@ -304,6 +309,17 @@ class LinearWorld:
     def _show(self) -> None:
         replica, node = self._any_replica()
         replica.show(self.read[node])
+
+    def _show_awaited(self) -> None:
+        """An early round of a tailer: the pages that the newest barrier moves."""
+        node = self.random.choice(NODES)
+        read = self.topic[: self.read[node]]
+        barrier_end = len(read) - read[::-1].index(None) if None in read else 0
+        for _, replica in self._of(node):
+            replica.note(self.read[node])
+            if replica.progress.is_awaited(barrier_end):
+                replica.show(self.read[node])
+                self.counts["pages published early"] += 1
 
     def _restore_older(self) -> None:
         """A store is replaced by a copy that is older; its page comes with the next `_show`."""

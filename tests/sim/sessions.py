@@ -38,6 +38,7 @@ EXPECTED_OF_LINEAR = (
     "stores replaced by older copies",
     "topics read again",
     "tables replaced",
+    "pages published early",
 )
 
 

@@ -25,6 +25,8 @@ class AppliedProgress:
     def __init__(self) -> None:
         #: below it, the rows have all that progress commits; 0: nothing is known
         self.end = 0
+        #: of that, what the replica's page says
+        self.told = 0
         self._read_up_to = 0
         #: (newest target, end of the progress that was read by then), in order; not shown yet
         self._pairs: deque[tuple[Rank, int]] = deque(maxlen=PAIRS_MAX)
@@ -47,3 +49,8 @@ class AppliedProgress:
             self._pairs.append((newest, read_up_to))
         while self._pairs and shown is not None and self._pairs[0][0] <= shown:
             self.end = max(self.end, self._pairs.popleft()[1])
+
+    def is_awaited(self, barrier_end: int) -> bool:
+        """Whether a read may wait for an end that the page does not say yet. `barrier_end`: behind
+        the newest barrier. The rows may have reached an older one only."""
+        return self.told < barrier_end and self.told < self.end

@@ -205,10 +205,21 @@ class TailedReplica:
         """All targets of progress below this offset were handed over."""
         self._progress.note(read_up_to, self.machine.newest_rank, self.machine.shown_rank)
 
+    def is_awaited(self, barrier_end: int) -> bool:
+        """Whether a read may wait for what its page does not say yet. `barrier_end`: behind the
+        newest barrier."""
+        return self._progress.is_awaited(barrier_end)
+
+    @property
+    def told_progress(self) -> int:
+        """What its page says of progress."""
+        return self._progress.told
+
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
         self._page.write(self._status())
+        self._progress.told = self._progress.end
 
     def _status(self) -> ReplicaStatus:
         status = self.machine.status(

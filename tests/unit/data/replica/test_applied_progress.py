@@ -69,3 +69,22 @@ def test_it_never_says_more_than_is_applied() -> None:
                 assert not any(topic[applied : found.end]), (seed, found.end, applied)
         found.note(read, (newest, 1, newest), (newest, 1, newest))
         assert found.end == read, "and it gets on"
+
+
+@pytest.mark.parametrize(
+    ("told", "end", "barrier_end", "is_awaited", "why"),
+    [
+        (5, 9, 0, False, "nobody waits"),
+        (5, 9, 5, False, "the page has that barrier"),
+        (5, 9, 6, True, "the rows have it, and the page does not say so"),
+        (5, 9, 12, True, "a newer one; but an older one may be between them"),
+        (5, 5, 6, False, "the rows do not have it"),
+        (9, 3, 12, False, "the topic is read again"),
+    ],
+)
+def test_which_page_a_read_may_wait_for(
+    told: int, end: int, barrier_end: int, is_awaited: bool, why: str
+) -> None:
+    found = AppliedProgress()
+    found.end, found.told = end, told
+    assert found.is_awaited(barrier_end) is is_awaited, why
