@@ -31,7 +31,7 @@ from standpipe.adapters.files import published
 from standpipe.adapters.http.connections import REFUSALS, CutReason
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 #: Upper bounds of latency buckets, in seconds.
 LATENCY_BOUNDS = (
@@ -52,6 +52,10 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("kind",),
         "Unexpected exceptions on the fast path of pull queries; the slow path answered instead.",
     ),
+    "standpipe_waiting_reads_refused": (
+        ("kind",),
+        "Reads that could not wait, since too many of their kind did (429).",
+    ),
     "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by reason."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
     "standpipe_connections_refused": (
@@ -63,6 +67,13 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         "Connections cut: no whole `head` in time, a slow `body`, or to make `room`.",
     ),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
+}
+#: what a worker has now; whole name -> (labels, meaning)
+GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "standpipe_waiting_reads": (
+        ("kind",),
+        "Reads that wait for rows (`session`, `linearizable`), or for their `barrier`.",
+    ),
 }
 LATENCY_NAME = "standpipe_pull_latency_seconds"
 LATENCY_MEANING = "Time from a whole request to its answer."
@@ -181,6 +192,7 @@ class Dump(msgspec.Struct):
     counts: dict[str, dict[str, int]]  # metric -> value of its only label ("": none) -> count
     latency_counts: list[int]  # per bucket, the last one is above all bounds
     latency_seconds: float
+    gauges: dict[str, dict[str, int]] = {}  # metric -> value of its only label -> number
 
 
 @dataclass
@@ -192,6 +204,7 @@ class Metrics:
     counts: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in COUNTERS})
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     latency_seconds: float = 0.0
+    gauges: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in GAUGES})
 
     def __post_init__(self) -> None:
         self._pulls = self.counts["standpipe_pull_requests"]
@@ -200,6 +213,10 @@ class Metrics:
         """Add to a counter of COUNTERS."""
         values = self.counts[name]
         values[label] = values.get(label, 0) + by
+
+    def gauge(self, name: str, label: str, number: int) -> None:
+        """Set a gauge of GAUGES."""
+        self.gauges[name][label] = number
 
     def connection_ended(self, reason: CutReason) -> None:
         """A listener refused a connection, or cut it."""
@@ -244,7 +261,9 @@ class Metrics:
         return bytes(text)
 
     def _dump(self) -> Dump:
-        return Dump(self.worker, self.counts, self.latency_counts, self.latency_seconds)
+        return Dump(
+            self.worker, self.counts, self.latency_counts, self.latency_seconds, self.gauges
+        )
 
     def _others(self) -> Iterator[Dump]:
         own = f"metrics-{self.worker}"
@@ -285,21 +304,39 @@ class _Collector:
     dumps: list[Dump]
 
     def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
 
+        of_counters = [(dump.worker, dump.counts) for dump in self.dumps]
         for name, (labels, meaning) in COUNTERS.items():
             family = CounterMetricFamily(name, meaning, labels=("worker", *labels))
-            for dump in self.dumps:
-                for value, count in dump.counts.get(name, {}).items():
-                    given = (value,) if labels else ()
-                    family.add_metric((str(dump.worker), *given), count)
-            yield family
+            yield _with_samples(family, name, labels, of_counters)
+        of_gauges = [(dump.worker, dump.gauges) for dump in self.dumps]
+        for name, (labels, meaning) in GAUGES.items():
+            family = GaugeMetricFamily(name, meaning, labels=("worker", *labels))
+            yield _with_samples(family, name, labels, of_gauges)
         latency = HistogramMetricFamily(LATENCY_NAME, LATENCY_MEANING, labels=("worker",))
         for dump in self.dumps:
             if dump.worker == "control":  # it answers no queries
                 continue
             latency.add_metric((str(dump.worker),), _cumulative(dump), dump.latency_seconds)
         yield latency
+
+
+def _with_samples(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    name: str,
+    labels: tuple[str, ...],
+    dumped: Iterable[tuple[int | str, dict[str, dict[str, int]]]],
+) -> Metric:
+    for worker, numbers in dumped:
+        for value, number in numbers.get(name, {}).items():
+            given = (value,) if labels else ()
+            family.add_metric((str(worker), *given), number)
+    return family
 
 
 def _cumulative(dump: Dump) -> list[tuple[str, float]]:

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
+from standpipe.adapters.metrics import COUNTERS, GAUGES, LATENCY_NAME, STATES, Metrics, State
 
-UNITS = ("seconds", "bytes", "records", "rows", "inodes", "fds", "total")
+UNITS = ("seconds", "bytes", "records", "rows", "reads", "inodes", "fds", "total")
 #: no quantities: 1 or 0, and a place in a log
 FLAGS = (
     "standpipe_quorum_has_leader",
@@ -43,7 +43,7 @@ def test_counts_of_all_workers_are_told_apart(tmp_path: Path) -> None:
     second.save()
     (tmp_path / "metrics-2").write_bytes(b"of another version")
     found = parsed(first)
-    assert set(found) == {*COUNTERS, LATENCY_NAME}
+    assert set(found) == {*COUNTERS, *GAUGES, LATENCY_NAME}
     counts = {
         (s.labels["worker"], s.labels["route"]): s.value
         for s in found["standpipe_pull_requests"].samples
@@ -57,6 +57,17 @@ def test_counts_of_all_workers_are_told_apart(tmp_path: Path) -> None:
     }
     assert (latency["0", "0.002"], latency["0", "0.005"], latency["0", "+Inf"]) == (0, 3, 3)
     assert (latency["1", "5.0"], latency["1", "+Inf"]) == (0, 1)
+
+
+def test_gauges_are_what_each_worker_has_now(tmp_path: Path) -> None:
+    first, second = Metrics(0, tmp_path), Metrics(1, tmp_path)
+    for number in (3, 1):
+        first.gauge("standpipe_waiting_reads", "session", number)
+    second.gauge("standpipe_waiting_reads", "session", 0)
+    second.save()
+    waiting = parsed(first)["standpipe_waiting_reads"]
+    assert waiting.type == "gauge"
+    assert values(waiting) == {("session", "0"): 1, ("session", "1"): 0}
 
 
 def test_states_are_gauges_and_counters_without_a_worker(tmp_path: Path) -> None:
@@ -97,10 +108,10 @@ def test_lookups_go_on_between_two_metrics(tmp_path: Path) -> None:
     assert turns >= len(STATES) + len(COUNTERS)
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", [*STATES, *GAUGES])
 def test_names_follow_the_rules(name: str) -> None:
     """Prometheus, "Metric and label naming": prefix, unit last and in base units, `_total`."""
-    labels, meaning = STATES[name]
+    labels, meaning = (STATES | GAUGES)[name]
     assert re.fullmatch(r"standpipe_[a-z_]+", name)
     assert name in FLAGS or name.rpartition("_")[2] in UNITS
     assert all(re.fullmatch(r"[a-z_]+", label) for label in labels)

@@ -9,7 +9,7 @@ One barrier is in flight per worker, for all reads that arrived before it was se
 sends EVERY_S apart, so that clients cannot fill the progress topic.
 
 Not here: what a barrier is and what reaches it (`data.replica.barrier`), waiting for a page
-(`node.worker.pull.session_waits`).
+(`node.worker.pull.session_waits`), how many may wait (`node.worker.request.wait_limits`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from standpipe.errors import (
     KafkaUnavailable,
     LogUnavailable,
     NoReplica,
-    TooManyRequests,
 )
 from standpipe.model import ReplicaStatus
 from standpipe.node.batched import Shared
@@ -45,8 +44,6 @@ from standpipe.node.worker.request.cluster_view import Map
 
 #: between two barriers of a worker
 EVERY_S: Final = 0.05
-#: reads of a worker that may wait for a barrier
-WAITERS_MAX: Final = 1_000
 #: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
@@ -91,8 +88,6 @@ class Barriers:
         self, append: Callable[[], Awaitable[Barrier]] = no_kafka, *, every_s: float = EVERY_S
     ) -> None:
         self._shared = Shared(append, every_s)
-        #: reads that wait for a barrier, or for the map
-        self._waiting = 0
         #: when the map may be looked at again, on the loop's clock: once for all that wait
         self._look_s = 0.0
 
@@ -114,7 +109,7 @@ class Barriers:
         was decided before. `limit_ms`: of a client's read; a forward says what its sender has left.
 
         Raises BadRequest in a cluster whose nodes may not know the level; NoReplica that says what
-        was wanted and what this node had; TooManyRequests.
+        was wanted and what this node had.
         """
         arrived_s = asyncio.get_running_loop().time()
         if forward is None:
@@ -123,16 +118,10 @@ class Barriers:
             raise BadRequest("read level linearizable: the forward names no barrier")
         elif forward.timeout_ms is not None:
             limit_ms = forward.timeout_ms
-        if self._waiting >= WAITERS_MAX:
-            raise TooManyRequests(f"{self._waiting} linearizable reads wait for a barrier already")
-        self._waiting += 1
-        try:
-            named = None if forward is None else forward.barrier
-            barrier = named or await self._appended(limit_ms)
-            until_s = arrived_s + limit_ms / 1000
-            await self._caught_up(known, barrier.log_index, until_s, requester)
-        finally:
-            self._waiting -= 1
+        named = None if forward is None else forward.barrier
+        barrier = named or await self._appended(limit_ms)
+        until_s = arrived_s + limit_ms / 1000
+        await self._caught_up(known, barrier.log_index, until_s, requester)
         return LinearRead(barrier, arrived_s)
 
     async def _appended(self, limit_ms: int) -> Barrier:

@@ -40,7 +40,13 @@ from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.session_writes import session_writes
-from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+)
 
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
 ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
@@ -294,12 +300,9 @@ def test_a_worker_without_kafka_says_so(tmp_path: Path) -> None:
     run(tmp_path, story, {0: ["a"]})
 
 
-def test_reads_that_wait_for_a_barrier_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(linearizable, "WAITERS_MAX", 2)
-
+def test_reads_that_wait_for_a_barrier_are_bounded(tmp_path: Path) -> None:
     async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].slow_path.limits.barrier.waiters_max = 2
         nodes["a"].hold(0, at(99))
         kafka.is_open.clear()
         reading = [asyncio.create_task(read(nodes["a"])) for _ in range(2)]
@@ -309,6 +312,47 @@ def test_reads_that_wait_for_a_barrier_are_bounded(
         kafka.is_open.set()
         await asyncio.gather(*reading)
         assert await read(nodes["a"]), "and are counted down"
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def refused_and_waiting(node: Worker, kind: str) -> tuple[int, int]:
+    """As its metrics say."""
+    refused = node.metrics.counts["standpipe_waiting_reads_refused"].get(kind, 0)
+    return refused, node.metrics.gauges["standpipe_waiting_reads"][kind]
+
+
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_sessions_and_linearizable_reads_do_not_refuse_each_other(
+    tmp_path: Path, entry: str
+) -> None:
+    """They shared 1,000 places of a worker: readers of one kind, whose replica was behind, had
+    those of the other refused."""
+    seen = SessionToken({TableKey("c", "T1"): SeenBatch(1, 9, 1)})
+    of_session = {TOKEN_PROPERTY: seen.text()}
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        holder, asked = nodes["a"], nodes[entry].slow_path
+        holder.hold(0, at(3, batch=7))
+        limits = holder.slow_path.limits
+        limits.session.waiters_max = limits.linearizable.waiters_max = 2
+        both = {"session": of_session, "linearizable": LEVEL}
+        reading = [
+            asyncio.create_task(asked.answer(LINES, body(ONE, properties)))
+            for properties in both.values()
+            for _ in range(2)
+        ]
+        await waiters(nodes, 4)
+        for kind, properties in both.items():
+            error = TooManyRequests if entry == "a" else NoReplica  # the refusal of its only peer
+            with pytest.raises(error, match=r"2 .*reads wait for replicas to"):
+                await asked.answer(LINES, body(ONE, properties))
+            assert refused_and_waiting(holder, kind) == (1, 2)
+        holder.hold(0, at(99, batch=9))
+        await asyncio.gather(*reading)
+        assert refused_and_waiting(holder, "session") == (1, 0)
+        assert refused_and_waiting(holder, "linearizable") == (1, 0)
+        assert refused_and_waiting(nodes[entry], "barrier") == (0, 0)
 
     run(tmp_path, story, {0: ["a"]})
 
@@ -361,9 +405,9 @@ def test_reads_that_wait_for_a_map_look_at_it_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 that looked each 5 ms took a whole worker; and a client that left was waited for."""
-    monkeypatch.setattr(linearizable, "WAITERS_MAX", 50)
 
     async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].slow_path.limits.barrier.waiters_max = 50
         node, looks, is_gone = nodes["a"], list[int](), [False]
         node.hold(0, at(99))
         kafka.log_index = 5
