@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from standpipe.adapters.metrics import COUNTERS, GAUGES, LATENCY_MEANING, LATENCY_NAME, STATES
+from standpipe.adapters.metrics import (
+    COUNTERS,
+    GAUGES,
+    LATENCY_MEANING,
+    LATENCY_NAME,
+    STATES,
+    TIMINGS,
+)
 from standpipe.local.docgen.lines import items
 
 HEAD = """\
@@ -64,9 +71,10 @@ def page() -> str:
     """docs/metrics.md."""
     counters = [(f"{name}_total", *entry) for name, entry in COUNTERS.items()]
     gauges = [(name, *entry) for name, entry in GAUGES.items()]
-    latency = (LATENCY_NAME, (), f"{LATENCY_MEANING} A histogram.")
+    timed = {LATENCY_NAME: LATENCY_MEANING, **TIMINGS}
+    timings = [(name, (), f"{meaning} A histogram.") for name, meaning in timed.items()]
     states = [(name, *entry) for name, entry in STATES.items()]
-    counted = [*counters, *gauges, latency]
+    counted = [*counters, *gauges, *timings]
     return "\n".join([HEAD + COUNTED + _list(counted), READ + _list(states), ALARMS.rstrip(), ""])
 
 

@@ -2,6 +2,7 @@
 
     Barriers.begun    of one read: the barrier that was appended after it arrived, or that came with
                       its forward; this worker's map has all that was decided before
+    BarrierCounts     what metrics say of the barriers
     LinearRead.check  this node's rows, with the page that was read before them
     first_caught_up   the first answer of the replicas of a partition that wait for the barrier
 
@@ -17,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
 from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
 from standpipe.control.routing.route import Verdict
 from standpipe.control.routing.session import SessionVerdict
@@ -47,6 +50,8 @@ EVERY_S: Final = 0.05
 #: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
+#: barriers whose time is still counted; of more, the oldest are not
+_UNSEEN_MAX: Final = 256
 
 #: One try at a replica, which waits as many ms at most. Raises ForwardRefused.
 Attempt = Callable[[Verdict, int], Awaitable[PartitionAnswer]]
@@ -54,16 +59,19 @@ Attempt = Callable[[Verdict, int], Awaitable[PartitionAnswer]]
 
 @dataclass(frozen=True)
 class LinearRead:
-    """One read. `arrived_s`: on the loop's clock, when it came to this node."""
+    """One read. `arrived_s`: on the loop's clock, when it came to this node. `seen`: called when
+    rows of this node have reached the barrier."""
 
     barrier: Barrier
     arrived_s: float
+    seen: Callable[[Barrier], None] = lambda _: None
 
     def check(self, page: ReplicaStatus, rows: StoreMeta) -> None:
         """Raises ForwardRefused if the rows may lack something; `page` was read before them."""
         lack = self.barrier.lack(page, rows)
         if lack is not None:
             raise ForwardRefused(lack, session=SessionVerdict.BEHIND)
+        self.seen(self.barrier)
 
     def is_due(self, page: ReplicaStatus | None) -> bool:
         """Whether rows that are read now would end the wait, one way or the other."""
@@ -81,22 +89,72 @@ async def no_kafka() -> Barrier:
     raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
 
 
+class BarrierCounts:
+    """Counts and times the barriers of one worker. `append`: a new one, after the call."""
+
+    def __init__(self, append: Callable[[], Awaitable[Barrier]], metrics: Metrics) -> None:
+        self._append, self._metrics = append, metrics
+        #: when they were acknowledged, by `time.monotonic`: those that no rows here have reached
+        self._unseen = OrderedDict[Barrier, float]()
+        self._in_flight = 0
+        self._add(0)
+
+    async def append(self) -> Barrier:
+        """One more. Raises what it raises."""
+        sent_s = time.monotonic()
+        self._metrics.count("standpipe_barriers_sent")
+        self._add(1)
+        try:
+            barrier = await self._append()
+        except BaseException:
+            self._metrics.count("standpipe_barriers_failed")
+            raise
+        finally:
+            self._add(-1)
+        now_s = time.monotonic()
+        self._metrics.took("standpipe_barrier_append_seconds", now_s - sent_s)
+        self._unseen[barrier] = now_s
+        if len(self._unseen) > _UNSEEN_MAX:
+            self._unseen.popitem(last=False)
+        return barrier
+
+    def seen(self, barrier: Barrier) -> None:
+        """Rows of this node have reached it; counted once. Others than this worker's are not."""
+        since_s = self._unseen.pop(barrier, None)
+        if since_s is not None:
+            self._metrics.took("standpipe_barrier_seen_seconds", time.monotonic() - since_s)
+
+    def _add(self, change: int) -> None:
+        self._in_flight += change
+        self._metrics.gauge("standpipe_unacknowledged_barriers", "", self._in_flight)
+
+
 class Barriers:
     """The barriers of one worker. `append`: a new one, after the call."""
 
     def __init__(
-        self, append: Callable[[], Awaitable[Barrier]] = no_kafka, *, every_s: float = EVERY_S
+        self,
+        append: Callable[[], Awaitable[Barrier]] = no_kafka,
+        metrics: Metrics | None = None,
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
-        self._shared = Shared(append, every_s)
+        counts = None if metrics is None else BarrierCounts(append, metrics)
+        self._shared = Shared(append if counts is None else counts.append, every_s)
+        self._counts = counts
         #: when the map may be looked at again, on the loop's clock: once for all that wait
         self._look_s = 0.0
 
     @classmethod
     def in_topic(
-        cls, producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+        cls,
+        producer: RowProducer,
+        topic: str,
+        read_index: Callable[[], Awaitable[int]],
+        metrics: Metrics,
     ) -> Barriers:
         """In a progress topic. `read_index`: of the metadata log, asked for after the call."""
-        return cls(partial(_append, producer, topic, read_index))
+        return cls(partial(_append, producer, topic, read_index), metrics)
 
     async def begun(
         self,
@@ -122,7 +180,9 @@ class Barriers:
         barrier = named or await self._appended(limit_ms)
         until_s = arrived_s + limit_ms / 1000
         await self._caught_up(known, barrier.log_index, until_s, requester)
-        return LinearRead(barrier, arrived_s)
+        if self._counts is None:
+            return LinearRead(barrier, arrived_s)
+        return LinearRead(barrier, arrived_s, self._counts.seen)
 
     async def _appended(self, limit_ms: int) -> Barrier:
         try:

@@ -521,7 +521,7 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
             return 1
 
         producer: Any = Producer(41)
-        barriers = Barriers.in_topic(producer, "p", index)
+        barriers = Barriers.in_topic(producer, "p", index, nodes["a"].metrics)
         found = await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
         assert found.barrier == Barrier(42, 1), "behind the record"
         assert producer.sent == [("p", 0, BARRIER_KEY, None)], "where progress is"
@@ -530,6 +530,60 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
             await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
 
     run(tmp_path, story)
+
+
+def counted(node: Worker) -> tuple[int, int, int]:
+    """Barriers that were sent, have failed, and are in flight."""
+    counts, gauges = node.metrics.counts, node.metrics.gauges
+    sent, failed = counts["standpipe_barriers_sent"], counts["standpipe_barriers_failed"]
+    in_flight = gauges["standpipe_unacknowledged_barriers"][""]
+    return sent.get("", 0), failed.get("", 0), in_flight
+
+
+def timed(node: Worker, name: str) -> int:
+    return sum(node.metrics.timings[f"standpipe_barrier_{name}_seconds"].counts)
+
+
+def test_barriers_are_counted(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        node = nodes["a"]
+        node.slow_path.barriers = Barriers(kafka.append, node.metrics, every_s=0)
+        assert counted(node) == (0, 0, 0)
+        node.hold(0, at(3))
+        kafka.is_open.clear()
+        reading = [asyncio.create_task(read(node)) for _ in range(3)]
+        while not kafka.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert counted(node) == (1, 0, 1)
+        kafka.is_open.set()
+        await waiters(nodes, 3)
+        assert counted(node) == (1, 0, 0), "one for three reads"
+        assert (timed(node, "append"), timed(node, "seen")) == (1, 0)
+        show(node, 0, at(99))
+        await asyncio.gather(*reading)
+        assert (timed(node, "append"), timed(node, "seen")) == (1, 1), "once, not for each read"
+        kafka.fails = KafkaUnavailable("away")
+        with pytest.raises(NoReplica):
+            await read(node)
+        assert counted(node) == (2, 1, 0)
+        assert timed(node, "append") == 1
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_barrier_is_seen_where_it_was_sent_if_rows_are_there(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        for name in "ac":
+            node = nodes[name]
+            node.slow_path.barriers = Barriers(kafka.append, node.metrics, every_s=0)
+        nodes["a"].hold(0, at(99))
+        assert await read(nodes["c"])
+        assert counted(nodes["c"]) == (1, 0, 0)
+        assert (timed(nodes["c"], "append"), timed(nodes["c"], "seen")) == (1, 0), "it has no rows"
+        assert counted(nodes["a"]) == (0, 0, 0)
+        assert timed(nodes["a"], "seen") == 0, "by its own clock it knows nothing of it"
+
+    run(tmp_path, story, {0: ["a"]})
 
 
 def test_a_replica_that_stops_answering_ends_the_wait(tmp_path: Path) -> None:
