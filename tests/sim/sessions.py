@@ -39,6 +39,8 @@ EXPECTED_OF_LINEAR = (
     "topics read again",
     "tables replaced",
     "pages published early",
+    "progress topics created again",
+    "reads refused for another topic",
 )
 
 

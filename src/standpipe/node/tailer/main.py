@@ -141,12 +141,15 @@ class Tailer:
                 self._dispatch(self._replicas_of(news.query_id, news.partition), news.target)
 
     def follow_topics(self) -> None:
-        """Tell replicas the current ids of their topics: a recreated topic is a different one."""
-        names = frozenset(replica.topic.topic for replica in self._replicas.values())
-        heard = self._topics.tick(self._clock.boot_ms(), names | self._sources.topics)
+        """Tell all the current ids of their topics: a recreated topic is a different one."""
+        names = {replica.topic.topic for replica in self._replicas.values()}
+        asked = self._sources.topics | names | {self._progress.name}
+        heard = self._topics.tick(self._clock.boot_ms(), asked)
         if heard is None:
             return
         at_ms, seen = heard
+        if (progress := seen.get(self._progress.name)) is not None:
+            self._progress.heard(progress.topic_id)
         self._sources.heard(at_ms, seen)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in seen:

@@ -34,7 +34,7 @@ class PageRounds:
             return
         covered = sources() if due is Round.ALL else dict[str, int]()
         for replica in replicas:
-            replica.note_progress(progress.position)
+            replica.note_progress(progress.position, progress.topic_id)
             if due is Round.ALL:
                 replica.note_sources(covered.get(replica.holding.query_id, 0))
                 replica.write_page()

@@ -19,6 +19,7 @@ from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, Par
 from standpipe.data.commit.commit_history import CommitHistory
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal
+from standpipe.data.commit.topic_identity import differ
 from standpipe.data.replica.barrier import BARRIER_KEY
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
 from standpipe.model import Progress
@@ -32,8 +33,10 @@ class ProgressFollower:
     """Follows the one partition of a progress topic. One thread."""
 
     def __init__(self, kafka: Kafka, topic: str, seal: ProgressSeal) -> None:
-        self._seal = seal
+        self._seal, self.name = seal, topic
         self._of = Partition(topic, 0)
+        #: Kafka's id of the topic, as it told last; "": it has not
+        self.topic_id = ""
         self._reader = PartitionReader(kafka)
         self._probe = EndProbe(kafka, self._of)
         self._reader.start(self._of, 0)
@@ -73,6 +76,18 @@ class ProgressFollower:
         self.book, self.history = ProgressBook(), CommitHistory()
         self._records = ProgressReader(self._seal)
         self.position, self.barrier_end, self.knows_all = 0, 0, False
+
+    def heard(self, topic_id: str) -> None:
+        """Kafka's answer. Another topic has other offsets: it is read from its beginning."""
+        if differ(self.topic_id, topic_id):
+            _log.error(
+                "the progress topic was deleted and created again",
+                topic=self.name,
+                before=self.topic_id,
+                now=topic_id,
+            )
+            self.read_again()
+        self.topic_id = topic_id or self.topic_id
 
     def ignored(self) -> dict[str, int]:
         """How many records of the topic are ignored, by reason."""

@@ -88,3 +88,24 @@ def test_which_page_a_read_may_wait_for(
     found = AppliedProgress()
     found.end, found.told = end, told
     assert found.is_awaited(barrier_end) is is_awaited, why
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "end", "why"),
+    [
+        ("X", "X", 9, "the same topic"),
+        ("", "X", 9, "its id is known now: it may be the same"),
+        ("X", "", 9, "not known: likewise"),
+        ("X", "Y", 0, "another one: below 9, it may commit what that one did not"),
+    ],
+)
+def test_what_was_found_in_another_topic_is_forgotten(
+    before: str, now: str, end: int, why: str
+) -> None:
+    """Also if as much of it was read since: then no offset says so."""
+    found = AppliedProgress()
+    found.note(9, ONE, ONE, before)
+    found.note(9, TWO, ONE, now)
+    assert (found.end, found.topic_id) == (end, now or before), why
+    found.note(12, TWO, TWO, now)
+    assert found.end == 12

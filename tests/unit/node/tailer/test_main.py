@@ -66,6 +66,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.covered_files import CoveredFiles, covered_path
 from standpipe.node.tailer import main, source_ends, store_opener
 from standpipe.node.tailer.main import Tailer
+from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
@@ -130,6 +131,7 @@ class FakeFollower:
     def __init__(self, _servers: str, topic: str, seal: ProgressSeal) -> None:
         assert seal.checks
         assert topic == "svc_progress"
+        self.name, self.topic_id = topic, ""
         #: None: a barrier
         self.topic: list[Progress | None] = []
         self.read_again()
@@ -137,6 +139,9 @@ class FakeFollower:
 
     def ignored(self) -> dict[str, int]:
         return {"FORGED": 2}
+
+    heard = ProgressFollower.heard
+    _of = Partition("svc_progress", 0)
 
     def read_again(self) -> None:
         self.book, self.history = ProgressBook(), CommitHistory()
@@ -432,6 +437,23 @@ def test_a_batch_below_a_barrier_is_told_as_soon_as_it_is_applied(node: Node) ->
     node.deliver((1, "a", 3))
     node.turn(ms=5)
     assert (node.status().batch, node.status().progress_end) == (1, 3)
+
+
+def test_the_page_says_in_which_topic_progress_is(node: Node) -> None:
+    running(node)
+    assert (node.status().progress_end, node.status().progress_topic_id) == (1, "")
+    node.topics.ids = {"svc_progress": "X"}
+    node.turn(2)
+    assert (node.status().progress_end, node.status().progress_topic_id) == (1, "X")
+    node.topics.ids = {}
+    node.turn(2)
+    assert node.status().progress_topic_id == "X", "deleted: nothing is read of another one yet"
+    node.topics.ids = {"svc_progress": "Y"}
+    node.progress.topic = [None, None, None]
+    node.turn()
+    assert (node.status().progress_end, node.status().progress_topic_id) == (0, "Y")
+    node.turn()
+    assert (node.status().progress_end, node.status().progress_topic_id) == (3, "Y")
 
 
 def test_which_progress_the_rows_have_is_found_again_after_a_restart(node: Node) -> None:

@@ -86,6 +86,28 @@ def test_the_newest_barrier_is_known_until_the_topic_is_read_again(client: Clien
     assert follower.barrier_end == 0
 
 
+@pytest.mark.parametrize(
+    ("told", "is_read_again", "known"),
+    [
+        (["X"], False, "X"),
+        (["X", "X"], False, "X"),
+        (["X", ""], False, "X"),
+        (["X", "Y"], True, "Y"),
+    ],
+)
+def test_another_topic_is_read_from_its_beginning(
+    client: Client, told: list[str], is_read_again: bool, known: str
+) -> None:
+    """Its offsets may be as high as those that were read: no error of Kafka says so."""
+    follower = ProgressFollower("b", "p", NO_SEAL)
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
+    follower.poll()
+    for topic_id in told:
+        follower.heard(topic_id)
+    assert follower.topic_id == known
+    assert (follower.position, follower.knows_all) == ((0, False) if is_read_again else (1, True))
+
+
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_topic_that_was_cut_is_read_again(client: Client, by_itself: bool) -> None:
     follower = ProgressFollower("b", "p", NO_SEAL)

@@ -29,6 +29,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
 from standpipe.control.routing.route import Verdict
 from standpipe.control.routing.session import SessionVerdict
+from standpipe.data.commit.topic_identity import differ
 from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import (
@@ -36,6 +37,7 @@ from standpipe.errors import (
     KafkaUnavailable,
     LogUnavailable,
     NoReplica,
+    StandpipeError,
 )
 from standpipe.model import ReplicaStatus
 from standpipe.node.batched import Shared
@@ -50,6 +52,8 @@ EVERY_S: Final = 0.05
 #: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
+#: how long an appended barrier waits for the topic's id; then it has the one that was told last
+_ID_S: Final = 0.1
 #: barriers whose time is still counted; of more, the oldest are not
 _UNSEEN_MAX: Final = 256
 
@@ -70,6 +74,8 @@ class LinearRead:
         """Raises ForwardRefused if the rows may lack something; `page` was read before them."""
         lack = self.barrier.lack(page, rows)
         if lack is not None:
+            if self.barrier.is_of_other_topic(page):
+                raise ForwardRefused(lack)  # to wait would not help
             raise ForwardRefused(lack, session=SessionVerdict.BEHIND)
         self.seen(self.barrier)
 
@@ -77,7 +83,7 @@ class LinearRead:
         """Whether rows that are read now would end the wait, one way or the other."""
         if page is None or not page.state.answers:
             return True  # for the reader to say why
-        return self.barrier.is_reached(page)
+        return self.barrier.is_reached(page) or self.barrier.is_of_other_topic(page)
 
     def left_ms(self, limit_ms: int) -> int:
         """Of a limit on the whole read, at least 1."""
@@ -154,7 +160,8 @@ class Barriers:
         metrics: Metrics,
     ) -> Barriers:
         """In a progress topic. `read_index`: of the metadata log, asked for after the call."""
-        return cls(partial(_append, producer, topic, read_index), metrics)
+        ids = _TopicId(producer, topic)
+        return cls(partial(_append, producer, ids, read_index), metrics)
 
     async def begun(
         self,
@@ -227,11 +234,30 @@ def _check_level(level: int) -> None:
         )
 
 
+class _TopicId:
+    """Kafka's id of a topic. Each barrier asks for it beside its append, and so learns whether the
+    topic is still that of the barrier before."""
+
+    def __init__(self, producer: RowProducer, topic: str) -> None:
+        self.topic = topic
+        self._producer = producer
+        #: as it was told last; "": it was not
+        self.known = ""
+
+    async def ask(self) -> None:
+        """Without an answer, what is known stays."""
+        with contextlib.suppress(StandpipeError):
+            ids = await self._producer.topic_ids([self.topic])
+            self.known = ids.get(self.topic) or self.known
+
+
 async def _append(
-    producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+    producer: RowProducer, ids: _TopicId, read_index: Callable[[], Awaitable[int]]
 ) -> Barrier:
     """Both at once; both have ended when it returns or fails. Progress is in partition 0, also if
     somebody gave the topic others: an offset of those would say nothing."""
+    topic, before = ids.topic, ids.known
+    asking = asyncio.create_task(ids.ask())
     row, index = await asyncio.gather(
         producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000), partition=0),
         read_index(),
@@ -243,7 +269,10 @@ async def _append(
         raise index
     if row.offset < 0:
         raise KafkaUnavailable(f"Kafka did not say at which offset of {topic} the barrier is")
-    return Barrier(row.offset + 1, index)
+    await asyncio.wait([asking], timeout=_ID_S)
+    if differ(before, ids.known):
+        raise KafkaUnavailable(f"topic {topic} was deleted and created again")
+    return Barrier(row.offset + 1, index, ids.known)
 
 
 async def first_caught_up(

@@ -59,7 +59,7 @@ class Kafka:
     """Appends barriers: each at the next offset of one progress topic, once it may."""
 
     def __init__(self, end: int = 10) -> None:
-        self.end, self.log_index = end, 1
+        self.end, self.log_index, self.topic_id = end, 1, ""
         self.sent = 0
         self.is_open = asyncio.Event()
         self.is_open.set()
@@ -71,7 +71,7 @@ class Kafka:
         if self.fails is not None:
             raise self.fails
         self.end += 1
-        return Barrier(self.end, self.log_index)
+        return Barrier(self.end, self.log_index, self.topic_id)
 
 
 def run(
@@ -506,6 +506,18 @@ class Producer:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.sent: list[tuple[str, int, bytes, object]] = []
+        #: of the topic, as it is told from now on
+        self.topic_id = ""
+        self.tells_ids = asyncio.Event()
+        self.tells_ids.set()
+        self.asked = 0
+
+    async def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        self.asked += 1
+        await self.tells_ids.wait()
+        if self.topic_id == "?":
+            raise KafkaUnavailable("no answer")
+        return dict.fromkeys(topics, self.topic_id) if self.topic_id else {}
 
     async def send(
         self, topic: str, key: bytes, value: object, at_ms: int, *, partition: int
@@ -530,6 +542,68 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
             await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
 
     run(tmp_path, story)
+
+
+def test_a_barrier_names_its_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linearizable, "_ID_S", 0.01)
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        async def index() -> int:
+            return 1
+
+        producer = Producer(41)
+        given = cast("RowProducer", producer)
+        barriers = Barriers.in_topic(given, "p", index, nodes["a"].metrics)
+        barriers._shared._every_s = 0
+
+        async def named() -> str:
+            known = nodes["a"].slow_path.map
+            return (await barriers.begun(known, None, 1000, ScanRequester())).barrier.topic_id
+
+        producer.tells_ids.clear()
+        assert await named() == "", "the answer is waited for, but not for long"
+        producer.tells_ids.set()
+        for answer, wanted in [("?", ""), ("X", "X"), ("", "X"), ("?", "X"), ("X", "X")]:
+            producer.topic_id = answer
+            assert await named() == wanted, "no answer: as far as is known"
+        producer.topic_id = "Y"
+        with pytest.raises(NoReplica, match="had none: topic p was deleted and created again"):
+            await named()  # the barrier may be in either of them
+        assert await named() == "Y"
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+@pytest.mark.parametrize("text", [ONE, SCAN], ids=["a key", "a scan"])
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_a_progress_topic_that_was_created_again_ends_the_wait(
+    tmp_path: Path, entry: str, text: str, is_waiting: bool
+) -> None:
+    """It was waited for to the end of the read's time: the new topic is far from that offset. And
+    if it was not, rows of before could be taken for those that were wanted."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        kafka.topic_id = "X"
+        node, count = nodes["a"], 4 if text == SCAN else 1
+        for number in range(4):
+            node.hold(number, at(3, progress_topic_id="X" if is_waiting else "Y"))
+        if not is_waiting:
+            for number in range(4):
+                show(node, number, at(99, progress_topic_id="Y"))
+        reading = asyncio.create_task(read(nodes[entry], text))
+        if is_waiting:
+            await waiters(nodes, count)
+            for number in range(4):
+                show(node, number, at(0, progress_topic_id="Y"))
+        with pytest.raises(NoReplica, match="wanted progress of topic X, had that of topic Y: it "):
+            await reading
+        kafka.topic_id, kafka.end = "Y", 4
+        for number in range(4):
+            show(node, number, at(5, progress_topic_id="Y"))
+        assert [KEYS[0], 1] in await read(nodes[entry], text), "and a new read gets a new barrier"
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
 
 
 def counted(node: Worker) -> tuple[int, int, int]:
