@@ -1,8 +1,7 @@
 """Every id and every frozen record that crosses a wire, a file or a folder of this package.
 
-Terms are defined once, in docs/glossary.md. Units come last in a name. Three
-different counters are never called plain "epoch" outside their module:
-*lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
+Terms are defined once, in docs/glossary.md. Units come last in a name. No counter is called plain
+"epoch": *lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
 
 Not here: behavior. A record that decides something belongs in `sql`, `control` or `data`.
 """
@@ -414,6 +413,7 @@ class ReplicaStatus(Record, frozen=True, kw_only=True):
     beat_boot_ms: int = 0  # boot clock: when the tailer wrote this page; 0: it does not say
     source_boot_ms: int = 0  # boot clock: the rows have all source records from before; 0: unknown
     progress_end: int = 0  # the rows have all that progress below this offset commits; 0: unknown
+    progress_topic_id: str = ""  # Kafka's id of the topic with that offset; "": not known
 
     @property
     def offset_lag(self) -> int | None:

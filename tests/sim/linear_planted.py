@@ -76,10 +76,47 @@ def target_before_the_newest() -> list[Plant]:
     """What was read is paired with a target that the rows show already."""
 
     def make(note: Any) -> Any:
-        def early(self: AppliedProgress, read_up_to: int, newest: Any, shown: Any) -> None:
-            note(self, read_up_to, shown if newest is not None else None, shown)
+        def early(
+            self: AppliedProgress, read_up_to: int, newest: Any, shown: Any, topic_id: str
+        ) -> None:
+            note(self, read_up_to, shown if newest is not None else None, shown, topic_id)
 
         return early
+
+    return [replacing(AppliedProgress, "note", make)]
+
+
+def barrier_told_once_it_is_read() -> list[Plant]:
+    """An early page says that the rows have all below the newest barrier, which they may lack."""
+
+    def make(is_awaited: Any) -> Any:
+        def hasty(self: AppliedProgress, barrier_end: int) -> bool:
+            self.end = max(self.end, barrier_end)
+            return bool(is_awaited(self, barrier_end))
+
+        return hasty
+
+    return [replacing(AppliedProgress, "is_awaited", make)]
+
+
+def topic_id_ignored() -> list[Plant]:
+    """The offset of a barrier is compared with that of a topic that was deleted."""
+    return [(Barrier, "is_of_other_topic", lambda *_: False)]
+
+
+def pairs_kept_for_another_topic() -> list[Plant]:
+    """What was found in a topic is told of the next one, of which as much is read."""
+
+    def make(note: Any) -> Any:
+        def keeps(
+            self: AppliedProgress, read_up_to: int, newest: Any, shown: Any, topic_id: str
+        ) -> None:
+            end, pairs = self.end, tuple(self._pairs)
+            note(self, read_up_to, newest, shown, topic_id)
+            self.end = max(self.end, end)
+            self._pairs.extend(pairs)
+
+        return keeps
 
     return [replacing(AppliedProgress, "note", make)]
 
@@ -138,6 +175,9 @@ LINEAR_PLANTS = (
     wait_skipped,
     read_progress_taken_for_applied,
     target_before_the_newest,
+    barrier_told_once_it_is_read,
+    topic_id_ignored,
+    pairs_kept_for_another_topic,
     page_read_after_the_rows,
     rows_older_than_their_page,
     accept_rows_of_no_batch,

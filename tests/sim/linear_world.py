@@ -2,8 +2,9 @@
 
 One table of registers, its progress topic, a follower of it at each node, and replicas that apply
 late, stand between two batches, write their pages later still and are replaced by older copies.
-Followers restart, or read the topic again. The table is replaced, and nodes learn of it one after
-the other. Barriers take their time, and fail. Readers are judged by `linear_histories`.
+Followers restart, or read the topic again. The topic is deleted and created again, with what it
+must still say, and followers notice that later. The table is replaced, and nodes learn of it one
+after the other. Barriers take their time, and fail. Readers are judged by `linear_histories`.
 
 The code under test is `data.replica.barrier`, `data.replica.applied_progress`, `may_judge`,
 `node.batched` and `node.worker.pull.linearizable`. Everything is a task of one event loop, and
@@ -82,11 +83,14 @@ class LinearReplica:
             lease_epoch=LeaseEpoch(rank[1]),
         )
 
-    def show(self, read_up_to: int) -> None:
-        """Write the page."""
-        meta = self.meta()
+    def note(self, read_up_to: int, topic_id: str) -> None:
         shown = None if self.torn else self.rank(self.applied)
-        self.progress.note(read_up_to, self.rank(self.known), shown)
+        self.progress.note(read_up_to, self.rank(self.known), shown, topic_id)
+
+    def show(self, read_up_to: int, topic_id: str) -> None:
+        """Write the page."""
+        self.note(read_up_to, topic_id)
+        meta = self.meta()
         state = ReplicaState.CATCHING_UP if self.torn else ReplicaState.RUNNING
         state = state if self.applied else ReplicaState.BOOTSTRAP
         self.page = msgspec.structs.replace(
@@ -94,7 +98,9 @@ class LinearReplica:
             batch=meta.batch,
             lease_epoch=meta.lease_epoch,
             progress_end=self.progress.end,
+            progress_topic_id=self.progress.topic_id,
         )
+        self.progress.told = self.progress.end
 
 
 class LinearWorld:
@@ -108,6 +114,9 @@ class LinearWorld:
         self.generations: list[list[SimCommit]] = [[]]
         #: (generation, count of its commits) of a record, None of a barrier
         self.topic: list[tuple[int, int] | None] = []
+        #: how often it was created again, in Kafka, and as the follower of each node knows
+        self.topic_number = 0
+        self.followed: dict[str, int] = dict.fromkeys(NODES, 0)
         #: how far the follower of each node has read it
         self.read: dict[str, int] = dict.fromkeys(NODES, 0)
         #: appended and not acknowledged: (generation, what it covers)
@@ -177,12 +186,14 @@ class LinearWorld:
             (self._acknowledge, 6),
             (self._follow, 30),
             (self._apply, 30),
-            (self._show, 50),
+            (self._show, 15),
+            (self._show_awaited, 10),
             (self._takeover, 0.3),
             (self._replace, 1),
             (self._learn, 1),
             (self._restore_older, 0.5),
             (self._restart, 0.15),
+            (self._create_topic_again, 0.1),
         ]
         choose = partial(self.random.choices, [a for a, _ in acts], [w for _, w in acts])
         readers = [asyncio.create_task(self._reader(f"r{number}")) for number in range(READERS)]
@@ -281,6 +292,11 @@ class LinearWorld:
     def _follow(self) -> None:
         """The follower of a node reads on, and tells the replicas all of it."""
         node = self.random.choice(NODES)
+        if self.followed[node] != self.topic_number:
+            # its offset is beyond the end of the topic, for as long as it takes to notice
+            if self.random.random() < 0.2:
+                self.followed[node], self.read[node] = self.topic_number, 0
+            return
         begin = self.read[node]
         self.read[node] = min(len(self.topic), begin + self.random.randint(1, 12))
         for entry in self.topic[begin : self.read[node]]:
@@ -303,7 +319,20 @@ class LinearWorld:
 
     def _show(self) -> None:
         replica, node = self._any_replica()
-        replica.show(self.read[node])
+        replica.show(self.read[node], f"topic {self.followed[node]}")
+
+    def _show_awaited(self) -> None:
+        """An early round of a tailer: the pages that the newest barrier moves."""
+        node = self.random.choice(NODES)
+        if self.followed[node] != self.topic_number:
+            return
+        read, topic_id = self.topic[: self.read[node]], f"topic {self.topic_number}"
+        barrier_end = len(read) - read[::-1].index(None) if None in read else 0
+        for _, replica in self._of(node):
+            replica.note(self.read[node], topic_id)
+            if replica.progress.is_awaited(barrier_end):
+                replica.show(self.read[node], topic_id)
+                self.counts["pages published early"] += 1
 
     def _restore_older(self) -> None:
         """A store is replaced by a copy that is older; its page comes with the next `_show`."""
@@ -323,6 +352,14 @@ class LinearWorld:
                 replica.known, replica.progress = 0, AppliedProgress()
         self.counts["topics read again"] += 1
 
+    def _create_topic_again(self) -> None:
+        """Somebody deletes it, and brings along the newest record of each generation; not between
+        a barrier and the question in which topic it is, which are milliseconds apart."""
+        newest = {entry[0]: entry for entry in self.topic if entry is not None}
+        self.topic = list(newest.values())
+        self.topic_number += 1
+        self.counts["progress topics created again"] += 1
+
     # ----------------------------------------------------------------------- barriers
 
     async def _append(self) -> Barrier:
@@ -330,12 +367,12 @@ class LinearWorld:
         await self._pause()
         if self.random.random() < 0.02:
             raise KafkaUnavailable("cannot write")
-        end = self.appended()
+        end, topic_id = self.appended(), f"topic {self.topic_number}"
         await self._pause()
         index = self.log_index
         await self._pause()
         self.counts["barriers"] += 1
-        return Barrier(end, index)
+        return Barrier(end, index, topic_id)
 
     def appended(self) -> int:
         """The end behind a new record."""
@@ -381,7 +418,10 @@ class LinearWorld:
             seen = replica.page
             try:
                 return await self._target(here, replica, keys), node
-            except ForwardRefused:
+            except ForwardRefused as refusal:
+                if "created again" in refusal.why:
+                    self.counts["reads refused for another topic"] += 1
+                    raise
                 self.counts["waits"] += 1
             while self.scheduler.events < until and not self.is_over:
                 await asyncio.sleep(0)

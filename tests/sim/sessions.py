@@ -38,6 +38,9 @@ EXPECTED_OF_LINEAR = (
     "stores replaced by older copies",
     "topics read again",
     "tables replaced",
+    "pages published early",
+    "progress topics created again",
+    "reads refused for another topic",
 )
 
 

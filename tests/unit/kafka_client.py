@@ -18,11 +18,12 @@ def message(
     on: str = "T",
     part: int = 0,
     payload: bytes | None = b"v",
+    key: bytes = b"k",
     code: int | None = None,
 ) -> Message:
     """One of the client's own, as `consume` hands it out."""
     error = None if code is None else KafkaError(code)
-    return Message(topic=on, partition=part, offset=at, key=b"k", value=payload, error=error)
+    return Message(topic=on, partition=part, offset=at, key=key, value=payload, error=error)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from standpipe.adapters.files import published
 from standpipe.adapters.http.connections import REFUSALS, CutReason
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 #: Upper bounds of latency buckets, in seconds.
 LATENCY_BOUNDS = (
@@ -52,6 +52,15 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("kind",),
         "Unexpected exceptions on the fast path of pull queries; the slow path answered instead.",
     ),
+    "standpipe_waiting_reads_refused": (
+        ("kind",),
+        "Reads that could not wait, since too many of their kind did (429).",
+    ),
+    "standpipe_barriers_sent": (
+        (),
+        "Barriers of linearizable reads that were sent to the progress topic.",
+    ),
+    "standpipe_barriers_failed": ((), "Of these, those that Kafka or the quorum did not answer."),
     "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by reason."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
     "standpipe_connections_refused": (
@@ -64,8 +73,28 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "standpipe_inserted_rows": ((), "Rows that INSERT INTO … VALUES and /inserts-stream produced."),
 }
+#: what a worker has now; whole name -> (labels, meaning)
+GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "standpipe_waiting_reads": (
+        ("kind",),
+        "Reads that wait for rows (`session`, `linearizable`), or for their `barrier`.",
+    ),
+    "standpipe_unacknowledged_barriers": (
+        (),
+        "Barriers that are sent, and neither acknowledged nor failed.",
+    ),
+}
 LATENCY_NAME = "standpipe_pull_latency_seconds"
 LATENCY_MEANING = "Time from a whole request to its answer."
+#: other durations, with the same buckets; whole name -> meaning
+TIMINGS: dict[str, str] = {
+    "standpipe_barrier_append_seconds": (
+        "Time from sending a barrier until Kafka and the quorum have both answered."
+    ),
+    "standpipe_barrier_seen_seconds": (
+        "Time from then until rows of this node are there, if one of the barrier's reads asks it."
+    ),
+}
 
 _REPLICA = ("table", "generation", "partition")
 #: what a scrape reads; whole name -> (labels, meaning). With `_total` it is a counter, kept by the
@@ -174,6 +203,14 @@ Sample = tuple[tuple[str, ...], float]
 State = tuple[str, Iterable[Sample]]
 
 
+class Timing(msgspec.Struct):
+    """A histogram."""
+
+    #: per bucket, the last one is above all bounds
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
+    seconds: float = 0.0
+
+
 class Dump(msgspec.Struct):
     """Counts of one process as stored in `run/`."""
 
@@ -181,6 +218,8 @@ class Dump(msgspec.Struct):
     counts: dict[str, dict[str, int]]  # metric -> value of its only label ("": none) -> count
     latency_counts: list[int]  # per bucket, the last one is above all bounds
     latency_seconds: float
+    gauges: dict[str, dict[str, int]] = {}  # metric -> value of its only label -> number
+    timings: dict[str, Timing] = {}
 
 
 @dataclass
@@ -192,6 +231,8 @@ class Metrics:
     counts: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in COUNTERS})
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
     latency_seconds: float = 0.0
+    gauges: dict[str, dict[str, int]] = field(default_factory=lambda: {n: {} for n in GAUGES})
+    timings: dict[str, Timing] = field(default_factory=lambda: {n: Timing() for n in TIMINGS})
 
     def __post_init__(self) -> None:
         self._pulls = self.counts["standpipe_pull_requests"]
@@ -203,6 +244,16 @@ class Metrics:
         """Add to a counter of COUNTERS."""
         values = self.counts[name]
         values[label] = values.get(label, 0) + by
+
+    def gauge(self, name: str, label: str, number: int) -> None:
+        """Set a gauge of GAUGES."""
+        self.gauges[name][label] = number
+
+    def took(self, name: str, seconds: float) -> None:
+        """Add a duration to a histogram of TIMINGS."""
+        timing = self.timings[name]
+        timing.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        timing.seconds += seconds
 
     def connection_ended(self, reason: CutReason) -> None:
         """A listener refused a connection, or cut it."""
@@ -265,7 +316,14 @@ class Metrics:
 
     def _dump(self) -> Dump:
         self._take_quick()
-        return Dump(self.worker, self.counts, self.latency_counts, self.latency_seconds)
+        return Dump(
+            worker=self.worker,
+            counts=self.counts,
+            latency_counts=self.latency_counts,
+            latency_seconds=self.latency_seconds,
+            gauges=self.gauges,
+            timings=self.timings,
+        )
 
     def _others(self) -> Iterator[Dump]:
         own = f"metrics-{self.worker}"
@@ -306,24 +364,47 @@ class _Collector:
     dumps: list[Dump]
 
     def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
 
+        of_counters = [(dump.worker, dump.counts) for dump in self.dumps]
         for name, (labels, meaning) in COUNTERS.items():
             family = CounterMetricFamily(name, meaning, labels=("worker", *labels))
+            yield _with_samples(family, name, labels, of_counters)
+        of_gauges = [(dump.worker, dump.gauges) for dump in self.dumps]
+        for name, (labels, meaning) in GAUGES.items():
+            family = GaugeMetricFamily(name, meaning, labels=("worker", *labels))
+            yield _with_samples(family, name, labels, of_gauges)
+        timed = {LATENCY_NAME: LATENCY_MEANING, **TIMINGS}
+        for name, meaning in timed.items():
+            timings = HistogramMetricFamily(name, meaning, labels=("worker",))
             for dump in self.dumps:
-                for value, count in dump.counts.get(name, {}).items():
-                    given = (value,) if labels else ()
-                    family.add_metric((str(dump.worker), *given), count)
-            yield family
-        latency = HistogramMetricFamily(LATENCY_NAME, LATENCY_MEANING, labels=("worker",))
-        for dump in self.dumps:
-            if dump.worker == "control":  # it answers no queries
-                continue
-            latency.add_metric((str(dump.worker),), _cumulative(dump), dump.latency_seconds)
-        yield latency
+                if dump.worker == "control":  # it answers no queries
+                    continue
+                of = dump.timings.get(name, Timing())
+                if name == LATENCY_NAME:
+                    of = Timing(dump.latency_counts, dump.latency_seconds)
+                timings.add_metric((str(dump.worker),), _cumulative(of), of.seconds)
+            yield timings
 
 
-def _cumulative(dump: Dump) -> list[tuple[str, float]]:
+def _with_samples(
+    family: CounterMetricFamily | GaugeMetricFamily,
+    name: str,
+    labels: tuple[str, ...],
+    dumped: Iterable[tuple[int | str, dict[str, dict[str, int]]]],
+) -> Metric:
+    for worker, numbers in dumped:
+        for value, number in numbers.get(name, {}).items():
+            given = (value,) if labels else ()
+            family.add_metric((str(worker), *given), number)
+    return family
+
+
+def _cumulative(of: Timing) -> list[tuple[str, float]]:
     bounds = [*map(str, LATENCY_BOUNDS), "+Inf"]
-    counts = (dump.latency_counts + [0] * len(bounds))[: len(bounds)]
+    counts = (of.counts + [0] * len(bounds))[: len(bounds)]
     return [(bound, sum(counts[: place + 1])) for place, bound in enumerate(bounds)]

@@ -11,9 +11,17 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from standpipe.adapters.metrics import COUNTERS, LATENCY_NAME, STATES, Metrics, State
+from standpipe.adapters.metrics import (
+    COUNTERS,
+    GAUGES,
+    LATENCY_NAME,
+    STATES,
+    TIMINGS,
+    Metrics,
+    State,
+)
 
-UNITS = ("seconds", "bytes", "records", "rows", "inodes", "fds", "total")
+UNITS = ("seconds", "bytes", "records", "rows", "reads", "barriers", "inodes", "fds", "total")
 #: no quantities: 1 or 0, and a place in a log
 FLAGS = (
     "standpipe_quorum_has_leader",
@@ -43,7 +51,7 @@ def test_counts_of_all_workers_are_told_apart(tmp_path: Path) -> None:
     second.save()
     (tmp_path / "metrics-2").write_bytes(b"of another version")
     found = parsed(first)
-    assert set(found) == {*COUNTERS, LATENCY_NAME}
+    assert set(found) == {*COUNTERS, *GAUGES, LATENCY_NAME, *TIMINGS}
     counts = {
         (s.labels["worker"], s.labels["route"]): s.value
         for s in found["standpipe_pull_requests"].samples
@@ -77,6 +85,39 @@ def test_quick_answers_are_counted_like_others(tmp_path: Path) -> None:
     assert one.answered_count() == 15, "each once"
     one.save()
     assert parsed(Metrics(1, tmp_path)).keys() == found.keys()
+
+
+def test_gauges_are_what_each_worker_has_now(tmp_path: Path) -> None:
+    first, second = Metrics(0, tmp_path), Metrics(1, tmp_path)
+    for number in (3, 1):
+        first.gauge("standpipe_waiting_reads", "session", number)
+    second.gauge("standpipe_waiting_reads", "session", 0)
+    second.save()
+    waiting = parsed(first)["standpipe_waiting_reads"]
+    assert waiting.type == "gauge"
+    assert values(waiting) == {("session", "0"): 1, ("session", "1"): 0}
+
+
+def test_durations_are_in_the_bucket_of_the_next_bound(tmp_path: Path) -> None:
+    first, second, control = (
+        Metrics(0, tmp_path),
+        Metrics(1, tmp_path),
+        Metrics("control", tmp_path),
+    )
+    name = "standpipe_barrier_seen_seconds"
+    for seconds in (0.001, 0.0011, 9.0):
+        first.took(name, seconds)
+    second.took(name, 0.5)
+    second.save()
+    control.save()
+    found = {
+        (s.labels["worker"], s.labels.get("le", s.name.removeprefix(name))): s.value
+        for s in parsed(first)[name].samples
+    }
+    assert [found["0", le] for le in ("0.0005", "0.001", "0.002", "5.0", "+Inf")] == [0, 1, 2, 2, 3]
+    assert found["0", "_sum"] == pytest.approx(9.0021)
+    assert (found["1", "0.2"], found["1", "0.5"]) == (0, 1)
+    assert {worker for worker, _ in found} == {"0", "1"}, "control answers no queries"
 
 
 def test_states_are_gauges_and_counters_without_a_worker(tmp_path: Path) -> None:
@@ -117,10 +158,11 @@ def test_lookups_go_on_between_two_metrics(tmp_path: Path) -> None:
     assert turns >= len(STATES) + len(COUNTERS)
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", [*STATES, *GAUGES, *TIMINGS])
 def test_names_follow_the_rules(name: str) -> None:
     """Prometheus, "Metric and label naming": prefix, unit last and in base units, `_total`."""
-    labels, meaning = STATES[name]
+    timings = {name: ((), meaning) for name, meaning in TIMINGS.items()}
+    labels, meaning = (STATES | GAUGES | timings)[name]
     assert re.fullmatch(r"standpipe_[a-z_]+", name)
     assert name in FLAGS or name.rpartition("_")[2] in UNITS
     assert all(re.fullmatch(r"[a-z_]+", label) for label in labels)

@@ -334,8 +334,10 @@ def blank_status(state: ReplicaState) -> ReplicaStatus:
 
 # ------------------------------------------------------------------------------- status pages
 
-#: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS
-_PAGE: Final = struct.Struct("<Iixxxx14q")
+#: crc-32, state, then the integers of ReplicaStatus in the order of _FIELDS; the id of a topic
+_PAGE: Final = struct.Struct("<Iixxxx14q24s")
+#: Kafka's ids are 22 characters long: a longer one would not be told apart from others
+_TOPIC_ID_BYTES_MAX: Final = 24
 _CRC: Final = struct.Struct("<I")
 _FIELDS: Final = (
     "position",
@@ -358,7 +360,11 @@ STATUS_BYTES: Final = _PAGE.size
 
 def pack_status(status: ReplicaStatus) -> bytes:
     """STATUS_BYTES bytes."""
-    page = bytearray(_PAGE.pack(0, status.state, *(getattr(status, field) for field in _FIELDS)))
+    topic_id = status.progress_topic_id.encode()
+    if len(topic_id) > _TOPIC_ID_BYTES_MAX:
+        topic_id = b""
+    numbers = (getattr(status, field) for field in _FIELDS)
+    page = bytearray(_PAGE.pack(0, status.state, *numbers, topic_id))
     _CRC.pack_into(page, 0, crc32(page[4:]))
     return bytes(page)
 
@@ -367,8 +373,13 @@ def unpack_status(page: bytes) -> ReplicaStatus | None:
     """None if the page is torn, was never written, or has another length."""
     if len(page) != _PAGE.size:
         return None
-    crc, state, *numbers = _PAGE.unpack(page)
+    crc, state, *numbers, topic_id = _PAGE.unpack(page)
     if crc != crc32(page[4:]):
         return None
     fields = dict(zip(_FIELDS, numbers, strict=True))
-    return ReplicaStatus(state=ReplicaState(state), **fields)  # pyright: ignore[reportArgumentType]
+    progress_topic_id = topic_id.rstrip(b"\0").decode()
+    return ReplicaStatus(
+        state=ReplicaState(state),
+        progress_topic_id=progress_topic_id,
+        **fields,  # pyright: ignore[reportArgumentType]
+    )

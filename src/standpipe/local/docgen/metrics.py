@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from standpipe.adapters.metrics import COUNTERS, LATENCY_MEANING, LATENCY_NAME, STATES
+from standpipe.adapters.metrics import (
+    COUNTERS,
+    GAUGES,
+    LATENCY_MEANING,
+    LATENCY_NAME,
+    STATES,
+    TIMINGS,
+)
 from standpipe.local.docgen.lines import items
 
 HEAD = """\
@@ -63,11 +70,12 @@ standpipe_process_open_fds > 0.9 * standpipe_process_max_fds
 def page() -> str:
     """docs/metrics.md."""
     counters = [(f"{name}_total", *entry) for name, entry in COUNTERS.items()]
-    latency = (LATENCY_NAME, (), f"{LATENCY_MEANING} A histogram.")
+    gauges = [(name, *entry) for name, entry in GAUGES.items()]
+    timed = {LATENCY_NAME: LATENCY_MEANING, **TIMINGS}
+    timings = [(name, (), f"{meaning} A histogram.") for name, meaning in timed.items()]
     states = [(name, *entry) for name, entry in STATES.items()]
-    return "\n".join(
-        [HEAD + COUNTED + _list([*counters, latency]), READ + _list(states), ALARMS.rstrip(), ""]
-    )
+    counted = [*counters, *gauges, *timings]
+    return "\n".join([HEAD + COUNTED + _list(counted), READ + _list(states), ALARMS.rstrip(), ""])
 
 
 def _list(entries: list[tuple[str, tuple[str, ...], str]]) -> str:

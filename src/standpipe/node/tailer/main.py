@@ -48,6 +48,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
 from standpipe.node.tailer.covered import CoveredTables
+from standpipe.node.tailer.page_rounds import PageRounds
 from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import TailedReplica, World
 from standpipe.node.tailer.source_ends import SourceEnds
@@ -57,7 +58,6 @@ from standpipe.topics import TOMBSTONES_MS, progress_topic
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 POLL_S: Final = 0.005  # how long the loop waits for records, which adds to their age
-PAGES_MS: Final = 50
 METRICS_MS: Final = 1000
 HOUSEKEEPING_MS: Final = 2000
 REOPEN_MS: Final = 1000  # after a store failed; also gives workers time to release it
@@ -96,6 +96,7 @@ class Tailer:
         self._replicas: dict[ReplicaId, TailedReplica] = {}
         #: a page outlives the store that is rebuilt behind it
         self._pages: dict[ReplicaId, StatusWriter] = {}
+        self._rounds = PageRounds(clock)
         self._every = Every(clock)
         #: boot ms at which all progress was last known
         self._known_ms = clock.boot_ms()
@@ -140,12 +141,15 @@ class Tailer:
                 self._dispatch(self._replicas_of(news.query_id, news.partition), news.target)
 
     def follow_topics(self) -> None:
-        """Tell replicas the current ids of their topics: a recreated topic is a different one."""
-        names = frozenset(replica.topic.topic for replica in self._replicas.values())
-        heard = self._topics.tick(self._clock.boot_ms(), names | self._sources.topics)
+        """Tell all the current ids of their topics: a recreated topic is a different one."""
+        names = {replica.topic.topic for replica in self._replicas.values()}
+        asked = self._sources.topics | names | {self._progress.name}
+        heard = self._topics.tick(self._clock.boot_ms(), asked)
         if heard is None:
             return
         at_ms, seen = heard
+        if (progress := seen.get(self._progress.name)) is not None:
+            self._progress.heard(progress.topic_id)
         self._sources.heard(at_ms, seen)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in seen:
@@ -192,12 +196,10 @@ class Tailer:
 
     def publish(self) -> None:
         """Write status pages and metrics; do housekeeping now and then."""
-        if self._every.is_due("pages", PAGES_MS):
-            covered = self._sources.covered(self._progress.book)
-            for replica in self._replicas.values():
-                replica.note_sources(covered.get(replica.holding.query_id, 0))
-                replica.note_progress(self._progress.position)
-                replica.write_page()
+        book = self._progress.book
+        self._rounds.turn(
+            self._replicas.values(), self._progress, lambda: self._sources.covered(book)
+        )
         if self._every.is_due("metrics", METRICS_MS):
             try:
                 self._write_metrics()

@@ -19,6 +19,8 @@ from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, Par
 from standpipe.data.commit.commit_history import CommitHistory
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal
+from standpipe.data.commit.topic_identity import differ
+from standpipe.data.replica.barrier import BARRIER_KEY
 from standpipe.data.replica.events import EndReached, ProgressCaughtUp, RecordsGone
 from standpipe.model import Progress
 
@@ -31,8 +33,10 @@ class ProgressFollower:
     """Follows the one partition of a progress topic. One thread."""
 
     def __init__(self, kafka: Kafka, topic: str, seal: ProgressSeal) -> None:
-        self._seal = seal
+        self._seal, self.name = seal, topic
         self._of = Partition(topic, 0)
+        #: Kafka's id of the topic, as it told last; "": it has not
+        self.topic_id = ""
         self._reader = PartitionReader(kafka)
         self._probe = EndProbe(kafka, self._of)
         self._reader.start(self._of, 0)
@@ -42,6 +46,8 @@ class ProgressFollower:
         self._told: set[Ignored] = set()
         #: offset of the next record
         self.position = 0
+        #: behind the newest barrier below it; 0: there is none
+        self.barrier_end = 0
         #: the end of the topic was reached since reading began
         self.knows_all = False
         #: (instant, end at that instant) of Kafka's newest answer, until all below it is read
@@ -69,7 +75,19 @@ class ProgressFollower:
         self._reader.start(self._of, 0)
         self.book, self.history = ProgressBook(), CommitHistory()
         self._records = ProgressReader(self._seal)
-        self.position, self.knows_all = 0, False
+        self.position, self.barrier_end, self.knows_all = 0, 0, False
+
+    def heard(self, topic_id: str) -> None:
+        """Kafka's answer. Another topic has other offsets: it is read from its beginning."""
+        if differ(self.topic_id, topic_id):
+            _log.error(
+                "the progress topic was deleted and created again",
+                topic=self.name,
+                before=self.topic_id,
+                now=topic_id,
+            )
+            self.read_again()
+        self.topic_id = topic_id or self.topic_id
 
     def ignored(self) -> dict[str, int]:
         """How many records of the topic are ignored, by reason."""
@@ -91,6 +109,8 @@ class ProgressFollower:
                 self.position = offset + 1
                 if value is not None:  # else the tombstone of a record that no reader needs
                     yield from self._targets(offset, self._records.read(key, value, headers))
+                elif key == BARRIER_KEY:
+                    self.barrier_end = self.position
 
     def _targets(self, offset: int, progress: Progress | None) -> list[ValidTarget]:
         if progress is not None:

@@ -201,14 +201,27 @@ class TailedReplica:
         while self._dated and shown is not None and self._dated[0][0] <= shown:
             self._source_boot_ms = max(self._source_boot_ms, self._dated.popleft()[1])
 
-    def note_progress(self, read_up_to: int) -> None:
-        """All targets of progress below this offset were handed over."""
-        self._progress.note(read_up_to, self.machine.newest_rank, self.machine.shown_rank)
+    def note_progress(self, read_up_to: int, topic_id: str) -> None:
+        """All targets of progress below this offset, of the topic with this id, were handed
+        over."""
+        newest, shown = self.machine.newest_rank, self.machine.shown_rank
+        self._progress.note(read_up_to, newest, shown, topic_id)
+
+    def is_awaited(self, barrier_end: int) -> bool:
+        """Whether a read may wait for what its page does not say yet. `barrier_end`: behind the
+        newest barrier."""
+        return self._progress.is_awaited(barrier_end)
+
+    @property
+    def told_progress(self) -> int:
+        """What its page says of progress."""
+        return self._progress.told
 
     def write_page(self) -> None:
         """Publish the current status on the replica's status page."""
         self._tell_log_end()
         self._page.write(self._status())
+        self._progress.told = self._progress.end
 
     def _status(self) -> ReplicaStatus:
         status = self.machine.status(
@@ -218,7 +231,11 @@ class TailedReplica:
             beat_boot_ms=self._world.clock.boot_ms(),
             source_boot_ms=self._source_boot_ms,
         )
-        return msgspec.structs.replace(status, progress_end=self._progress.end)
+        return msgspec.structs.replace(
+            status,
+            progress_end=self._progress.end,
+            progress_topic_id=self._progress.topic_id,
+        )
 
     def restore_view(self, now_ms: int) -> RestoreView | None:
         """While it is behind: how far its changelog is read, and when that ends. Else None."""

@@ -173,7 +173,7 @@ class Worker:
             scans=Scans(self.metrics.answered_count, self.memory.check, self.in_hand),
             large_texts=LargeTexts(self.in_hand),
             stream_pulls=StreamPulls(self.kafka, self.memory.check, self.in_hand, seal=seal),
-            barriers=Barriers.in_topic(self.producer, progress, index),
+            barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
         )
         #: of clients, and of peers: neither can take all that there is for answers
         self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)

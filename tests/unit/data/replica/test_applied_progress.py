@@ -69,3 +69,43 @@ def test_it_never_says_more_than_is_applied() -> None:
                 assert not any(topic[applied : found.end]), (seed, found.end, applied)
         found.note(read, (newest, 1, newest), (newest, 1, newest))
         assert found.end == read, "and it gets on"
+
+
+@pytest.mark.parametrize(
+    ("told", "end", "barrier_end", "is_awaited", "why"),
+    [
+        (5, 9, 0, False, "nobody waits"),
+        (5, 9, 5, False, "the page has that barrier"),
+        (5, 9, 6, True, "the rows have it, and the page does not say so"),
+        (5, 9, 12, True, "a newer one; but an older one may be between them"),
+        (5, 5, 6, False, "the rows do not have it"),
+        (9, 3, 12, False, "the topic is read again"),
+    ],
+)
+def test_which_page_a_read_may_wait_for(
+    told: int, end: int, barrier_end: int, is_awaited: bool, why: str
+) -> None:
+    found = AppliedProgress()
+    found.end, found.told = end, told
+    assert found.is_awaited(barrier_end) is is_awaited, why
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "end", "why"),
+    [
+        ("X", "X", 9, "the same topic"),
+        ("", "X", 9, "its id is known now: it may be the same"),
+        ("X", "", 9, "not known: likewise"),
+        ("X", "Y", 0, "another one: below 9, it may commit what that one did not"),
+    ],
+)
+def test_what_was_found_in_another_topic_is_forgotten(
+    before: str, now: str, end: int, why: str
+) -> None:
+    """Also if as much of it was read since: then no offset says so."""
+    found = AppliedProgress()
+    found.note(9, ONE, ONE, before)
+    found.note(9, TWO, ONE, now)
+    assert (found.end, found.topic_id) == (end, now or before), why
+    found.note(12, TWO, TWO, now)
+    assert found.end == 12

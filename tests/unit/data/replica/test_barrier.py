@@ -48,8 +48,37 @@ def test_what_rows_lack(end: int, rows: StoreMeta, lack: str | None, why: str) -
     assert found.startswith("Level linearizable: wanted all that progress below offset 41 commits")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "had", "end", "is_reached", "why"),
+    [
+        ("X", "X", 41, True, "the same topic"),
+        ("X", "Y", 99, False, "an offset of another one says nothing"),
+        ("X", "Y", 12, False, "nor does it when it is lower"),
+        ("", "Y", 41, True, "a node that does not know the topic's id: by the offset"),
+        ("X", "", 41, True, "a tailer that does not know it yet: likewise"),
+        ("X", "", 40, False, "likewise"),
+    ],
+)
+def test_in_which_topic(wanted: str, had: str, end: int, is_reached: bool, why: str) -> None:
+    barrier = BARRIER._replace(topic_id=wanted)
+    shown = replace(page(), progress_end=end, progress_topic_id=had)
+    assert barrier.is_reached(shown) is is_reached, why
+    is_other = bool(wanted and had and wanted != had)
+    assert barrier.is_of_other_topic(shown) is is_other, why
+    found = barrier.lack(shown, meta())
+    assert (found is None) is is_reached, why
+    if is_other:
+        assert found == (
+            "Level linearizable: wanted progress of topic X, had that of topic Y: it was deleted "
+            "and created again."
+        )
+
+
 def test_as_a_header() -> None:
     assert Barrier.parse(BARRIER.text()) == BARRIER
+    named = BARRIER._replace(topic_id="X")
+    assert named.text() == BARRIER.text(), "a node of an older release reads it"
+    assert Barrier.parse(named.text(), "X") == named
 
 
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "0,5", "-1,5", "5,-1", "5;1"])

@@ -264,13 +264,25 @@ def test_tailer_silent_ms(beat_boot_ms: int, silent_ms: int | None, why: str) ->
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 
-@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=14, max_size=14))
-def test_status_pages_round_trip(state: ReplicaState, numbers: list[int]) -> None:
-    names = [name for name in ReplicaStatus.__struct_fields__ if name != "state"]
-    page = ReplicaStatus(state=state, **dict(zip(names, numbers, strict=True)))  # type: ignore[arg-type]
+TOPIC_IDS = st.sampled_from(["", "z2wJ8aYAQsS5cCDw_5-1Lg", "x" * 24])
+
+
+@given(st.sampled_from(ReplicaState), st.lists(NUMBERS, min_size=14, max_size=14), TOPIC_IDS)
+def test_status_pages_round_trip(state: ReplicaState, numbers: list[int], topic_id: str) -> None:
+    others = ("state", "progress_topic_id")
+    names = [name for name in ReplicaStatus.__struct_fields__ if name not in others]
+    fields = dict(zip(names, numbers, strict=True))
+    page = ReplicaStatus(state=state, progress_topic_id=topic_id, **fields)  # type: ignore[arg-type]
     data = positions.pack_status(page)
     assert len(data) == positions.STATUS_BYTES
     assert positions.unpack_status(data) == page
+
+
+def test_the_id_of_a_topic_is_whole_or_unknown() -> None:
+    """Two ids that are equal as far as they fit would be taken for one topic."""
+    page = positions.unpack_status(positions.pack_status(status(progress_topic_id="x" * 25)))
+    assert page is not None
+    assert page.progress_topic_id == ""
 
 
 def test_a_torn_page_is_unknown() -> None:

@@ -66,6 +66,7 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.covered_files import CoveredFiles, covered_path
 from standpipe.node.tailer import main, source_ends, store_opener
 from standpipe.node.tailer.main import Tailer
+from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import World
 from standpipe.topics import TOMBSTONES_MS
 
@@ -130,20 +131,28 @@ class FakeFollower:
     def __init__(self, _servers: str, topic: str, seal: ProgressSeal) -> None:
         assert seal.checks
         assert topic == "svc_progress"
-        self.topic: list[Progress] = []
+        self.name, self.topic_id = topic, ""
+        #: None: a barrier
+        self.topic: list[Progress | None] = []
         self.read_again()
         self.confirmed: int | None = None
 
     def ignored(self) -> dict[str, int]:
         return {"FORGED": 2}
 
+    heard = ProgressFollower.heard
+    _of = Partition("svc_progress", 0)
+
     def read_again(self) -> None:
         self.book, self.history = ProgressBook(), CommitHistory()
-        self.position, self.knows_all = 0, False
+        self.position, self.barrier_end, self.knows_all = 0, 0, False
 
     def poll(self) -> list[ValidTarget | ProgressCaughtUp]:
         news: list[ValidTarget] = []
-        for record in self.topic[self.position :]:
+        for offset, record in enumerate(self.topic[self.position :], self.position):
+            if record is None:
+                self.barrier_end = offset + 1
+                continue
             news += self.book.take(record)
             self.history.take(record, self.book)
         self.position, self.knows_all = len(self.topic), True
@@ -400,6 +409,51 @@ def test_the_page_says_which_progress_the_rows_have(node: Node) -> None:
     node.deliver((1, "a", 2))
     node.turn()
     assert node.status().progress_end == 3
+
+
+def test_a_barrier_is_told_at_once(node: Node) -> None:
+    """Not with the next round of pages, 50 ms after the one before."""
+    running(node)
+    node.turn(2, ms=5)
+    beat_ms = node.status().beat_boot_ms
+    other = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(0), attempt=7)
+    node.progress.topic.append(Progress(query_id="OTHER", commit=other, sinks={0: Offset(3)}))
+    node.turn(ms=5)
+    assert (node.status().progress_end, node.status().beat_boot_ms) == (1, beat_ms), "nobody waits"
+    node.progress.topic.append(None)
+    node.turn(ms=5)
+    assert (node.status().progress_end, node.status().beat_boot_ms) == (3, beat_ms + 15)
+    node.turn(ms=5)
+    assert node.status().beat_boot_ms == beat_ms + 15, "once"
+
+
+def test_a_batch_below_a_barrier_is_told_as_soon_as_it_is_applied(node: Node) -> None:
+    running(node)
+    node.turn(2, ms=5)
+    node.commit(1, 3)
+    node.progress.topic.append(None)
+    node.turn(3, ms=5)
+    assert (node.status().batch, node.status().progress_end) == (0, 1), "its rows are not there"
+    node.deliver((1, "a", 3))
+    node.turn(ms=5)
+    assert (node.status().batch, node.status().progress_end) == (1, 3)
+
+
+def test_the_page_says_in_which_topic_progress_is(node: Node) -> None:
+    running(node)
+    assert (node.status().progress_end, node.status().progress_topic_id) == (1, "")
+    node.topics.ids = {"svc_progress": "X"}
+    node.turn(2)
+    assert (node.status().progress_end, node.status().progress_topic_id) == (1, "X")
+    node.topics.ids = {}
+    node.turn(2)
+    assert node.status().progress_topic_id == "X", "deleted: nothing is read of another one yet"
+    node.topics.ids = {"svc_progress": "Y"}
+    node.progress.topic = [None, None, None]
+    node.turn()
+    assert (node.status().progress_end, node.status().progress_topic_id) == (0, "Y")
+    node.turn()
+    assert (node.status().progress_end, node.status().progress_topic_id) == (3, "Y")
 
 
 def test_which_progress_the_rows_have_is_found_again_after_a_restart(node: Node) -> None:

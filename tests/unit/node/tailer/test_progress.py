@@ -10,6 +10,7 @@ from tests.unit.kafka_client import Client, message, scripted
 
 from standpipe.data.commit.progress import serialise
 from standpipe.data.commit.seal import NO_SEAL
+from standpipe.data.replica.barrier import BARRIER_KEY
 from standpipe.data.replica.events import ProgressCaughtUp
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.node.tailer.progress import ProgressFollower
@@ -69,6 +70,42 @@ def test_an_end_that_is_read_a_moment_later_confirms_the_instant_of_the_request(
     assert follower.poll() == []
     assert follower.confirmed_ms(1090) == 1000, "not when it was read"
     assert follower.confirmed_ms(1095) is None, "once"
+
+
+def test_the_newest_barrier_is_known_until_the_topic_is_read_again(client: Client) -> None:
+    follower = ProgressFollower("b", "p", NO_SEAL)
+    tombstone = message(0, key=b'["Q","ck",0]', on="p", payload=None)
+    barriers = [message(at, key=BARRIER_KEY, on="p", payload=None) for at in (1, 2)]
+    client.script = [[tombstone, message(3, on="p", code=END)]]
+    assert follower.poll() == [ProgressCaughtUp()]
+    assert follower.barrier_end == 0, "the tombstone of a record is none"
+    client.script = [[*barriers, progress(3, 1, 0, 5)]]
+    follower.poll()
+    assert follower.barrier_end == 3
+    follower.read_again()
+    assert follower.barrier_end == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "is_read_again", "known"),
+    [
+        (["X"], False, "X"),
+        (["X", "X"], False, "X"),
+        (["X", ""], False, "X"),
+        (["X", "Y"], True, "Y"),
+    ],
+)
+def test_another_topic_is_read_from_its_beginning(
+    client: Client, told: list[str], is_read_again: bool, known: str
+) -> None:
+    """Its offsets may be as high as those that were read: no error of Kafka says so."""
+    follower = ProgressFollower("b", "p", NO_SEAL)
+    client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
+    follower.poll()
+    for topic_id in told:
+        follower.heard(topic_id)
+    assert follower.topic_id == known
+    assert (follower.position, follower.knows_all) == ((0, False) if is_read_again else (1, True))
 
 
 @pytest.mark.parametrize("by_itself", [True, False])

@@ -36,6 +36,8 @@ WORKING_HEADER: Final = "standpipe-working-ms"
 WAITS_HEADER: Final = "standpipe-waits"
 #: at level `linearizable`: what the target must have (`Barrier.text`)
 BARRIER_HEADER: Final = "standpipe-barrier"
+#: with it: Kafka's id of the progress topic that the barrier is in, if the sender knows it
+PROGRESS_TOPIC_HEADER: Final = "standpipe-progress-topic"
 #: how many interim responses fit into the time after which silence counts as a failure
 WORKING_SIGNS: Final = 4
 
@@ -75,6 +77,8 @@ class ForwardedRead:
             headers[WAITS_HEADER] = "1"
         if self.barrier is not None:
             headers[BARRIER_HEADER] = self.barrier.text()
+            if self.barrier.topic_id:
+                headers[PROGRESS_TOPIC_HEADER] = self.barrier.topic_id
         return headers
 
 
@@ -99,6 +103,7 @@ class ForwardHeaders:
             deadline = header(headers, DEADLINE_HEADER)
             epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
             working, barrier = header(headers, WORKING_HEADER), header(headers, BARRIER_HEADER)
+            topic_id = header(headers, PROGRESS_TOPIC_HEADER)
             return cls(
                 partition=int(partition) if partition else None,
                 table=header(headers, TABLE_HEADER),
@@ -107,7 +112,7 @@ class ForwardHeaders:
                 committed_end=Offset(int(end)) if end else None,
                 working_ms=int(working) if working else None,
                 waits=bool(header(headers, WAITS_HEADER)),
-                barrier=Barrier.parse(barrier) if barrier else None,
+                barrier=Barrier.parse(barrier, topic_id) if barrier else None,
             )
         except ValueError as error:
             raise BadRequest(f"a header of the forward is malformed: {error}") from error

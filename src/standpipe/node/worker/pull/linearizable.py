@@ -2,6 +2,7 @@
 
     Barriers.begun    of one read: the barrier that was appended after it arrived, or that came with
                       its forward; this worker's map has all that was decided before
+    BarrierCounts     what metrics say of the barriers
     LinearRead.check  this node's rows, with the page that was read before them
     first_caught_up   the first answer of the replicas of a partition that wait for the barrier
 
@@ -9,7 +10,7 @@ One barrier is in flight per worker, for all reads that arrived before it was se
 sends EVERY_S apart, so that clients cannot fill the progress topic.
 
 Not here: what a barrier is and what reaches it (`data.replica.barrier`), waiting for a page
-(`node.worker.pull.session_waits`).
+(`node.worker.pull.session_waits`), how many may wait (`node.worker.request.wait_limits`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
 from standpipe.control.metadata.feature_levels import LINEARIZABLE_READS
 from standpipe.control.routing.route import Verdict
 from standpipe.control.routing.session import SessionVerdict
+from standpipe.data.commit.topic_identity import differ
 from standpipe.data.replica.barrier import BARRIER_KEY, Barrier
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import (
@@ -33,7 +37,7 @@ from standpipe.errors import (
     KafkaUnavailable,
     LogUnavailable,
     NoReplica,
-    TooManyRequests,
+    StandpipeError,
 )
 from standpipe.model import ReplicaStatus
 from standpipe.node.batched import Shared
@@ -45,11 +49,13 @@ from standpipe.node.worker.request.cluster_view import Map
 
 #: between two barriers of a worker
 EVERY_S: Final = 0.05
-#: reads of a worker that may wait for a barrier
-WAITERS_MAX: Final = 1_000
 #: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
+#: how long an appended barrier waits for the topic's id; then it has the one that was told last
+_ID_S: Final = 0.1
+#: barriers whose time is still counted; of more, the oldest are not
+_UNSEEN_MAX: Final = 256
 
 #: One try at a replica, which waits as many ms at most. Raises ForwardRefused.
 Attempt = Callable[[Verdict, int], Awaitable[PartitionAnswer]]
@@ -57,22 +63,27 @@ Attempt = Callable[[Verdict, int], Awaitable[PartitionAnswer]]
 
 @dataclass(frozen=True)
 class LinearRead:
-    """One read. `arrived_s`: on the loop's clock, when it came to this node."""
+    """One read. `arrived_s`: on the loop's clock, when it came to this node. `seen`: called when
+    rows of this node have reached the barrier."""
 
     barrier: Barrier
     arrived_s: float
+    seen: Callable[[Barrier], None] = lambda _: None
 
     def check(self, page: ReplicaStatus, rows: StoreMeta) -> None:
         """Raises ForwardRefused if the rows may lack something; `page` was read before them."""
         lack = self.barrier.lack(page, rows)
         if lack is not None:
+            if self.barrier.is_of_other_topic(page):
+                raise ForwardRefused(lack)  # to wait would not help
             raise ForwardRefused(lack, session=SessionVerdict.BEHIND)
+        self.seen(self.barrier)
 
     def is_due(self, page: ReplicaStatus | None) -> bool:
         """Whether rows that are read now would end the wait, one way or the other."""
         if page is None or not page.state.answers:
             return True  # for the reader to say why
-        return self.barrier.is_reached(page)
+        return self.barrier.is_reached(page) or self.barrier.is_of_other_topic(page)
 
     def left_ms(self, limit_ms: int) -> int:
         """Of a limit on the whole read, at least 1."""
@@ -84,24 +95,73 @@ async def no_kafka() -> Barrier:
     raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
 
 
+class BarrierCounts:
+    """Counts and times the barriers of one worker. `append`: a new one, after the call."""
+
+    def __init__(self, append: Callable[[], Awaitable[Barrier]], metrics: Metrics) -> None:
+        self._append, self._metrics = append, metrics
+        #: when they were acknowledged, by `time.monotonic`: those that no rows here have reached
+        self._unseen = OrderedDict[Barrier, float]()
+        self._in_flight = 0
+        self._add(0)
+
+    async def append(self) -> Barrier:
+        """One more. Raises what it raises."""
+        sent_s = time.monotonic()
+        self._metrics.count("standpipe_barriers_sent")
+        self._add(1)
+        try:
+            barrier = await self._append()
+        except BaseException:
+            self._metrics.count("standpipe_barriers_failed")
+            raise
+        finally:
+            self._add(-1)
+        now_s = time.monotonic()
+        self._metrics.took("standpipe_barrier_append_seconds", now_s - sent_s)
+        self._unseen[barrier] = now_s
+        if len(self._unseen) > _UNSEEN_MAX:
+            self._unseen.popitem(last=False)
+        return barrier
+
+    def seen(self, barrier: Barrier) -> None:
+        """Rows of this node have reached it; counted once. Others than this worker's are not."""
+        since_s = self._unseen.pop(barrier, None)
+        if since_s is not None:
+            self._metrics.took("standpipe_barrier_seen_seconds", time.monotonic() - since_s)
+
+    def _add(self, change: int) -> None:
+        self._in_flight += change
+        self._metrics.gauge("standpipe_unacknowledged_barriers", "", self._in_flight)
+
+
 class Barriers:
     """The barriers of one worker. `append`: a new one, after the call."""
 
     def __init__(
-        self, append: Callable[[], Awaitable[Barrier]] = no_kafka, *, every_s: float = EVERY_S
+        self,
+        append: Callable[[], Awaitable[Barrier]] = no_kafka,
+        metrics: Metrics | None = None,
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
-        self._shared = Shared(append, every_s)
-        #: reads that wait for a barrier, or for the map
-        self._waiting = 0
+        counts = None if metrics is None else BarrierCounts(append, metrics)
+        self._shared = Shared(append if counts is None else counts.append, every_s)
+        self._counts = counts
         #: when the map may be looked at again, on the loop's clock: once for all that wait
         self._look_s = 0.0
 
     @classmethod
     def in_topic(
-        cls, producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+        cls,
+        producer: RowProducer,
+        topic: str,
+        read_index: Callable[[], Awaitable[int]],
+        metrics: Metrics,
     ) -> Barriers:
         """In a progress topic. `read_index`: of the metadata log, asked for after the call."""
-        return cls(partial(_append, producer, topic, read_index))
+        ids = _TopicId(producer, topic)
+        return cls(partial(_append, producer, ids, read_index), metrics)
 
     async def begun(
         self,
@@ -114,7 +174,7 @@ class Barriers:
         was decided before. `limit_ms`: of a client's read; a forward says what its sender has left.
 
         Raises BadRequest in a cluster whose nodes may not know the level; NoReplica that says what
-        was wanted and what this node had; TooManyRequests.
+        was wanted and what this node had.
         """
         arrived_s = asyncio.get_running_loop().time()
         if forward is None:
@@ -123,17 +183,13 @@ class Barriers:
             raise BadRequest("read level linearizable: the forward names no barrier")
         elif forward.timeout_ms is not None:
             limit_ms = forward.timeout_ms
-        if self._waiting >= WAITERS_MAX:
-            raise TooManyRequests(f"{self._waiting} linearizable reads wait for a barrier already")
-        self._waiting += 1
-        try:
-            named = None if forward is None else forward.barrier
-            barrier = named or await self._appended(limit_ms)
-            until_s = arrived_s + limit_ms / 1000
-            await self._caught_up(known, barrier.log_index, until_s, requester)
-        finally:
-            self._waiting -= 1
-        return LinearRead(barrier, arrived_s)
+        named = None if forward is None else forward.barrier
+        barrier = named or await self._appended(limit_ms)
+        until_s = arrived_s + limit_ms / 1000
+        await self._caught_up(known, barrier.log_index, until_s, requester)
+        if self._counts is None:
+            return LinearRead(barrier, arrived_s)
+        return LinearRead(barrier, arrived_s, self._counts.seen)
 
     async def _appended(self, limit_ms: int) -> Barrier:
         try:
@@ -178,11 +234,30 @@ def _check_level(level: int) -> None:
         )
 
 
+class _TopicId:
+    """Kafka's id of a topic. Each barrier asks for it beside its append, and so learns whether the
+    topic is still that of the barrier before."""
+
+    def __init__(self, producer: RowProducer, topic: str) -> None:
+        self.topic = topic
+        self._producer = producer
+        #: as it was told last; "": it was not
+        self.known = ""
+
+    async def ask(self) -> None:
+        """Without an answer, what is known stays."""
+        with contextlib.suppress(StandpipeError):
+            ids = await self._producer.topic_ids([self.topic])
+            self.known = ids.get(self.topic) or self.known
+
+
 async def _append(
-    producer: RowProducer, topic: str, read_index: Callable[[], Awaitable[int]]
+    producer: RowProducer, ids: _TopicId, read_index: Callable[[], Awaitable[int]]
 ) -> Barrier:
     """Both at once; both have ended when it returns or fails. Progress is in partition 0, also if
     somebody gave the topic others: an offset of those would say nothing."""
+    topic, before = ids.topic, ids.known
+    asking = asyncio.create_task(ids.ask())
     row, index = await asyncio.gather(
         producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000), partition=0),
         read_index(),
@@ -194,7 +269,10 @@ async def _append(
         raise index
     if row.offset < 0:
         raise KafkaUnavailable(f"Kafka did not say at which offset of {topic} the barrier is")
-    return Barrier(row.offset + 1, index)
+    await asyncio.wait([asking], timeout=_ID_S)
+    if differ(before, ids.known):
+        raise KafkaUnavailable(f"topic {topic} was deleted and created again")
+    return Barrier(row.offset + 1, index, ids.known)
 
 
 async def first_caught_up(

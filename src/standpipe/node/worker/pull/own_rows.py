@@ -41,6 +41,7 @@ from standpipe.node.worker.pull.session_waits import SessionWaits
 from standpipe.node.worker.request.answer import freshness_of
 from standpipe.node.worker.request.cluster_view import LocalReplica, Replicas
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.wait_limits import WaitLimits
 
 #: A target that waits for a session's token or a barrier ends that so long before its sender's
 #: deadline, so that the sender learns why: a share of the time, and at most so many ms.
@@ -60,6 +61,7 @@ class OwnRows:
     in_hand: TextsInHand
     scans: Scans
     clock: Clock
+    limits: WaitLimits
     waits: SessionWaits = field(init=False)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -102,7 +104,7 @@ class OwnRows:
         until_s: float,
     ) -> bool:
         """Wait for a page after `seen` that may end the wait for the session's token, or for the
-        barrier. False: the time is over."""
+        barrier. False: the time is over. Raises TooManyRequests."""
         session, linear = query.session, query.linear
 
         def is_due(page: ReplicaStatus | None) -> bool:
@@ -110,9 +112,11 @@ class OwnRows:
                 return linear.is_due(page)
             return session is None or session.is_due(page, self.clock.boot_ms())
 
-        return await self.waits.until(
-            query.replica_id(partition), seen, is_due, query.requester, until_s
-        )
+        limit = self.limits.session if linear is None else self.limits.linearizable
+        with limit.place():
+            return await self.waits.until(
+                query.replica_id(partition), seen, is_due, query.requester, until_s
+            )
 
     async def _once(
         self,

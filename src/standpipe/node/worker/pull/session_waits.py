@@ -11,7 +11,8 @@ describe others (`node.worker.pull.local_read`).
 *Rejected:* a futex or a socket from the tailer (one more thing that must survive restarts of both
 processes, to gain at most 10 ms of a batch that takes seconds).
 
-Not here: what covers a token (`control.routing.session`).
+Not here: what covers a token (`control.routing.session`), how many may wait
+(`node.worker.request.wait_limits`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.hedging import AllRefused
 from standpipe.node.worker.pull.scans import LOOK_S, ScanRequester
 
-WAITERS_MAX: Final = 1_000
 TICK_S_MIN: Final = 0.001
 TICK_S_MAX: Final = 0.010
 #: each tick is so much later than the one before it
@@ -73,7 +73,6 @@ class SessionWaits:
     """All waiters of a worker. `page_of`: the newest page of this node's replica."""
 
     page_of: Callable[[ReplicaId], Page]
-    waiters_max: int = WAITERS_MAX
     _waiting: dict[ReplicaId, list[_Waiter]] = field(default_factory=dict[ReplicaId, list[_Waiter]])
     _count: int = 0
     _tick_s: float = TICK_S_MIN
@@ -95,12 +94,8 @@ class SessionWaits:
     ) -> bool:
         """Wait for a page after `seen` that is due. False: the time is over, on the loop's clock.
 
-        Raises TooManyRequests if too many wait already, BadRequest when the requester is gone.
+        Raises BadRequest when the requester is gone.
         """
-        if self._count >= self.waiters_max:
-            raise TooManyRequests(
-                f"{self._count} reads wait for replicas to cover their tokens or barriers already"
-            )
         loop = asyncio.get_running_loop()
         waiter = _Waiter(seen, is_due, requester, until_s, loop.create_future())
         self._waiting.setdefault(replica_id, []).append(waiter)

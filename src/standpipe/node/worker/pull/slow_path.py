@@ -67,6 +67,7 @@ from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replica
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.wait_limits import WaitLimits
 from standpipe.sql.plans import PullPlan
 
 #: Nodes apply the same command within this time of each other.
@@ -99,8 +100,9 @@ class SlowPath:
     barriers: Barriers = field(default_factory=Barriers)
 
     def __post_init__(self) -> None:
+        limits = self.limits = WaitLimits(self.metrics)
         self.own = OwnRows(
-            self.node_id, self.replicas, self.routes, self.in_hand, self.scans, self.clock
+            self.node_id, self.replicas, self.routes, self.in_hand, self.scans, self.clock, limits
         )
 
     async def answer(
@@ -114,7 +116,9 @@ class SlowPath:
         forward, linear = request_format.forward, None
         asked, body = settled(body, is_forwarded=forward is not None)
         if asked.is_linearizable:
-            linear = await self.barriers.begun(self.map, forward, self.routing_timeout_ms, known)
+            limit_ms = self.routing_timeout_ms
+            with self.limits.barrier.place():
+                linear = await self.barriers.begun(self.map, forward, limit_ms, known)
 
         async def once() -> PullResponse:
             return await self._answer(

@@ -40,7 +40,13 @@ from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.session_writes import session_writes
-from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+)
 
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
 ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
@@ -53,7 +59,7 @@ class Kafka:
     """Appends barriers: each at the next offset of one progress topic, once it may."""
 
     def __init__(self, end: int = 10) -> None:
-        self.end, self.log_index = end, 1
+        self.end, self.log_index, self.topic_id = end, 1, ""
         self.sent = 0
         self.is_open = asyncio.Event()
         self.is_open.set()
@@ -65,7 +71,7 @@ class Kafka:
         if self.fails is not None:
             raise self.fails
         self.end += 1
-        return Barrier(self.end, self.log_index)
+        return Barrier(self.end, self.log_index, self.topic_id)
 
 
 def run(
@@ -294,12 +300,9 @@ def test_a_worker_without_kafka_says_so(tmp_path: Path) -> None:
     run(tmp_path, story, {0: ["a"]})
 
 
-def test_reads_that_wait_for_a_barrier_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(linearizable, "WAITERS_MAX", 2)
-
+def test_reads_that_wait_for_a_barrier_are_bounded(tmp_path: Path) -> None:
     async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].slow_path.limits.barrier.waiters_max = 2
         nodes["a"].hold(0, at(99))
         kafka.is_open.clear()
         reading = [asyncio.create_task(read(nodes["a"])) for _ in range(2)]
@@ -309,6 +312,47 @@ def test_reads_that_wait_for_a_barrier_are_bounded(
         kafka.is_open.set()
         await asyncio.gather(*reading)
         assert await read(nodes["a"]), "and are counted down"
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def refused_and_waiting(node: Worker, kind: str) -> tuple[int, int]:
+    """As its metrics say."""
+    refused = node.metrics.counts["standpipe_waiting_reads_refused"].get(kind, 0)
+    return refused, node.metrics.gauges["standpipe_waiting_reads"][kind]
+
+
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_sessions_and_linearizable_reads_do_not_refuse_each_other(
+    tmp_path: Path, entry: str
+) -> None:
+    """They shared 1,000 places of a worker: readers of one kind, whose replica was behind, had
+    those of the other refused."""
+    seen = SessionToken({TableKey("c", "T1"): SeenBatch(1, 9, 1)})
+    of_session = {TOKEN_PROPERTY: seen.text()}
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        holder, asked = nodes["a"], nodes[entry].slow_path
+        holder.hold(0, at(3, batch=7))
+        limits = holder.slow_path.limits
+        limits.session.waiters_max = limits.linearizable.waiters_max = 2
+        both = {"session": of_session, "linearizable": LEVEL}
+        reading = [
+            asyncio.create_task(asked.answer(LINES, body(ONE, properties)))
+            for properties in both.values()
+            for _ in range(2)
+        ]
+        await waiters(nodes, 4)
+        for kind, properties in both.items():
+            error = TooManyRequests if entry == "a" else NoReplica  # the refusal of its only peer
+            with pytest.raises(error, match=r"2 .*reads wait for replicas to"):
+                await asked.answer(LINES, body(ONE, properties))
+            assert refused_and_waiting(holder, kind) == (1, 2)
+        holder.hold(0, at(99, batch=9))
+        await asyncio.gather(*reading)
+        assert refused_and_waiting(holder, "session") == (1, 0)
+        assert refused_and_waiting(holder, "linearizable") == (1, 0)
+        assert refused_and_waiting(nodes[entry], "barrier") == (0, 0)
 
     run(tmp_path, story, {0: ["a"]})
 
@@ -361,9 +405,9 @@ def test_reads_that_wait_for_a_map_look_at_it_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 that looked each 5 ms took a whole worker; and a client that left was waited for."""
-    monkeypatch.setattr(linearizable, "WAITERS_MAX", 50)
 
     async def story(nodes: Nodes, kafka: Kafka) -> None:
+        nodes["a"].slow_path.limits.barrier.waiters_max = 50
         node, looks, is_gone = nodes["a"], list[int](), [False]
         node.hold(0, at(99))
         kafka.log_index = 5
@@ -462,6 +506,18 @@ class Producer:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.sent: list[tuple[str, int, bytes, object]] = []
+        #: of the topic, as it is told from now on
+        self.topic_id = ""
+        self.tells_ids = asyncio.Event()
+        self.tells_ids.set()
+        self.asked = 0
+
+    async def topic_ids(self, topics: list[str]) -> dict[str, str]:
+        self.asked += 1
+        await self.tells_ids.wait()
+        if self.topic_id == "?":
+            raise KafkaUnavailable("no answer")
+        return dict.fromkeys(topics, self.topic_id) if self.topic_id else {}
 
     async def send(
         self, topic: str, key: bytes, value: object, at_ms: int, *, partition: int
@@ -477,7 +533,7 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
             return 1
 
         producer: Any = Producer(41)
-        barriers = Barriers.in_topic(producer, "p", index)
+        barriers = Barriers.in_topic(producer, "p", index, nodes["a"].metrics)
         found = await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
         assert found.barrier == Barrier(42, 1), "behind the record"
         assert producer.sent == [("p", 0, BARRIER_KEY, None)], "where progress is"
@@ -486,6 +542,122 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
             await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
 
     run(tmp_path, story)
+
+
+def test_a_barrier_names_its_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linearizable, "_ID_S", 0.01)
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        async def index() -> int:
+            return 1
+
+        producer = Producer(41)
+        given = cast("RowProducer", producer)
+        barriers = Barriers.in_topic(given, "p", index, nodes["a"].metrics)
+        barriers._shared._every_s = 0
+
+        async def named() -> str:
+            known = nodes["a"].slow_path.map
+            return (await barriers.begun(known, None, 1000, ScanRequester())).barrier.topic_id
+
+        producer.tells_ids.clear()
+        assert await named() == "", "the answer is waited for, but not for long"
+        producer.tells_ids.set()
+        for answer, wanted in [("?", ""), ("X", "X"), ("", "X"), ("?", "X"), ("X", "X")]:
+            producer.topic_id = answer
+            assert await named() == wanted, "no answer: as far as is known"
+        producer.topic_id = "Y"
+        with pytest.raises(NoReplica, match="had none: topic p was deleted and created again"):
+            await named()  # the barrier may be in either of them
+        assert await named() == "Y"
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+@pytest.mark.parametrize("text", [ONE, SCAN], ids=["a key", "a scan"])
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_a_progress_topic_that_was_created_again_ends_the_wait(
+    tmp_path: Path, entry: str, text: str, is_waiting: bool
+) -> None:
+    """It was waited for to the end of the read's time: the new topic is far from that offset. And
+    if it was not, rows of before could be taken for those that were wanted."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        kafka.topic_id = "X"
+        node, count = nodes["a"], 4 if text == SCAN else 1
+        for number in range(4):
+            node.hold(number, at(3, progress_topic_id="X" if is_waiting else "Y"))
+        if not is_waiting:
+            for number in range(4):
+                show(node, number, at(99, progress_topic_id="Y"))
+        reading = asyncio.create_task(read(nodes[entry], text))
+        if is_waiting:
+            await waiters(nodes, count)
+            for number in range(4):
+                show(node, number, at(0, progress_topic_id="Y"))
+        with pytest.raises(NoReplica, match="wanted progress of topic X, had that of topic Y: it "):
+            await reading
+        kafka.topic_id, kafka.end = "Y", 4
+        for number in range(4):
+            show(node, number, at(5, progress_topic_id="Y"))
+        assert [KEYS[0], 1] in await read(nodes[entry], text), "and a new read gets a new barrier"
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
+
+
+def counted(node: Worker) -> tuple[int, int, int]:
+    """Barriers that were sent, have failed, and are in flight."""
+    counts, gauges = node.metrics.counts, node.metrics.gauges
+    sent, failed = counts["standpipe_barriers_sent"], counts["standpipe_barriers_failed"]
+    in_flight = gauges["standpipe_unacknowledged_barriers"][""]
+    return sent.get("", 0), failed.get("", 0), in_flight
+
+
+def timed(node: Worker, name: str) -> int:
+    return sum(node.metrics.timings[f"standpipe_barrier_{name}_seconds"].counts)
+
+
+def test_barriers_are_counted(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        node = nodes["a"]
+        node.slow_path.barriers = Barriers(kafka.append, node.metrics, every_s=0)
+        assert counted(node) == (0, 0, 0)
+        node.hold(0, at(3))
+        kafka.is_open.clear()
+        reading = [asyncio.create_task(read(node)) for _ in range(3)]
+        while not kafka.sent:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert counted(node) == (1, 0, 1)
+        kafka.is_open.set()
+        await waiters(nodes, 3)
+        assert counted(node) == (1, 0, 0), "one for three reads"
+        assert (timed(node, "append"), timed(node, "seen")) == (1, 0)
+        show(node, 0, at(99))
+        await asyncio.gather(*reading)
+        assert (timed(node, "append"), timed(node, "seen")) == (1, 1), "once, not for each read"
+        kafka.fails = KafkaUnavailable("away")
+        with pytest.raises(NoReplica):
+            await read(node)
+        assert counted(node) == (2, 1, 0)
+        assert timed(node, "append") == 1
+
+    run(tmp_path, story, {0: ["a"]})
+
+
+def test_a_barrier_is_seen_where_it_was_sent_if_rows_are_there(tmp_path: Path) -> None:
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        for name in "ac":
+            node = nodes[name]
+            node.slow_path.barriers = Barriers(kafka.append, node.metrics, every_s=0)
+        nodes["a"].hold(0, at(99))
+        assert await read(nodes["c"])
+        assert counted(nodes["c"]) == (1, 0, 0)
+        assert (timed(nodes["c"], "append"), timed(nodes["c"], "seen")) == (1, 0), "it has no rows"
+        assert counted(nodes["a"]) == (0, 0, 0)
+        assert timed(nodes["a"], "seen") == 0, "by its own clock it knows nothing of it"
+
+    run(tmp_path, story, {0: ["a"]})
 
 
 def test_a_replica_that_stops_answering_ends_the_wait(tmp_path: Path) -> None:

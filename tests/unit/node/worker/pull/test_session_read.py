@@ -418,7 +418,7 @@ def test_a_target_that_answers_with_older_rows_is_not_believed(
 def test_too_many_waiters(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         nodes["a"].hold(0, at(7))
-        nodes["a"].slow_path.own.waits.waiters_max = 1
+        nodes["a"].slow_path.limits.session.waiters_max = 1
         first = asyncio.create_task(read(nodes["a"], ONE, token(9)))
         await waiters(nodes, 1)
         with pytest.raises(TooManyRequests):

@@ -38,10 +38,10 @@ def run(story: Story) -> None:
 class Pages:
     """The pages of a node, and how often each was read."""
 
-    def __init__(self, waiters_max: int = 3) -> None:
+    def __init__(self) -> None:
         self.now: dict[ReplicaId, ReplicaStatus | None] = {}
         self.reads: dict[ReplicaId, int] = {}
-        self.waits = SessionWaits(self._read, waiters_max)
+        self.waits = SessionWaits(self._read)
 
     def _read(self, replica_id: ReplicaId) -> ReplicaStatus | None:
         self.reads[replica_id] = self.reads.get(replica_id, 0) + 1
@@ -120,26 +120,8 @@ def test_each_waiter_has_its_own_page_and_time() -> None:
     run(story)
 
 
-def test_they_are_bounded() -> None:
-    async def story(pages: Pages) -> None:
-        waiting = [pages.wait(9) for _ in range(3)]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests):
-            await pages.wait(9)
-        waiting[0].cancel()
-        await asyncio.wait(waiting[:1])
-        again = pages.wait(9)
-        await pages.ticks(2)
-        assert not again.done(), "there is room again"
-        pages.show(9)
-        assert await asyncio.gather(*waiting[1:], again) == [True, True, True]
-
-    run(story)
-
-
 def test_arrivals_do_not_put_off_the_tick() -> None:
     async def story(pages: Pages) -> None:
-        pages.waits.waiters_max = 10**6
         pages.show(7)
         first = pages.wait(8)
         await asyncio.sleep(0)

@@ -1,0 +1,83 @@
+"""How many reads of a worker may wait, by what they wait for.
+
+Each kind has a limit of its own: sessions whose replicas are far behind leave room for linearizable
+reads, and the other way round. A read holds its place while it waits, and no longer.
+
+Not here: waiting (`node.worker.pull.session_waits`, `node.worker.pull.linearizable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from standpipe.adapters.metrics import Metrics
+from standpipe.errors import TooManyRequests
+
+#: of each kind
+WAITERS_MAX: Final = 1_000
+
+
+class WaitKind(Enum):
+    """What a read waits for, as metrics name it."""
+
+    #: that rows of this node cover its token
+    SESSION = "session"
+    #: that rows of this node have all that is below its barrier
+    LINEARIZABLE = "linearizable"
+    #: the barrier itself, and a map that has the read index
+    BARRIER = "barrier"
+
+
+_WHAT: Final = {
+    WaitKind.SESSION: "reads wait for replicas to cover their tokens",
+    WaitKind.LINEARIZABLE: "linearizable reads wait for replicas to reach their barriers",
+    WaitKind.BARRIER: "linearizable reads wait for a barrier",
+}
+
+
+@dataclass
+class WaitLimit:
+    """Of one kind."""
+
+    kind: WaitKind
+    metrics: Metrics
+    waiters_max: int = WAITERS_MAX
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self._add(0)
+
+    @contextmanager
+    def place(self) -> Generator[None]:
+        """For one read, while it waits. Raises TooManyRequests."""
+        if self.count >= self.waiters_max:
+            self.metrics.count("standpipe_waiting_reads_refused", self.kind.value)
+            raise TooManyRequests(f"{self.count} {_WHAT[self.kind]} already")
+        self._add(1)
+        try:
+            yield
+        finally:
+            self._add(-1)
+
+    def _add(self, change: int) -> None:
+        self.count += change
+        self.metrics.gauge("standpipe_waiting_reads", self.kind.value, self.count)
+
+
+@dataclass
+class WaitLimits:
+    """Of one worker."""
+
+    metrics: Metrics
+    session: WaitLimit = field(init=False)
+    linearizable: WaitLimit = field(init=False)
+    barrier: WaitLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = WaitLimit(WaitKind.SESSION, self.metrics)
+        self.linearizable = WaitLimit(WaitKind.LINEARIZABLE, self.metrics)
+        self.barrier = WaitLimit(WaitKind.BARRIER, self.metrics)
