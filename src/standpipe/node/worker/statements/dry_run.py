@@ -92,7 +92,7 @@ class DryRun:
     as_json: bool = False
     _catalog: Catalog = field(default_factory=lambda: _NEW)
     _session: RequestSession = field(default_factory=lambda: RequestSession({}, {}))
-    #: sources that refused statements would have made
+    #: sources that are not there because the statements that make them were refused
     _missing: set[str] = field(default_factory=set[str])
     #: topics that statements expected to be there
     _assumed: set[str] = field(default_factory=set[str])
@@ -124,7 +124,7 @@ class DryRun:
         try:
             self._carry_out(_as_json(statement) if self.as_json else statement)
         except StandpipeError as error:
-            if makes is not None:
+            if makes is not None and makes not in self._catalog.sources:
                 self._missing.add(makes)
             if not needs:
                 return StatementVerdict(line, text, "refused", _reason(error))

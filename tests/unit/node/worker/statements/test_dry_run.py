@@ -31,6 +31,11 @@ def statuses(*texts: str, avro_as_json: bool = False) -> list[str]:
         (AVRO + TABLE + "SELECT * FROM T;", "refused blocked blocked", "all for one reason"),
         (AVRO + STREAM + TABLE, "refused ok ok", "made after all"),
         (STREAM + STREAM, "ok refused", "the name is taken"),
+        (
+            STREAM + TABLE + STREAM + TABLE,
+            "ok ok refused refused",
+            "S is there, so the second T is refused for its own name",
+        ),
         (STREAM + "DROP STREAM S;" + STREAM, "ok ok ok", "the catalog follows"),
         (STREAM + WIDE.format("R", 4), "ok ok", "how many partitions s has was not known"),
         (WIDE.format("Q", 4) + WIDE.format("R", 2), "ok refused", "here it is"),
