@@ -172,7 +172,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills functions \
-        conformance-sample chaos \
+        conformance-sample repositories chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -223,6 +223,11 @@ fuzz: $(DONE)/standpipe ## random statements, none of which may crash or reach S
 
 conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on real Kafka and Spark
 	$(PYTEST) -q tests/e2e/test_conformance_sample.py
+
+#: clones of the repositories that tests/conformance/repositories.json names: OWNER+NAME each
+CLONES ?= out/repositories
+repositories: $(DONE)/standpipe ## statements of 45 public repositories: make repositories CLONES=DIR
+	$(PYTHON_IN) -m tests.conformance.repositories --clones $(CLONES) --list
 
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	$(PYTHON_IN) -m tests.e2e.store_kills $(SIM)

@@ -183,6 +183,15 @@ def _conformance(result: Result) -> list[Bar]:
     ]
 
 
+def _repositories(result: Result) -> list[Bar]:
+    left = {"for Kafka Connect": result["for_kafka_connect"], **result["not_judged"]}
+    return [
+        Bar("they run", result["runs"]),
+        Bar("they are refused", sum(result["refused"].values())),
+        *(Bar(text, count, False) for text, count in left.items()),
+    ]
+
+
 PICTURES: dict[str, Picture] = {
     "pull": Picture("lookups per second; limit: 0.25 × Redis", _pull),
     "many_keys": Picture("rows per second; limit: the goal", _many_keys),
@@ -263,6 +272,7 @@ PICTURES: dict[str, Picture] = {
         ],
     ),
     "conformance": Picture("cases", _conformance),
+    "repositories": Picture("statements", _repositories),
 }
 
 

@@ -25,7 +25,7 @@ ignores. `make pictures` draws a picture from each summary. This page is written
 
 The simulations and the tests that count their runs are here as well: `make sim`, `make sim-data`,
 `make assignor-clusters`, `make chaos`, `make exhaustion`, `make driver-kills`,
-`make quorum-kills`, `make fuzz`, `make store-kills`, `make abuse`.
+`make quorum-kills`, `make fuzz`, `make store-kills`, `make abuse`, `make repositories`.
 """
 
 
@@ -167,6 +167,13 @@ ROWS = (
     Row("store_kills", "wrong rows, {kills:,} writer kills", "{wrong_rows}", "", "0"),
     Row("fuzz", "crashes, {statements:,} statements", "{failed}", "", "0"),
     Row("conformance", "ksqlDB's table cases", "{tables[passed]:,} of {tables[cases]:,}", "", "–"),
+    Row(
+        "repositories",
+        "statements of {repositories} public repositories",
+        "{runs:,} of {judged:,}",
+        "",
+        "≥ 90 %",
+    ),
 )
 
 

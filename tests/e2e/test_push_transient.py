@@ -107,6 +107,12 @@ def test_rows_and_nothing_after_them(cluster: TestCluster) -> None:
     whole.close()
     wait_until_gone(cluster, id_of(whole))
 
+    sums = "SELECT COUNT(*) AS C, SUM(N) AS S FROM TR HAVING COUNT(*) > 3 EMIT CHANGES LIMIT 1;"
+    summed = Followed(cluster, sums)
+    assert summed.item()["row"]["columns"] == [4, 7], "all users are one group"
+    summed.close()
+    wait_until_gone(cluster, id_of(summed))
+
     cluster.send("tr_names", [Event(b"bob", b'{"NAME":"Bob"}', 0)])
     joined = "SELECT NAME, N FROM TR JOIN TR_NAMES T ON TR.U = T.U EMIT CHANGES LIMIT 1;"
     named = Followed(cluster, joined)

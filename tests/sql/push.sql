@@ -53,7 +53,11 @@ shows (('CARRIER', 'CARRIER'), ('KSQL_COL_0', 'KSQL_COL_0'))
 
 SELECT COUNT(*) FROM flights EMIT CHANGES;
 ----
-! 40001 1:8 Push queries don't support COUNT without GROUP BY.
+TABLE transient_0: `KSQL_KEY_0` INTEGER KEY, `KSQL_COL_0` BIGINT
+topic transient_0-changelog x 1, JSON → JSON
+transient_0 reads flights as TRANSIENT_0_7__IN0, watermark None
+SELECT `__KEY_0` AS `KSQL_KEY_0`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, (1) AS `__KEY_0` FROM `TRANSIENT_0_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+shows (('KSQL_COL_0', 'KSQL_COL_0'),)
 
 SELECT * FROM flights f JOIN planes p ON f.tail = p.tail EMIT CHANGES;
 ----

@@ -84,7 +84,7 @@ def transient(
 
 
 def _transient(query: Query, sources: Sources, context: Context, query_id: str) -> TransientPlan:
-    plan = transient_query.transient(query, sources, context, query_id)
+    plan = transient_query.transient(push.grouped(query), sources, context, query_id)
     push.pushed(plan, query.limit)  # refuses a LIMIT that is no number
     return plan
 

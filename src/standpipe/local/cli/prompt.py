@@ -1,9 +1,9 @@
 """`standpipe sql`: a prompt with history and completion, and the execution of `-e` and `-f`.
 
-A statement runs when its `;` is entered; Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT
-show rows as they arrive, until Ctrl-C. SET applies to the session. RUN SCRIPT 'file' runs the
-statements of a file in it. A statement that fails ends `-e` and `-f` with exit status 1; at the
-prompt it only prints the error.
+A statement runs when its `;` is entered, and its lines may end with a backslash, as in ksqlDB's
+CLI. Ctrl-C cancels it, Ctrl-D exits. Push queries and PRINT show rows as they arrive, until Ctrl-C.
+SET applies to the session. RUN SCRIPT 'file' runs the statements of a file in it. A statement that
+fails ends `-e` and `-f` with exit status 1; at the prompt it only prints the error.
 
 Not here: output (`sql_output.py`); splitting the text before it is parsed (`sql_text.py`).
 """
@@ -260,7 +260,7 @@ def prompt(client: NodesClient, console: Console, history: Path, *, as_json: boo
         except EOFError:
             return
         try:
-            sql.run(text)
+            sql.run(sql_text.without_continuations(text))
         except KeyboardInterrupt:
             console.print("cancelled", style="yellow")
         except StandpipeError as error:

@@ -10,8 +10,11 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+_OPAQUE = r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|\Z)"
 #: a quoted text, a comment, a semicolon, or any other single character
-_PIECE = re.compile(r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|--[^\n]*|/\*.*?(?:\*/|\Z)|;|.", re.S)
+_PIECE = re.compile(rf"{_OPAQUE}|;|.", re.S)
+#: a quoted text, a comment, or what ends a line that goes on
+_CONTINUED = re.compile(rf"{_OPAQUE}|\\[ \t]*(?=\n)", re.S)
 
 _SETTING = re.compile(
     r"(?P<word>UNSET|SET)\s*'(?P<name>(?:[^']|'')*)'(?:\s*=\s*'(?P<value>(?:[^']|'')*)')?\s*;?",
@@ -49,6 +52,12 @@ def without_comments(text: str) -> str:
     return "".join(
         " " if piece.startswith(("--", "/*")) else piece for piece in _PIECE.findall(text)
     )
+
+
+def without_continuations(text: str) -> str:
+    """What was typed or pasted, without the backslash that ends a line and says that the statement
+    goes on: ksqlDB's CLI leaves it out as well."""
+    return _CONTINUED.sub(lambda found: "" if found[0].startswith("\\") else found[0], text)
 
 
 def is_query(statement: str) -> bool:

@@ -170,7 +170,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             " the WHERE comes as a tombstone",
         ),
         SupportRow(
-            "SELECT … GROUP BY, JOIN, PARTITION BY … EMIT CHANGES",
+            "SELECT … GROUP BY, JOIN, PARTITION BY or an aggregate … EMIT CHANGES",
             "differs",
             "runs in Spark as a query of its own, which ends with its client: the first row takes 1"
             " to 4 s, or 15 s in a new driver; one row for each key and batch, where ksqlDB sends"

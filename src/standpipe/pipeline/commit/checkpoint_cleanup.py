@@ -49,15 +49,23 @@ class CheckpointCleanup:
             return
         self._due_s = time.monotonic() + EVERY_S
         work = (self._checkpoints, self._service_id, frozenset(query_ids), time.time_ns() // 10**6)
-        self._thread = threading.Thread(target=clean_up, args=work, name="cleanup", daemon=True)
+        self._thread = threading.Thread(target=_try, args=work, name="cleanup", daemon=True)
         self._thread.start()
+
+
+def _try(checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int) -> None:
+    """An exception that ends a thread ends the pipeline, and a share may be stale."""
+    try:
+        clean_up(checkpoints, service_id, query_ids, now_ms)
+    except OSError as error:
+        _logger.warning("checkpoints of dropped queries stay for now", why=str(error))
 
 
 def clean_up(
     checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int
 ) -> list[str]:
     """Returns the names of the removed checkpoints. What cannot be removed is left for the next
-    time: no query fails because of it."""
+    time: no query fails because of it. Raises OSError if the directory cannot be listed."""
     removed: list[str] = []
     for root, query_id in _ours(checkpoints, service_id):
         with contextlib.suppress(OSError):

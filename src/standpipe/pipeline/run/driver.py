@@ -226,7 +226,7 @@ def _keep_equal(
                 lasting = [q for q in every_query(catalog, me.isolates) if not q.query.served_by]
                 rehearsals.tend(lasting)
             cleanup.tend(catalog.queries.keys() | groups.group_ids(catalog.queries))
-            transients.tend(catalog, queries.known_runs().keys())
+            transients.tend(catalog, queries.run_ids())
             _notice_foreign_fences(queries, control)
         queries.tend()
         if queries.wedged:

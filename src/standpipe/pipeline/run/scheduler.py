@@ -7,7 +7,8 @@ States are those of `model.QueryStatus`:
         │           │                                    that hangs ends the process (`wedged`)
         └───────────┴──► FAILED                          a named one (`failures.py`): permanent
 
-Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads.
+Starting blocks for a second or more (Spark plans, Kafka answers), so it happens in threads, as does
+stopping (`endings.py`).
 `tend` is called a few times a second from the driver's loop and never waits. After a driver has
 died, queries that were in a batch begin one at a time (`pipeline/commit/blame.py`).
 """
@@ -30,6 +31,7 @@ from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
+from standpipe.pipeline.run.endings import END_S_MAX, Endings, stop_run, stop_started
 from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import HELD, Held, hold_query
@@ -80,6 +82,7 @@ class Queries:
     #: why this process must be restarted; empty: no need
     wedged: str = ""
     _entries: dict[str, RunEntry] = field(default_factory=dict[str, RunEntry])
+    _endings: Endings = field(default_factory=Endings)
     _looking: Future[None] | None = None
     _look_at: float = 0.0
     _starters: ThreadPoolExecutor = field(
@@ -92,6 +95,10 @@ class Queries:
     def known_runs(self) -> dict[str, WantedRun]:
         """The runs that this pipeline holds, in any state."""
         return {run_id: entry.wanted for run_id, entry in self._entries.items()}
+
+    def run_ids(self) -> set[str]:
+        """The ids of those runs, and of others that have not ended yet."""
+        return self._entries.keys() | self._endings.run_ids()
 
     def known(self) -> dict[str, WantedQuery]:
         """The queries that this pipeline holds, in any state."""
@@ -106,12 +113,14 @@ class Queries:
             ids = [each.query_id for each in run.members]
             _logger.info("query wanted", run_id=run.run_id, query_ids=ids)
         else:
-            self._end(self._entries.pop(order.run_id))
+            self._endings.begin(self._entries.pop(order.run_id), self.clock())
             _logger.info("query no longer wanted", run_id=order.run_id)
 
     def tend(self) -> None:
         """Start queries that are due; notice those that have started or failed."""
         now = self.clock()
+        for run_id in self._endings.take_ended():
+            self.marks.end(run_id)
         for entry in self._entries.values():
             if entry.lingers_until is not None and now >= entry.lingers_until:
                 entry.lingers_until = None
@@ -132,6 +141,12 @@ class Queries:
     def _begin(self, entry: RunEntry, now: float) -> None:
         """Start a query, if it may be in a batch now."""
         wanted = entry.wanted
+        held_s = self._endings.held_s(wanted, now)
+        if held_s is not None:
+            entry.message = "waits until its last run has ended"
+            if held_s > END_S_MAX:
+                self.wedged = f"the last run of {wanted.run_id} has not ended for {held_s:.0f} s"
+            return
         if wanted.is_held:  # it runs no batch: nothing is held against it
             entry.starting = self._starters.submit(hold_query, wanted.members[0], self.around.log)
             entry.stall.began(now)
@@ -165,9 +180,9 @@ class Queries:
         """Stop a query for good, in whatever state it is; others of its group continue alone."""
         entry = self._entry_of(query_id)
         if entry.starting is not None and not entry.starting.cancel():
-            entry.starting.add_done_callback(_stop_when_started)
+            entry.starting.add_done_callback(stop_started)
         if entry.run is not None:
-            entry.stopping = self._starters.submit(_stop, entry.run)
+            entry.stopping = self._starters.submit(stop_run, entry.run)
         entry.run, entry.starting = None, None
         self._failed(entry, failure, self.clock())
 
@@ -201,8 +216,9 @@ class Queries:
         """Stop all concurrently; each takes at most Spark's stopTimeout."""
         for pool in (self._starters, self._askers):
             pool.shutdown(wait=False, cancel_futures=True)
-        with ThreadPoolExecutor(8, thread_name_prefix="stop") as stoppers:
-            list(stoppers.map(self._end, self._entries.values()))
+        for entry in self._entries.values():
+            self._endings.begin(entry, self.clock())
+        self._endings.wait_until_stopped()
 
     # --------------------------------------------------------------------------- transitions
 
@@ -246,7 +262,7 @@ class Queries:
                 entry.starting = self._starters.submit(_name, run, error)
                 return
             if run.is_active:
-                entry.stopping = self._starters.submit(_stop, run)
+                entry.stopping = self._starters.submit(stop_run, run)
             self._failed(entry, error, now)
             return
         if entry.failures and now - entry.since > STEADY_S:
@@ -286,7 +302,7 @@ class Queries:
         return self.work(self.around, entry.wanted.run_id)
 
     def _restart(self, entry: RunEntry, run: QueryRun, why: str, now: float) -> None:
-        entry.run, entry.stopping = None, self._starters.submit(_stop, run)
+        entry.run, entry.stopping = None, self._starters.submit(stop_run, run)
         entry.lingers_until = now + LINGER_S
         entry.stall.restarted(now)
         self._retry(entry, why, now)
@@ -346,14 +362,6 @@ class Queries:
             why=entry.message,
         )
 
-    def _end(self, entry: RunEntry) -> None:
-        entry.state = "STOPPED"
-        if entry.starting is not None and not entry.starting.cancel():
-            entry.starting.add_done_callback(_stop_when_started)
-        if entry.run is not None:
-            _stop(entry.run)
-        self.marks.end(entry.wanted.run_id)
-
 
 def resolution(reason: str, wanted: WantedQuery) -> str:
     """What resolves a failure of this query; "" for a reason without such a text."""
@@ -375,16 +383,3 @@ def _look_at(runs: list[QueryRun]) -> None:
 def _name(run: QueryRun, error: Exception) -> QueryRun:
     """Runs as a start that fails at once, with the named failure of the previous run."""
     raise run.named(error)
-
-
-def _stop(run: QueryRun | Held) -> None:
-    """Stop a run. A query that does not stop in time ends with the JVM at the latest."""
-    try:
-        run.stop()
-    except Exception as error:
-        _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
-
-
-def _stop_when_started(starting: Future[QueryRun | Held]) -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        _stop(starting.result())

@@ -1,15 +1,16 @@
 """SELECT … EMIT CHANGES → PushPlan: one source, row by row, until the client disconnects; PRINT.
 
-A push query with a clause that needs state (GROUP BY, JOIN, WINDOW, HAVING, PARTITION BY, EMIT
-FINAL) gets a transient query of Spark (`sql.spark.transient`), and is then one on what that writes.
-Below its feature level, such clauses are refused; the message says to use a persistent query.
+A push query with an aggregate, or a clause that needs state (GROUP BY, JOIN, WINDOW, HAVING,
+PARTITION BY, EMIT FINAL), gets a transient query of Spark (`sql.spark.transient`), and is then one
+on what that writes. Below its feature level, such clauses are refused; the message says to use a
+persistent query.
 Source: ksqlDB's documentation, "Push queries".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, cast
 
@@ -89,7 +90,20 @@ def pushed(plan: TransientPlan, limit: ast.LiteralValue | None) -> PushPlan:
 
 def needs_spark(query: Query) -> bool:
     """Whether a push query needs state that Spark keeps: it then has a query of its own."""
-    return any(_clauses(query).values())
+    return any(_clauses(grouped(query)).values())
+
+
+def grouped(query: Query) -> Query:
+    """The query; with an aggregate in its SELECT list and no GROUP BY, all rows are one group, as
+    if it said GROUP BY 1. Source: ksqlDB pull request 8986; only push queries may leave it out."""
+    if query.group_by or not _aggregates(query.items):
+        return query
+    return replace(query, group_by=(ast.LiteralValue(query.at, "INTEGER", 1, "1"),))
+
+
+def _aggregates(parts: object) -> list[ast.FunctionCall]:
+    calls = (node for node, _ in ast.walk(parts) if isinstance(node, ast.FunctionCall))
+    return [call for call in calls if is_aggregate(call.name)]
 
 
 def _cells(shown: Shown, names: PullNames) -> tuple[Cell, ...]:
@@ -111,9 +125,8 @@ def _refuse_state(query: Query, source: Source) -> None:
     for clause, given in clauses.items():
         if given:
             raise _stateful(clause, "STREAM" if clause in keeps_kind else "TABLE", query.at)
-    for node, _ in ast.walk((query.items, query.where)):
-        if isinstance(node, ast.FunctionCall) and is_aggregate(node.name):
-            raise refusal(f"Push queries don't support {node.name} without GROUP BY.", node.at)
+    for call in _aggregates((query.items, query.where)):
+        raise refusal(f"Push queries don't support {call.name} without GROUP BY.", call.at)
 
 
 def _clauses(query: Query) -> dict[str, object]:

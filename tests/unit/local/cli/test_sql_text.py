@@ -27,6 +27,21 @@ def test_split(text: str, statements: list[str], rest: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("SELECT * \\\nFROM S;", "SELECT * \nFROM S;", "as in ksqlDB's CLI"),
+        ("A \\ \t\n\\\nB;", "A \n\nB;", "blanks behind it are not seen"),
+        ("A \\ B;", "A \\ B;", "no end of a line: the node refuses it"),
+        ("SELECT 'a\\\nb';", "SELECT 'a\\\nb';", "a text keeps it"),
+        ("A -- b \\\nC;", "A -- b \\\nC;", "a comment, too"),
+        ("A;\\", "A;\\", "no line follows"),
+    ],
+)
+def test_without_continuations(text: str, expected: str, why: str) -> None:
+    assert sql_text.without_continuations(text) == expected, why
+
+
+@pytest.mark.parametrize(
     ("text", "is_query"),
     [
         ("select 1", True),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -132,3 +133,28 @@ def test_it_looks_at_once_and_then_once_an_hour(tmp_path: Path) -> None:
     (again / UNWANTED_FILE).write_text("1")
     cleanup.tend({})
     assert again.exists()
+
+
+def test_a_share_that_cannot_be_listed_ends_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again; what is gone by then is removed."""
+
+    def stale(path: Path, pattern: str) -> list[Path]:
+        raise OSError(116, "Stale file handle")
+
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    cleanup = CheckpointCleanup(tmp_path, "s")
+    with monkeypatch.context() as away:
+        away.setattr(Path, "glob", stale)
+        cleanup.tend({})
+        assert cleanup._thread is not None
+        cleanup._thread.join()
+    assert raised == []
+    gone = tmp_path / "standpipe-removed-1"
+    gone.mkdir()
+    cleanup._due_s = 0.0
+    cleanup.tend({})
+    cleanup._thread.join()
+    assert not gone.exists()

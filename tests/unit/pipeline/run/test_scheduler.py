@@ -16,6 +16,7 @@ from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.run import scheduler
+from standpipe.pipeline.run.endings import END_S_MAX
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import Held
 from standpipe.pipeline.run.reconcile import StartRun, StopRun
@@ -308,13 +309,40 @@ def test_the_report_has_counts_and_rate() -> None:
     assert status.input_rows_per_second == 50.0
 
 
-def test_stop() -> None:
-    run = Run()
-    world = World(run)
+class SlowToStop(Run):
+    """As a run whose batch Spark aborts: up to 5 s."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_stop = Event()
+
+    def stop(self) -> None:
+        assert self.may_stop.wait(30)
+        super().stop()
+
+
+def test_stop_takes_its_time_and_the_loop_goes_on() -> None:
+    run, other = SlowToStop(), Run()
+    world = World(run, other)
     world.tend()
     world.queries.carry_out(StopRun(Q))
-    assert run.is_stopped
     assert world.queries.known() == {}
+    assert world.queries.run_ids() == {Q}, "what it writes must not be removed yet"
+    world.queries.carry_out(StartRun(ALONE))
+    assert world.tend() == "STARTING"
+    assert world.looked == [False], "the new one has not begun"
+    world.now += END_S_MAX
+    assert world.tend() == "STARTING"
+    assert not world.queries.wedged
+    world.now += 1
+    world.tend()
+    assert "has not ended for 301 s" in world.queries.wedged
+
+    run.may_stop.set()
+    cast(Any, world.queries)._endings.wait_until_ended()
+    assert run.is_stopped
+    assert world.tend() == "RUNNING"
+    assert world.queries.run_ids() == {Q}
 
 
 def test_stop_all() -> None:
@@ -491,6 +519,7 @@ def test_when_a_query_counts_as_in_a_batch(does: str, is_marked: bool, why: str)
         run.died = RuntimeError("Job aborted")
     elif does == "is dropped":
         world.queries.carry_out(StopRun(Q))
+        cast(Any, world.queries)._endings.wait_until_ended()
     world.queries.tend()
     if does == "failed a while ago":
         cast(Any, world.queries)._entries[Q].retry_at = world.now + LINGER_S + 1

@@ -64,7 +64,7 @@ def test_nothing_makes_no_row(nothing: object) -> None:
         ("EXPLODE(A)", TABLE, "Table source is not supported with table functions"),
         ("EXPLODE(ARRAY[EXPLODE(A)])", STREAM, "Table functions cannot be nested"),
         ("EXPLODE(ID)", STREAM, "does not accept parameters"),
-        ("EXPLODE(A), COUNT(*)", STREAM, "Push queries don't support COUNT"),
+        ("EXPLODE(A), COUNT(*)", STREAM, "Table functions cannot be used with aggregations"),
     ],
 )
 def test_refusals(items: str, declared: str, refusal: str) -> None:

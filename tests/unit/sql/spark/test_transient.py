@@ -73,6 +73,12 @@ def schema(sql: str) -> str:
             *("TABLE", ["KSQL_KEY_1"], "`KSQL_KEY_0` BIGINT"),
         ),
         ("NAME, COUNT(*) AS C FROM USERS GROUP BY NAME", "TABLE", ["NAME"], None),
+        ("COUNT(*), SUM(N) FROM CLICKS", "TABLE", ["KSQL_KEY_0"], None),
+        ("COUNT(*) AS C FROM USERS", "TABLE", ["KSQL_KEY_0"], "`C` BIGINT"),
+        (
+            "WINDOWEND, MAX(N) FROM CLICKS WINDOW TUMBLING (SIZE 1 HOUR) HAVING COUNT(*) > 1",
+            *("TABLE", ["KSQL_KEY_0"], "`WINDOWEND` BIGINT, `KSQL_COL_0` INTEGER"),
+        ),
         (
             "C.N, U.NAME, ROWTIME FROM CLICKS C LEFT JOIN USERS U ON C.USER = U.ID",
             *("STREAM", ["KSQL_KEY_0"], "`N` INTEGER, `NAME` STRING, `ROWTIME` BIGINT"),
@@ -125,11 +131,26 @@ def test_a_row_of_the_sink_as_the_client_sees_it() -> None:
         ("SELECT PAGE FROM CLICKS PARTITION BY N EMIT CHANGES LIMIT -1;", "must not be negative"),
         ("SELECT N AS WINDOWEND FROM CLICKS PARTITION BY N EMIT CHANGES;", "WINDOWEND"),
         ("SELECT N FROM CLICKS WINDOW TUMBLING (SIZE 1 HOUR) EMIT CHANGES;", "requires a GROUP"),
+        ("SELECT N, COUNT(*) FROM CLICKS EMIT CHANGES;", "not part of GROUP BY: N"),
+        ("SELECT N FROM CLICKS HAVING COUNT(*) > 1 EMIT CHANGES;", "HAVING requires a GROUP"),
     ],
 )
 def test_refusals(sql: str, why: str) -> None:
     with pytest.raises(StatementError, match=why):
         planned(sql)
+
+
+def test_an_aggregate_without_a_group_is_over_all_rows() -> None:
+    said, meant = (
+        planned(f"SELECT COUNT(*) AS C FROM CLICKS {clause}EMIT CHANGES;").query.plan
+        for clause in ("", "GROUP BY 1 ")
+    )
+    assert said == meant
+    with pytest.raises(StatementError, match="without a GROUP BY"):
+        analyze(
+            parse("CREATE TABLE T AS SELECT COUNT(*) AS C FROM CLICKS EMIT CHANGES;")[0],
+            *(SOURCES, Context()),
+        )
 
 
 def test_a_persistent_query_still_needs_its_key() -> None:

@@ -75,6 +75,11 @@ _PULL_PROPERTIES = frozenset({"ksql.pull.queries.enable"}) | frozenset(
     )
 )
 
+#: switches of ksqlDB that a session may set, for what is always on here: they change nothing
+_ALWAYS_ON = frozenset(
+    f"ksql.{name}.enabled" for name in ("create.or.replace", "lambdas", "suppress")
+)
+
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A body of /query or /query-stream; both spellings are accepted on both paths."""
@@ -291,6 +296,7 @@ def is_known_property(name: str) -> bool:
         name in registry.KEYS
         or name in LAG_PROPERTIES
         or name in _PULL_PROPERTIES
+        or name in _ALWAYS_ON
         or name in SESSION_PROPERTIES
         or name.startswith(_FOREIGN_PREFIXES)
         or name.startswith(tuple(registry.IGNORED_PREFIXES))

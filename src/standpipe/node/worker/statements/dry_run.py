@@ -40,6 +40,12 @@ from standpipe.sql.syntax.ast_statements import (
 Status = Literal["ok", "refused", "blocked", "connector"]
 
 _SCRIPT: Final = re.compile(r"RUN\s+SCRIPT\b", re.IGNORECASE)
+#: how a statement begins that would make a stream or table, if it could be read
+_CREATE: Final = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:SOURCE\s+)?(?:STREAM|TABLE)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?:(?P<plain>\w+)|(?P<mark>[`\"])(?P<quoted>[^`\"]+)(?P=mark))",
+    re.IGNORECASE,
+)
 _SCRIPT_REASON: Final = "RUN SCRIPT is a command of the prompt: check the script's file as well."
 _FORMAT_KEYS: Final = frozenset({"FORMAT", "KEY_FORMAT", "VALUE_FORMAT"})
 _DEFAULT_FORMATS: Final = "ksql.persistence.default.format."
@@ -52,12 +58,15 @@ _PARTITIONS: Final = 1
 
 
 class StatementVerdict(msgspec.Struct, frozen=True):
-    """What becomes of one statement. `line`: where it begins in the text, from 1."""
+    """What becomes of one statement. `line`: where it begins in the text, from 1. `makes`: the
+    stream or table that it is to make, or "". `names`: those that it reads, writes or shows."""
 
     line: int
     statement: str
     status: Status
     reason: str = ""
+    makes: str = ""
+    names: frozenset[str] = frozenset()
 
 
 class _Topics(Mapping[str, int]):
@@ -92,7 +101,7 @@ class DryRun:
     as_json: bool = False
     _catalog: Catalog = field(default_factory=lambda: _NEW)
     _session: RequestSession = field(default_factory=lambda: RequestSession({}, {}))
-    #: sources that refused statements would have made
+    #: sources that are not there because the statements that make them were refused
     _missing: set[str] = field(default_factory=set[str])
     #: topics that statements expected to be there
     _assumed: set[str] = field(default_factory=set[str])
@@ -109,7 +118,9 @@ class DryRun:
         try:
             parsed = variables.parse(text, self._session.variables, is_on=is_on)
         except StandpipeError as error:
-            yield _unparsed(text, error)
+            verdict = _unparsed(text, error)
+            self._lacks(verdict.makes)
+            yield verdict
             return
         for statement in parsed:
             yield self._verdict(statement)
@@ -119,19 +130,26 @@ class DryRun:
         is_connect = isinstance(statement, Elsewhere) and statement.what != "ASSERT SCHEMA"
         if is_connect or (isinstance(statement, Show) and "CONNECTOR" in statement.what):
             return StatementVerdict(line, text, "connector", "Run Kafka Connect beside Standpipe.")
-        makes = statement.creation.name if isinstance(statement, (CreateSource, CreateAs)) else None
-        needs = sorted(self._missing & _named(statement))
+        creates = isinstance(statement, (CreateSource, CreateAs))
+        makes, names = statement.creation.name if creates else "", _named(statement)
+        needs = sorted(self._missing & names)
+        status: Status = "ok"
+        reason = ""
         try:
             self._carry_out(_as_json(statement) if self.as_json else statement)
+            self._missing.discard(makes)
         except StandpipeError as error:
-            if makes is not None:
-                self._missing.add(makes)
-            if not needs:
-                return StatementVerdict(line, text, "refused", _reason(error))
-            reason = f"It needs {', '.join(needs)}, which a refused statement was to make."
-            return StatementVerdict(line, text, "blocked", reason)
-        self._missing.discard(makes or "")
-        return StatementVerdict(line, text, "ok")
+            self._lacks(makes)
+            status, reason = "refused", _reason(error)
+            if needs:
+                status = "blocked"
+                reason = f"It needs {', '.join(needs)}, which a refused statement was to make."
+        return StatementVerdict(line, text, status, reason, makes, names)
+
+    def _lacks(self, made: str) -> None:
+        """Note that the statement which was to make it is refused."""
+        if made and made not in self._catalog.sources:
+            self._missing.add(made)
 
     def _carry_out(self, statement: ast.Statement) -> None:
         if isinstance(statement, SetProperty):
@@ -158,7 +176,9 @@ def _unparsed(text: str, error: StandpipeError) -> StatementVerdict:
     line = text.count("\n", 0, max(0, text.find(written))) + 1
     if _SCRIPT.match(written):
         return StatementVerdict(line, written, "refused", _SCRIPT_REASON)
-    return StatementVerdict(line, written, "refused", _reason(error))
+    found = _CREATE.match(written)
+    makes = found["plain"].upper() if found and found["plain"] else found["quoted"] if found else ""
+    return StatementVerdict(line, written, "refused", _reason(error), makes)
 
 
 def _reason(error: StandpipeError) -> str:
@@ -170,14 +190,14 @@ def _reason(error: StandpipeError) -> str:
     return f"{message} {hint}".strip() if hint and hint not in message else message
 
 
-def _named(statement: ast.Statement) -> set[str]:
+def _named(statement: ast.Statement) -> frozenset[str]:
     """The sources that a statement reads, writes or shows."""
     names: set[str] = set()
     for node, _ in ast.walk(statement):
         if isinstance(node, ast.Relation):
             names.add(node.name)
     target = getattr(statement, "target", None) or getattr(statement, "name", None)
-    return names | ({target} if isinstance(target, str) else set())
+    return frozenset(names | ({target} if isinstance(target, str) else set()))
 
 
 def _as_json(statement: ast.Statement) -> ast.Statement:

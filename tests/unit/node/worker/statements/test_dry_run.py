@@ -30,7 +30,18 @@ def statuses(*texts: str, avro_as_json: bool = False) -> list[str]:
         (STREAM + "SELEC 1;" + TABLE, "ok refused ok", "nor does a syntax error"),
         (AVRO + TABLE + "SELECT * FROM T;", "refused blocked blocked", "all for one reason"),
         (AVRO + STREAM + TABLE, "refused ok ok", "made after all"),
+        (
+            STREAM.replace("INT", "INT NOT NULL") + TABLE + "SHOW TABLES;",
+            "refused blocked ok",
+            "one that cannot be read would have made it",
+        ),
+        ("CREATE STREAM `s` (; SELECT * FROM `s` EMIT CHANGES;", "refused blocked", "quoted"),
         (STREAM + STREAM, "ok refused", "the name is taken"),
+        (
+            STREAM + TABLE + STREAM + TABLE,
+            "ok ok refused refused",
+            "S is there, so the second T is refused for its own name",
+        ),
         (STREAM + "DROP STREAM S;" + STREAM, "ok ok ok", "the catalog follows"),
         (STREAM + WIDE.format("R", 4), "ok ok", "how many partitions s has was not known"),
         (WIDE.format("Q", 4) + WIDE.format("R", 2), "ok refused", "here it is"),
@@ -50,6 +61,18 @@ def statuses(*texts: str, avro_as_json: bool = False) -> list[str]:
 )
 def test_statuses(text: str, expected: str, why: str) -> None:
     assert statuses(text) == expected.split(), why
+
+
+def test_what_a_statement_makes_and_names() -> None:
+    broken = "CREATE OR REPLACE TABLE t2 (;"
+    found = verdicts(STREAM, TABLE, broken, "DROP TABLE T; SELECT * FROM S JOIN T2 ON A = B;")
+    assert [(each.makes, sorted(each.names)) for each in found] == [
+        ("S", []),
+        ("T", ["S"]),
+        ("T2", []),
+        ("", ["T"]),
+        ("", ["S", "T2"]),
+    ]
 
 
 def test_several_texts_are_one_session() -> None:
