@@ -70,6 +70,8 @@ REMEMBERED_HEADS_MAX = 1024
 ANSWERED_AT_ONCE = 32
 #: of their answers: when there are so many, they are written before the next lookup
 WRITTEN_AT_ONCE_BYTES = 16 * 1024
+#: a body beyond that has many keys and takes longer: the answers before it are written first
+LARGE_BODY_BYTES = 1024
 BACKLOG = 2048
 _HEAD_TOO_LARGE: Final = "Request Header Fields Too Large"
 
@@ -214,6 +216,9 @@ class LookupProtocol(PipelinedProtocol):
                 end = head_end + known[0]
                 if len(data) < end:
                     return data[at:]
+                if known[0] > LARGE_BODY_BYTES:
+                    self._send(answers)
+                    unsent_bytes = 0
                 answer = self._fast_path.answer(known[1], data[head_end:end])
                 if answer is None:
                     return data[at:]

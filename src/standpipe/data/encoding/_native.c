@@ -24,7 +24,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 6 };
+enum { FORM = 7 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -713,6 +713,10 @@ static int find_number(const char *begin, const char *end, Literal *found)
     while (at < end && is_digit((unsigned char)*at))
         at++;
     *found = (Literal){digits, at - digits, 0, is_negative};
+    while (at < end && *at == ' ')
+        at++;
+    if (at < end && *at == '-')
+        return 0; /* without their digits, 7- and -7 are the same bytes */
     return found->length && found->length <= DIGITS_MAX
         && (*digits != '0' || (found->length == 1 && !is_negative));
 }
@@ -846,9 +850,11 @@ static PyObject *known_literal(PyObject *module, PyObject *const *args, Py_ssize
         Py_RETURN_NONE;
     }
     PyObject *number = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % partitions), *found = NULL;
+    PyObject *meaning = PyTuple_GET_ITEM(entry, 3);
+    Py_INCREF(meaning); /* a new tuple may collect garbage, and a finalizer may drop the entry */
     if (number)
-        found = PyTuple_Pack(3, PyTuple_GET_ITEM(entry, 3), number, key);
-    Py_XDECREF(number), Py_DECREF(key);
+        found = PyTuple_Pack(3, meaning, number, key);
+    Py_XDECREF(number), Py_DECREF(key), Py_DECREF(meaning);
     return found;
 }
 

@@ -21,7 +21,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 6
+FORM: Final = 7
 
 try:
     from standpipe.data.encoding import _native

@@ -15,7 +15,7 @@ it does in one:
   characters, quotes and backslashes, short enough for a whole key;
 - without any quote, the digits of a whole number behind the last equals sign, as a number is
   usually written: no leading zero, no plus, no more digits than a BIGINT has. A minus stays in the
-  frame.
+  frame, so none may follow the digits: `7-` would have the frame of `-7`.
 
 The two have no frame in common: one has quotes.
 
@@ -44,7 +44,7 @@ END: Final = b"\0\1"
 #: Longer ones are never known: what is known keeps all of them but the literal.
 MESSAGE_BYTES_MAX: Final = 4_096
 _plain: Final = re.compile(rb"[ !#-&(-\[\]-\x7f]*").fullmatch
-_number: Final = re.compile(rb"= *(?:-(?!0))?(0|[1-9][0-9]{0,18})(?![0-9])").match
+_number: Final = re.compile(rb"= *(?:-(?!0))?(0|[1-9][0-9]{0,18})(?![0-9]| *-)").match
 _MINUS: Final = ord("-")
 
 #: type of a key column that a literal may be of -> its number in C, too

@@ -22,6 +22,7 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import (
     ANSWERED_AT_ONCE,
     HEAD_BYTES_MAX,
+    LARGE_BODY_BYTES,
     REMEMBERED_HEADS_MAX,
     WRITTEN_AT_ONCE_BYTES,
     Application,
@@ -430,6 +431,7 @@ def bodies_in(sent: bytes) -> list[bytes]:
         ([b"1", b"2", b"3"], 1, "three"),
         ([b"%d" % (number % 10) for number in range(ANSWERED_AT_ONCE)], 1, "all of a turn"),
         ([b"%d" % (number % 10) for number in range(ANSWERED_AT_ONCE + 1)], 2, "the next turn's"),
+        ([b"1", b"2", b"x" * (LARGE_BODY_BYTES + 1), b"3"], 2, "none waits for a long one"),
     ],
 )
 def test_known_messages_of_one_read_are_answered_together(
@@ -438,8 +440,8 @@ def test_known_messages_of_one_read_are_answered_together(
     async def story() -> None:
         echo = Echo()
         connection, wire = connected(listener_of(echo, echo.application))
-        for _ in range(2):
-            connection.data_received(message(b"0"))
+        for known in sorted({len(each): each for each in bodies}.values()) * 2:
+            connection.data_received(message(known))
             await asyncio.sleep(0.001)
         wire.sent, wire.written[:] = b"", []
         connection.data_received(b"".join(map(message, bodies)))

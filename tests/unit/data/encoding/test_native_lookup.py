@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -91,6 +92,11 @@ def test_which_texts_are_plain(
         (b"K = +42;", None),
         (b"K = - 42;", None),
         (b"K = --42;", None),
+        (b"K = 42-;", None),
+        (b"K =42 -;", None),
+        (b"K = 42 - 1;", None),
+        (b"K = -42-;", None),
+        (b"K = 42 ;-", b"42"),
         (b"K = \t42;", None),
         (b"K = .5;", None),
         (b"K = x42;", None),
@@ -111,6 +117,24 @@ def test_which_numbers_are_usual(
         monkeypatch.setattr(native, "_native", None)
     expected = None if number is None else b"m" + b"".join(body.rsplit(number, 1))
     assert literal_lookup.cut(b"m", body) == expected
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_frame_has_one_place_for_its_number(
+    is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies of one frame with one literal are equal but for spaces, which mean nothing there."""
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+    met = dict[tuple[bytes, bytes], bytes]()
+    for pieces in product([b"=", b" ", b"-", b"7", b";", b""], repeat=6):
+        body = b"".join(pieces)
+        place, frame = literal_lookup.place_in(body), literal_lookup.cut(b"", body)
+        assert (place is None) is (frame is None)
+        if place is not None and frame is not None:
+            shown = body.replace(b" ", b"")
+            assert met.setdefault((frame, body[place.begin : place.end]), shown) == shown, body
+    assert len(met) > 100
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])

@@ -59,7 +59,24 @@ LITERALS = (
         for more in (0, 1)
     ),
     *("99999999999999999999", "-99999999999999999999", "9" * 40, str(2**53 + 1), str(-(2**53))),
-    *("'7'", "NULL", "", "7 + 1", "7 -1", "7--", "7/**/", "--7", "7 7", "7;7", "7 ", "7\t", "\t7"),
+    *(
+        "'7'",
+        "NULL",
+        "",
+        "7 + 1",
+        "7 -1",
+        "7--",
+        "7-",
+        "7 -",
+        "-7-",
+        "7/**/",
+        "--7",
+        "7 7",
+        "7;7",
+        "7 ",
+        "7\t",
+        "\t7",
+    ),
     *("7 OR ID = 8", "7 AND ID = 7", "7 AND N = 7", "7 LIMIT 1", "CAST(7 AS BIGINT)", "N", "=7"),
 )
 
@@ -172,6 +189,33 @@ def test_whatever_is_learnt(
                 body = body_of(by(literal.replace("7", other)))
                 count += (await sent_alike(node, path, body))[1]
         assert bool(count) is (type_ in KINDS), "a text has its quotes"
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("odd", ["= 7-", "=7 -", "=  7-", "= 7 -"])
+def test_a_minus_behind_its_digits_is_not_their_sign(
+    tmp_path: Path, odd: str, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the 7, it has the bytes of a number with a sign. It is an error, in messages, too."""
+    if not is_compiled:
+        monkeypatch.setattr(native, "_native", None)
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        hold_numbers(node, "BIGINT")
+        path, asked = node.fast_path(), body_of(by(7).replace("= 7", odd))
+        known = body_of(by(7).replace("= 7", f"={' ' * odd.count(' ')}-7"))
+        path.map.view.plans.plan(parse_lookup(known).text, {})
+        assert learnt(path, FORM, known)
+        head = message(SHORT, known).removesuffix(known)
+        assert path.learn_message(FORM, head + known, len(head))
+        assert path.answer_message(head + known)
+        assert path.answer_message(head + asked) is None
+        error, is_short = await sent_alike(node, path, asked)
+        assert error.startswith("HTTP/1.1 400")
+        assert not is_short
 
     run(tmp_path, story)
 
