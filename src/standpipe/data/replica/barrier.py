@@ -34,8 +34,8 @@ class Barrier(NamedTuple):
     progress_end: int
     #: of the metadata log
     log_index: int
-    #: Kafka's id of the progress topic, asked for while it was appended; "": not known. In a header
-    #: of its own
+    #: Kafka's id of the progress topic, asked for after the append; "": not known. In a header of
+    #: its own
     topic_id: str = ""
 
     def text(self) -> str:

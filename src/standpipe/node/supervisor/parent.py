@@ -232,10 +232,11 @@ def drop_previous_run(paths: NodePaths) -> None:
     """Drop the files in which this node's processes exchanged their state before it ended.
 
     From an old status page, workers would conclude that a replica is RUNNING without lag until the
-    tailer is back.
+    tailer is back. And a node with fewer workers than before would show what the others had.
     """
     shutil.rmtree(paths.run / "status", ignore_errors=True)
-    for page in (paths.liveness, paths.lags, paths.workers):
+    counted = paths.run.glob("metrics-*")
+    for page in (paths.liveness, paths.lags, paths.workers, *counted):
         page.unlink(missing_ok=True)
 
 

@@ -35,10 +35,11 @@ def test_what_was_told_before_the_node_ended_is_forgotten(tmp_path: Path) -> Non
     paths.make()
     page = paths.run / "status" / "T1-1-0"
     page.parent.mkdir(exist_ok=True)
-    for file in (page, paths.liveness, paths.lags, paths.snapshot):
+    counted = paths.run / "metrics-3"
+    for file in (page, paths.liveness, paths.lags, counted, paths.snapshot):
         file.touch()
     parent.drop_previous_run(paths)
-    assert [file.exists() for file in (page, paths.liveness, paths.lags)] == [False] * 3
+    assert [file.exists() for file in (page, paths.liveness, paths.lags, counted)] == [False] * 4
     assert paths.snapshot.exists(), "the map says nothing about a lag"
 
 

@@ -96,3 +96,18 @@ def test_a_node_without_replicas_has_no_rounds_but_those_of_all() -> None:
     tailer.turn()
     tailer.append_barrier()
     assert tailer.turn() == []
+
+
+def test_a_long_round_is_followed_by_a_pause() -> None:
+    """The tailer's time is for batches: its pace is told how long the round took."""
+
+    class Slow(Replica):
+        def write_page(self) -> None:
+            super().write_page()
+            tailer.now_ms += 2
+
+    tailer = Tailer(Slow())
+    tailer.turn()
+    tailer.append_barrier()
+    assert [tailer.turn(1) for _ in range(17)] == [[1]] * 17
+    assert tailer.turn(1) == [2]

@@ -52,7 +52,7 @@ EVERY_S: Final = 0.05
 #: how long the replica that is asked first may wait alone: a few pages of its tailer
 ALONE_MS_MAX: Final = 250
 _LOOK_S: Final = 0.005
-#: how long an appended barrier waits for the topic's id; then it has the one that was told last
+#: how long an appended barrier waits for the topic's id while none was told: Kafka may have none
 _ID_S: Final = 0.1
 #: barriers whose time is still counted; of more, the oldest are not
 _UNSEEN_MAX: Final = 256
@@ -235,8 +235,9 @@ def _check_level(level: int) -> None:
 
 
 class _TopicId:
-    """Kafka's id of a topic. Each barrier asks for it beside its append, and so learns whether the
-    topic is still that of the barrier before."""
+    """Kafka's id of a topic. Each barrier asks for it once it is acknowledged, and so learns
+    whether the topic is still that of the barrier before. An earlier answer may be of a topic that
+    was deleted since: the producer tries again until there is another one."""
 
     def __init__(self, producer: RowProducer, topic: str) -> None:
         self.topic = topic
@@ -244,35 +245,46 @@ class _TopicId:
         #: as it was told last; "": it was not
         self.known = ""
 
-    async def ask(self) -> None:
-        """Without an answer, what is known stays."""
-        with contextlib.suppress(StandpipeError):
-            ids = await self._producer.topic_ids([self.topic])
-            self.known = ids.get(self.topic) or self.known
+    async def ask(self) -> str:
+        """Of the topic that has just acknowledged a record; "": it was never told.
+
+        Raises KafkaUnavailable if it is another one than before, or Kafka does not say.
+        """
+        ids: dict[str, str] = {}
+        with contextlib.suppress(StandpipeError, TimeoutError):
+            async with asyncio.timeout(None if self.known else _ID_S):
+                ids = await self._producer.topic_ids([self.topic])
+        before, self.known = self.known, ids.get(self.topic) or self.known
+        if differ(before, self.known):
+            raise KafkaUnavailable(f"topic {self.topic} was deleted and created again")
+        if before and self.topic not in ids:
+            raise KafkaUnavailable(
+                f"Kafka did not say whether topic {self.topic} is still the same"
+            )
+        return self.known
 
 
 async def _append(
     producer: RowProducer, ids: _TopicId, read_index: Callable[[], Awaitable[int]]
 ) -> Barrier:
-    """Both at once; both have ended when it returns or fails. Progress is in partition 0, also if
-    somebody gave the topic others: an offset of those would say nothing."""
-    topic, before = ids.topic, ids.known
-    asking = asyncio.create_task(ids.ask())
-    row, index = await asyncio.gather(
-        producer.send(topic, BARRIER_KEY, None, int(time.time() * 1000), partition=0),
-        read_index(),
-        return_exceptions=True,
-    )
-    if isinstance(row, BaseException):
-        raise row
+    """Record and read index at once; both have ended when it returns or fails."""
+    of, index = await asyncio.gather(_in_topic(producer, ids), read_index(), return_exceptions=True)
+    if isinstance(of, BaseException):
+        raise of
     if isinstance(index, BaseException):
         raise index
+    progress_end, topic_id = of
+    return Barrier(progress_end, index, topic_id)
+
+
+async def _in_topic(producer: RowProducer, ids: _TopicId) -> tuple[int, str]:
+    """The offset behind a new record, then the topic's id. Progress is in partition 0, also if
+    somebody gave the topic others: an offset of those would say nothing."""
+    at_ms = int(time.time() * 1000)
+    row = await producer.send(ids.topic, BARRIER_KEY, None, at_ms, partition=0)
     if row.offset < 0:
-        raise KafkaUnavailable(f"Kafka did not say at which offset of {topic} the barrier is")
-    await asyncio.wait([asking], timeout=_ID_S)
-    if differ(before, ids.known):
-        raise KafkaUnavailable(f"topic {topic} was deleted and created again")
-    return Barrier(row.offset + 1, index, ids.known)
+        raise KafkaUnavailable(f"Kafka did not say at which offset of {ids.topic} the barrier is")
+    return row.offset + 1, await ids.ask()
 
 
 async def first_caught_up(
