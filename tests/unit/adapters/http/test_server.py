@@ -488,8 +488,10 @@ def test_a_part_of_a_message_does_not_hold_back_the_answers_before_it() -> None:
     asyncio.run(story())
 
 
-def test_large_answers_are_not_gathered() -> None:
+def test_large_answers_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each may have a megabyte; and a client that takes none of them gets no more of them."""
+    # an echo's bodies are as long as its answers
+    monkeypatch.setattr("standpipe.adapters.http.server.LARGE_BODY_BYTES", 1 << 20)
 
     async def story() -> None:
         echo = Echo()
