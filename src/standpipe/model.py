@@ -49,6 +49,7 @@ class ReplicaId(NamedTuple):
 
 
 NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
+OF_LOG = BatchId(-2)  # rows of a direct table: those of a prefix of its log, which has no batches
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -107,6 +108,8 @@ class Source(Record, frozen=True, kw_only=True):
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
     public_topic: str | None = None  # of a replaced table: its rows are also written here
     takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside other writers
+    is_direct: bool | msgspec.UnsetType = msgspec.UNSET  # its replicas follow its topic themselves
+    version_column: str | msgspec.UnsetType = msgspec.UNSET  # of a direct table: its larger stays
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -348,10 +351,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
 
 
 class Commit(Record, frozen=True, kw_only=True):
-    """Identifies what one foreachBatch call wrote. Only an exact match is ever visible.
-
-    The fields are those of a record's `sp-commit` header, each as 8 bytes, big-endian.
-    """
+    """Identifies what one foreachBatch call wrote. Only an exact match is ever visible. The fields
+    are those of a record's `sp-commit` header, each as 8 bytes, big-endian."""
 
     lease_epoch: LeaseEpoch
     batch: BatchId
@@ -359,10 +360,8 @@ class Commit(Record, frozen=True, kw_only=True):
 
 
 class Progress(Record, frozen=True, kw_only=True):
-    """A progress record: batch `commit.batch` of `query_id` is committed up to `sinks`.
-
-    A fence (a new lease holder announces itself before its first batch) has NO_BATCH and no sinks.
-    """
+    """A progress record: batch `commit.batch` of `query_id` is committed up to `sinks`. A fence (a
+    new lease holder announces itself before its first batch) has NO_BATCH and no sinks."""
 
     query_id: str
     commit: Commit

@@ -249,3 +249,79 @@ CREATE TABLE t (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='t', FORMAT='JSON', 
 CREATE TABLE t (a INT PRIMARY KEY, b INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON', ACCEPTABLE_SOURCE_LAG_MS=1);
 ----
 ! 40001 1:84 ACCEPTABLE_SOURCE_LAG_MS is for tables with replicas, of CREATE TABLE … AS SELECT and CREATE SOURCE TABLE: T has none.
+
+# Nodes follow the topic themselves: there is no query.
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
+----
+TABLE T: `A` INTEGER KEY, `V` INTEGER, `AT` TIMESTAMP
+topic here x 2, KAFKA → JSON
+followed directly, as T_7, version -
+
+# A version is a value column that holds whole numbers.
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', VERSION_COLUMN='at');
+----
+TABLE T: `A` INTEGER KEY, `V` INTEGER, `AT` TIMESTAMP
+topic here x 2, KAFKA → JSON
+followed directly, as T_7, version AT
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', VERSION_COLUMN='a');
+----
+! 40001 1:127 The VERSION_COLUMN is not among the value columns: 'A'
+!   Did you mean AT?
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v DOUBLE) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', VERSION_COLUMN='v');
+----
+! 40001 1:116 The VERSION_COLUMN V must be of type INTEGER, BIGINT or TIMESTAMP, not DOUBLE.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', VERSION_COLUMN='at');
+----
+! 40001 1:111 VERSION_COLUMN is for tables with APPLY='DIRECT'.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='SPARK');
+----
+! 40001 1:111 APPLY must be 'DIRECT', got 'SPARK'.
+
+# What nodes do not apply themselves is refused by name.
+CREATE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
+----
+! 40001 1:90 APPLY='DIRECT' is for CREATE SOURCE TABLE only.
+
+CREATE SOURCE STREAM t (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
+----
+! 40001 1:90 APPLY='DIRECT' is for CREATE SOURCE TABLE only.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', FORMAT='JSON', APPLY='DIRECT');
+----
+! 40001 1:105 A table with APPLY='DIRECT' cannot have keys of format JSON, only KAFKA. Leave out APPLY: a query then copies the topic.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='DELIMITED', APPLY='DIRECT');
+----
+! 40001 1:90 A table with APPLY='DIRECT' cannot have values of format DELIMITED, only JSON or KAFKA. Leave out APPLY: a query then copies the topic.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', TIMESTAMP='at');
+----
+! 40001 1:127 A table with APPLY='DIRECT' cannot have TIMESTAMP: ROWTIME is the time of the record. Leave TIMESTAMP out.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', RETENTION_MS=1);
+----
+! 40001 1:127 A table with APPLY='DIRECT' cannot have RETENTION_MS: rows stay until they are deleted. Configure the topic with Kafka's tools.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', WRITER='EXTERNAL');
+----
+! 40001 1:127 A table with APPLY='DIRECT' cannot have WRITER: the topic is written by any program. Leave WRITER out.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2, APPLY='DIRECT');
+----
+! 40001 1:21 Topic 'nowhere' does not exist. A table with APPLY='DIRECT' only reads what another program writes: create the topic first.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT, at TIMESTAMP) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT', WINDOW_TYPE='TUMBLING', WINDOW_SIZE='1 HOUR');
+----
+! 40001 1:111 A table with APPLY='DIRECT' over windowed keys is not supported yet.
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, h BYTES HEADER('k')) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
+----
+! 40001 1:111 A table with APPLY='DIRECT' cannot have HEADER columns. Leave out APPLY, or the columns.
+
+CREATE OR REPLACE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
+----
+! 40001 1:32 Cannot add table 'T': CREATE OR REPLACE is not supported on source tables.

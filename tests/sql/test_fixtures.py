@@ -112,6 +112,8 @@ def _source(source: Source, made: str) -> str:
         text += "\nsingle value not wrapped"
     if source.offset_lag_max is not None:
         text += f"\nmay trail by {source.offset_lag_max}"
+    if source.is_direct:
+        text += f"\nfollowed directly, as {source.table_id}, version {source.version_column or '-'}"
     if times := source.time_bounds:
         text += f"\nmay be {times[0]} ms behind, sources {times[1]}"
     return text

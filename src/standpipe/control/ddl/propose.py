@@ -18,7 +18,7 @@ from typing import Annotated
 
 import msgspec
 
-from standpipe.control.ddl import drops, replace, transients, types
+from standpipe.control.ddl import direct_tables, drops, replace, transients, types
 from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.ddl.transients import PushRequest
@@ -197,6 +197,7 @@ class _Proposal:
             return self._exists_already(source, there)
         if there is not None and not plan.or_replace:
             raise self.refused(_taken(source, there))
+        direct_tables.check(source, self.catalog, self.refused)
         if there is not None:
             self._check_replaceable(source, there)
             source = msgspec.structs.replace(source, takes_inserts=there.takes_inserts)
@@ -343,6 +344,7 @@ class _Proposal:
 
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
+        direct_tables.check_not_followed(source.topic, self.catalog, self.refused)
         for other in self.catalog.generations:
             if other.query_id is not None and source.topic in topics_of(other):
                 raise self.refused(

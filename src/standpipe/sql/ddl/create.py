@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
-from standpipe.sql.ddl import external_table, source_table
+from standpipe.sql.ddl import direct_table, external_table, source_table
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import (
     check_definition,
@@ -28,7 +28,8 @@ from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 def create_source(
     statement: CreateSource, sources: Mapping[str, Source], context: Context
 ) -> CreateSourcePlan | CreateTableAsPlan:
-    """CREATE STREAM or TABLE (columns) WITH (…); the plan of CREATE SOURCE TABLE also has a query.
+    """CREATE STREAM or TABLE (columns) WITH (…); the plan of CREATE SOURCE TABLE also has a query,
+    unless its replicas follow the topic directly.
 
     Raises StatementError if the name is taken, or columns, formats and topic do not match.
     """
@@ -78,6 +79,9 @@ def create_source(
     is_external = properties.text("WRITER") is not None
     is_table = creation.kind == "TABLE" and (is_external or creation.is_source)
     properties.check_time_bounds(creation.name, is_table=is_table, is_external=is_external)
+    if direct_table.is_named(properties):
+        there = not create_topic
+        return direct_table.declared(source, creation, properties, context, is_there=there)
     if is_external:
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":

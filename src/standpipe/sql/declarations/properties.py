@@ -73,6 +73,8 @@ KEYS: Final = {
         PropertyKey("VALUE_DELIMITER", "STRING", _BOTH),
         PropertyKey("KEY_DELIMITER", "STRING", _BOTH),
         PropertyKey("WRITER", "STRING", _SOURCE),
+        PropertyKey("APPLY", "STRING", _SOURCE),
+        PropertyKey("VERSION_COLUMN", "STRING", _SOURCE),
         PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
         PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
         *(

@@ -17,6 +17,7 @@ from typing import Final, cast
 from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.declarations.checks import check_topic_name
+from standpipe.sql.declarations.direct import PUSH, check_readable
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.scope import PSEUDO, find_source
 from standpipe.sql.functions.registry import is_aggregate
@@ -46,6 +47,7 @@ class PushNames(PullNames):
 def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     """Raises StatementError with positions in the whole text."""
     source = find_source(query.relation.name, sources, query.relation.at)
+    check_readable(source, PUSH, query.relation.at)
     _refuse_state(query, source)
     names = PushNames.of(source, query.relation.alias)
     where = query.where

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.model import Source, Window
+from standpipe.sql.declarations.direct import SPARK, check_readable
 from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs
@@ -55,8 +56,10 @@ def refuse_clauses(statement: CreateAs) -> None:
 
 
 def check_source(source: Source, statement: CreateAs) -> None:
-    """Refuses clauses that do not fit the kind, window or format of the source."""
+    """Refuses a source that Spark cannot read, and clauses that do not fit its kind, window or
+    format."""
     query = statement.query
+    check_readable(source, SPARK, query.relation.at)
     if query.window is not None and source.kind == "TABLE":
         raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
     if source.window is not None and source.kind == "TABLE":

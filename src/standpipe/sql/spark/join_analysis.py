@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from standpipe.model import Source
+from standpipe.sql.declarations.direct import SPARK, check_readable
 from standpipe.sql.expressions.scope import PSEUDO, Scope, find_source
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, is_on_key, joined_name
@@ -23,6 +24,8 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     """The joined sources of a query. Raises StatementError for a join that is not supported."""
     relations = (query.relation, *(join.relation for join in query.joins))
     found = [find_source(each.name, sources, each.at) for each in relations]
+    for source, relation in zip(found, relations, strict=True):
+        check_readable(source, SPARK, relation.at)
     scopes = [
         Scope.of(source, relation.alias) for source, relation in zip(found, relations, strict=True)
     ]

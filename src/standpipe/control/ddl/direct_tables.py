@@ -1,0 +1,49 @@
+"""Direct tables (APPLY='DIRECT'): what the catalog forbids.
+
+Not here: what their statement cannot have (`sql.ddl.direct_table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.errors import StatementError
+from standpipe.model import Source
+
+
+def check(source: Source, catalog: Catalog, refused: Callable[[str], StatementError]) -> None:
+    """Raises the error that `refused` builds, if the table cannot be there in this catalog.
+
+    A topic that a query of ours writes has records that are not committed, which only the query's
+    own table hides. A tailer reads each partition once.
+    """
+    if not source.is_direct:
+        return
+    for other in catalog.generations:
+        if other.name == source.name or source.topic not in topics_of(other):
+            continue
+        if other.query_id is not None:
+            raise refused(
+                f"Topic {source.topic} is written by query {other.query_id}, so a table with"
+                f" APPLY='DIRECT' would show what is not committed. Read {other.name} instead."
+            )
+        if other.is_direct:
+            raise refused(
+                f"Topic {source.topic} is followed by table {other.name} already, and two tables"
+                f" with APPLY='DIRECT' cannot follow one topic. Read {other.name} instead."
+            )
+    raise refused("A table with APPLY='DIRECT' is not supported yet.")
+
+
+def check_not_followed(
+    topic: str, catalog: Catalog, refused: Callable[[str], StatementError]
+) -> None:
+    """Raises the error that `refused` builds, if a query must not write this topic, since a direct
+    table would show what it has not committed."""
+    for other in catalog.generations:
+        if other.is_direct and other.topic == topic:
+            raise refused(
+                f"Topic {topic} is followed by table {other.name} (APPLY='DIRECT'), which would"
+                " show what a query has not committed. Name another KAFKA_TOPIC."
+            )
