@@ -84,10 +84,14 @@ def bytes_of(record: Fetched) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFetched:
-    """Kafka delivered records, offsets ascending; there are no others below `next_offset`."""
+    """Kafka delivered records, offsets ascending; there are no others below `next_offset`.
+
+    `times_ms`: the timestamp of each record, if they were asked for.
+    """
 
     records: Sequence[Fetched]
     next_offset: Offset
+    times_ms: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,16 @@ class TopicSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTold:
+    """Kafka was asked at `asked_ms` where the readable part of the partition ends. Everything below
+    `fetched` had been delivered by then. For direct tables."""
+
+    end: Offset
+    fetched: Offset
+    asked_ms: int  # on any clock that does not jump
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressCaughtUp:
     """The progress topic was read to its end: no older target can still arrive."""
 
@@ -140,6 +154,7 @@ Event = (
     | RecordsGone
     | TopicReported
     | TopicSilent
+    | EndTold
     | ProgressCaughtUp
 )
 
@@ -184,4 +199,11 @@ class ReportDataLoss:
     reason: str
 
 
-Order = ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss
+@dataclass(frozen=True, slots=True)
+class RebuildStore:
+    """The topic no longer has records that were not read: build the store from what it has."""
+
+    reason: str
+
+
+Order = ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss | RebuildStore

@@ -78,6 +78,8 @@ class StoreMeta(Record, frozen=True, kw_only=True):
     foreign_records: int = 0
     mismatched_records: int = 0  # committed, but in the partition of another key
     unreadable_records: int = 0  # committed, but key or value cannot be read
+    superseded_records: int = 0  # of a direct table: below the version of their key's row
+    topic_id: str = ""  # Kafka's id of the topic of a direct table; "": not known yet
     digest: int | None = (
         None  # of all rows (data/encoding/stored_rows.py); None: the store predates this field
     )

@@ -1,0 +1,210 @@
+"""Values of a topic that others write, in the form that our own queries write: a JSON array.
+
+A lookup splices stored cells into its answer without looking at them, so each is converted to its
+column's type once, when it arrives:
+
+| JSON | columns |
+|---|---|
+| true, false | BOOLEAN |
+| number, or its text | INTEGER, BIGINT, DATE, TIME, TIMESTAMP, all truncated; DOUBLE, DECIMAL |
+| text | STRING, BYTES (base64) |
+| any value | STRING: its JSON |
+| array, object | ARRAY, MAP, STRUCT |
+| null, or no such field | every column |
+
+Names of fields match exactly, else in any case. What is no value of its type makes the whole record
+unreadable. Source: ksqlDB's JSON and KAFKA formats, as `pipeline/io/source.py` reads them.
+
+Not here: keys (`kafka_keys.py`); values that our queries wrote (`row_values.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any, Final, cast
+
+import msgspec
+
+from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
+from standpipe.data.encoding.row_values import UnreadableValue
+from standpipe.model import Column, Source
+from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type
+from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX, as_decimal, at_scale, whole_number
+
+_decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+_HEAD_BYTES: Final = 80
+#: largest absolute value of a type that is a whole number
+_WHOLE_MAX: Final = {
+    "INTEGER": INTEGER_MAX,
+    "BIGINT": BIGINT_MAX,
+    "DATE": INTEGER_MAX,
+    "TIME": INTEGER_MAX,
+    "TIMESTAMP": INSTANT_MS_MAX,
+}
+
+#: cells of a value, in the order of the value columns, as `array_of` writes them
+Cells = list[Any]
+
+
+def array_of(cells: Cells) -> bytes:
+    """The JSON array that a store keeps."""
+    return _encode(cells)
+
+
+def to_cells(source: Source) -> Callable[[bytes], Cells]:
+    """The conversion for one table; it raises UnreadableValue. Raises ValueError for a format that
+    nodes do not read."""
+    columns = source.value_columns
+    if not columns:
+        return lambda _: []
+    if source.value_format == "KAFKA":
+        return _of_kafka(columns)
+    if source.value_format != "JSON":
+        raise ValueError(f"nodes do not read values of format {source.value_format}")
+    fields = [(column.name, column.name.upper(), _converter(column)) for column in columns]
+    is_bare = len(columns) == 1 and not source.wrap_single_value
+
+    def convert(value: bytes) -> Cells:
+        try:
+            found = _decode(value)
+            if is_bare:
+                return [fields[0][2](found)]
+            return _row(cast("Mapping[str, Any]", found), fields)
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,  # a producer decides how deep a value is nested
+        ) as error:
+            raise UnreadableValue(f"{value[:_HEAD_BYTES]!r}: {error}") from error
+
+    return convert
+
+
+_Convert = Callable[[Any], Any]
+#: (name, the same in upper case, conversion) of a column
+_Fields = Sequence[tuple[str, str, _Convert]]
+
+
+def _row(found: Mapping[str, Any], fields: _Fields) -> Cells:
+    if not isinstance(found, dict):
+        raise TypeError("it is no JSON object")
+    cells = [convert(found.get(name)) for name, _, convert in fields]
+    if None in cells:
+        folded = {name.upper(): value for name, value in found.items()}
+        cells = [
+            convert(found[name] if name in found else folded.get(upper))
+            for name, upper, convert in fields
+        ]
+    return cells
+
+
+def _of_kafka(columns: Sequence[Column]) -> Callable[[bytes], Cells]:
+    is_bytes = parse_type(columns[0].type).base == "BYTES"
+
+    def convert(value: bytes) -> Cells:
+        try:
+            (cell,) = decode_key(value, columns, "KAFKA")
+        except UnfitKey as error:
+            raise UnreadableValue(error.message) from error
+        if isinstance(cell, float) and not math.isfinite(cell):
+            raise UnreadableValue(f"{cell} is no number that JSON has")
+        return [b64encode(cast("bytes", cell)).decode() if is_bytes else cell]
+
+    return convert
+
+
+def _converter(column: Column) -> _Convert:
+    of = parse_type(column.type)
+
+    def convert(value: Any) -> Any:
+        try:
+            return None if value is None else _fitted(value, of)
+        except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+            raise ValueError(f"{column.name} is no {of}: {error}") from error
+
+    return convert
+
+
+def _fitted(value: Any, of: SqlType) -> Any:
+    """A decoded JSON value that is not null, as JSON of the type. Raises ValueError and others."""
+    base = of.base
+    if base in _WHOLE_MAX:
+        return _whole(value, _WHOLE_MAX[base])
+    if base == "STRING":
+        return value if isinstance(value, str) else _encode(value).decode()
+    if base == "BOOLEAN":
+        if isinstance(value, bool):
+            return value
+    elif base == "DOUBLE":
+        return _double(value)
+    elif base == "DECIMAL":
+        return _decimal(value, of)
+    elif base == "BYTES":
+        if isinstance(value, str):
+            return b64encode(b64decode(value, validate=True)).decode()
+    elif base == "ARRAY":
+        if isinstance(value, list):
+            return [_part(each, of.arguments[0]) for each in cast("list[Any]", value)]
+    elif isinstance(value, dict):
+        return _entries(cast("dict[str, Any]", value), of)
+    raise ValueError(type(value).__name__)
+
+
+def _part(value: Any, of: SqlType) -> Any:
+    return None if value is None else _fitted(value, of)
+
+
+def _entries(found: dict[str, Any], of: SqlType) -> dict[str, Any]:
+    if of.base == "MAP":
+        return {key: _part(each, of.arguments[1]) for key, each in found.items()}
+    folded = {name.upper(): each for name, each in found.items()}
+    named = zip(of.field_names, of.arguments, strict=True)
+    return {n: _part(found[n] if n in found else folded.get(n.upper()), part) for n, part in named}
+
+
+def _whole(value: Any, largest: int) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a boolean")
+    if isinstance(value, str):
+        if not _WHOLE.fullmatch(value):
+            raise ValueError(f"{value[:_HEAD_BYTES]!r}")
+        value = int(value)
+    number = value if isinstance(value, int) else whole_number(value)
+    if not -largest - 1 <= number <= largest:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _exact(value: Any) -> Decimal:
+    if isinstance(value, str):
+        if not _NUMBER.fullmatch(value):
+            raise ValueError(f"{value[:_HEAD_BYTES]!r}")
+        return Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise TypeError(type(value).__name__)
+    return Decimal(value)
+
+
+def _double(value: Any) -> float:
+    number = float(_exact(value))
+    if not math.isfinite(number):
+        raise ValueError("out of range")
+    return number
+
+
+def _decimal(value: Any, of: SqlType) -> Decimal:
+    number = _exact(value)
+    try:
+        return as_decimal(at_scale(number, of.scale, ROUND_HALF_UP), of)
+    except InvalidOperation as error:
+        raise ValueError(f"{number} does not fit") from error
