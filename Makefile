@@ -171,8 +171,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 # ------------------------------------------------------------------------ demo, benches
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
-        sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills functions \
-        conformance-sample repositories chaos \
+        sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
+        functions conformance-sample repositories chaos \
         exhaustion fuzz abuse docs pictures upgrade
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -208,6 +208,10 @@ sim-data-planted: $(DONE)/standpipe ## it must find the bugs that were planted, 
 sim-sessions: $(DONE)/standpipe ## sessions in simulation, and the bugs that were planted there
 	$(PYTHON_IN) -m tests.sim.sessions --first $(FIRST) --seeds $(SEEDS)
 	$(PYTHON_IN) -m tests.sim.sessions --planted --seeds 60
+
+sim-direct: $(DONE)/standpipe ## direct tables in simulation, and the bugs that were planted there
+	$(PYTHON_IN) -m tests.sim.direct --first $(FIRST) --seeds $(SEEDS)
+	$(PYTHON_IN) -m tests.sim.direct --planted --seeds 60
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim import data_planted, planted, session_planted, session_writes_planted
+from tests.sim import data_planted, direct_planted, planted, session_planted, session_writes_planted
 from tests.sim.runner import Plant
 
 PLANTS = (
     *planted.PLANTS,
     *data_planted.PLANTS,
+    *direct_planted.DIRECT_PLANTS,
     *session_planted.PLANTS,
     *session_writes_planted.WRITE_PLANTS,
 )
