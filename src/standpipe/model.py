@@ -50,6 +50,7 @@ class ReplicaId(NamedTuple):
 
 NO_BATCH = BatchId(-1)  # no whole batch is known: before the first, or after a compacted range
 OF_LOG = BatchId(-2)  # rows of a direct table: those of a prefix of its log, which has no batches
+UNLABELLED = frozenset({NO_BATCH, OF_LOG})  # no answer shows these as a batch
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -11,6 +11,8 @@ from typing import Final
 #: tombstones stay 7 days (`control/metadata/topic_reconciler.py` configures that); one hour less,
 #: to allow for clock differences
 TOMBSTONES_MS: Final = (7 * 24 - 1) * 3_600_000
+#: those of a topic that another program configures: half of Kafka's default
+DIRECT_TOMBSTONES_MS: Final = 12 * 3_600_000
 
 #: Topics of other services on the same Kafka, as far as a name tells: progress topics (of service
 #: ids that end as `default_` does) and processing logs of Standpipe and ksqlDB, Confluent's own, a

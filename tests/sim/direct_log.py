@@ -15,7 +15,7 @@ BAD = b"{"
 
 
 class Written(NamedTuple):
-    """A record. `number`: unique in the world; None: a deletion. `version`: of a versioned table."""
+    """A record. `number`: unique in the world; None: a deletion. `version`: in versioned worlds."""
 
     offset: int
     key: bytes

@@ -42,10 +42,16 @@ Ends = dict[Partition, int | None]
 
 
 class EndsReader:
-    """One admin client. Connects when it is first used; one request at a time."""
+    """One admin client. Connects when it is first used; one request at a time.
 
-    def __init__(self, kafka: Kafka) -> None:
+    `is_stable`: where the records end that a consumer may read, the last stable offset.
+    """
+
+    def __init__(self, kafka: Kafka, *, is_stable: bool = False) -> None:
         self._kafka = connection_of(kafka)
+        self._options: dict[str, object] = {"request_timeout": PROBE_TIMEOUT_S}
+        if is_stable:
+            self._options["isolation_level"] = _kafka.IsolationLevel.READ_COMMITTED
         self._admin: Any = None
 
     def ask(self, partitions: Iterable[Partition]) -> Future[Ends]:
@@ -70,7 +76,7 @@ class EndsReader:
         told, errors = Ends(), set[str]()
         outdated = set[str]()
         try:
-            asked = self._client().list_offsets(latest, request_timeout=PROBE_TIMEOUT_S)
+            asked = self._client().list_offsets(latest, **self._options)
             for name, future in asked.items():
                 try:
                     told[names[name]] = int(future.result().offset)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
@@ -85,6 +85,7 @@ _READER_OPTIONS: Final[dict[str, object]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
+    "isolation.level": "read_committed",  # others' transactions; ours are not Kafka's
     "auto.offset.reset": "error",  # an offset that is gone is reported, not skipped
     "allow.auto.create.topics": False,
     "topic.metadata.refresh.interval.ms": 2000,  # notices topics that appear later
@@ -100,6 +101,7 @@ _message: Any = _kafka.Message
 #: unbound methods: no frame and no look-up for each of millions of messages
 _topic, _partition, _error = _message.topic, _message.partition, _message.error
 _offset, _key, _value, _headers = _message.offset, _message.key, _message.value, _message.headers
+_timestamp = _message.timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class PartitionReader:
         self._record_count = 0
         #: started at 0 although retention may have left nothing there
         self._at_zero: set[Partition] = set()
+        #: whose records have their timestamps
+        self._timed: set[Partition] = set()
         self._consumer = _kafka.Consumer(
             {
                 **_READER_OPTIONS,
@@ -130,8 +134,10 @@ class PartitionReader:
             }
         )
 
-    def start(self, of: Partition, offset: int) -> None:
-        """Read from `offset`; 0 means the beginning, wherever retention has left it."""
+    def start(self, of: Partition, offset: int, *, is_timed: bool = False) -> None:
+        """Read from `offset`; 0 means the beginning, wherever retention has left it. `is_timed`:
+        with the records' timestamps."""
+        (self._timed.add if is_timed else self._timed.discard)(of)
         # by its number first: librdkafka resolves OFFSET_BEGINNING on a timer, half a second later
         self._assign(of, offset)
         if offset == 0:
@@ -158,7 +164,7 @@ class PartitionReader:
     ) -> list[tuple[Partition, FetchEvent]]:
         """What arrived within `wait_s`, at most `count` records, in the order of each partition."""
         messages: list[Any] = self._consumer.consume(count, wait_s)
-        found = fetch_events(messages)
+        found = fetch_events(messages, self._timed)
         fetched = [*(self._begun(found) if self._at_zero else found)]
         for _, event in fetched:
             self._record_count += len(event.records) if isinstance(event, RecordsFetched) else 0
@@ -194,30 +200,38 @@ class PartitionReader:
         self._consumer.close()
 
 
-def fetch_events(messages: Sequence[Any]) -> Iterator[tuple[Partition, FetchEvent]]:
-    """The events in the client's messages, in order; a run of one partition becomes one event."""
+def fetch_events(
+    messages: Sequence[Any], timed: Container[Partition] = ()
+) -> Iterator[tuple[Partition, FetchEvent]]:
+    """The events in the client's messages, in order; a run of one partition becomes one event.
+    `timed`: whose records have their timestamps."""
     for topic, of_topic in groupby(messages, _topic):
         for partition, each in groupby(of_topic, _partition):
             of, run = Partition(topic, partition), list(each)
+            is_timed = of in timed
             if any(map(_error, run)):
-                yield from _mixed_events(of, run)
+                yield from _mixed_events(of, run, is_timed=is_timed)
             else:
-                yield of, _records(run)
+                yield of, _records(run, is_timed=is_timed)
 
 
-def _records(run: list[Any]) -> RecordsFetched:
+def _records(run: list[Any], *, is_timed: bool) -> RecordsFetched:
     first, last = _offset(run[0]), _offset(run[-1])
     # offsets ascend, so if there are as many as the range holds, none is missing
     is_whole = last - first + 1 == len(run)
     offsets = range(first, last + 1) if is_whole else [*map(_offset, run)]
     keys, values, headers = [*map(_key, run)], [*map(_value, run)], [*map(_headers, run)]
-    return RecordsFetched(FetchedColumns(offsets, keys, values, headers), Offset(last + 1))
+    times_ms = [at_ms for _, at_ms in map(_timestamp, run)] if is_timed else ()
+    columns = FetchedColumns(offsets, keys, values, headers)
+    return RecordsFetched(columns, Offset(last + 1), times_ms)
 
 
-def _mixed_events(of: Partition, run: list[Any]) -> Iterator[tuple[Partition, FetchEvent]]:
+def _mixed_events(
+    of: Partition, run: list[Any], *, is_timed: bool
+) -> Iterator[tuple[Partition, FetchEvent]]:
     for is_error, each in groupby(run, lambda message: message.error() is not None):
         if not is_error:
-            yield of, _records([*each])
+            yield of, _records([*each], is_timed=is_timed)
             continue
         for message in each:
             if (event := _event_of(message.error(), of, message)) is not None:

@@ -177,6 +177,14 @@ class StoreWriter:
         with self._environment.begin(db=self._rows) as transaction:
             return transaction.stat(self._rows)["entries"]
 
+    def rows_of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The rows of those keys that exist. Raises StoreFailure."""
+        try:
+            with self._environment.begin(db=self._rows) as transaction:
+                return dict(_as_they_are(transaction.cursor(), keys))
+        except lmdb.Error as error:
+            raise StoreFailure(self.path, error) from error
+
     def apply(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], meta: StoreMeta
     ) -> None:

@@ -6,6 +6,7 @@ Not here: which replica answers (`control/routing/route.py`); opening it (`node/
 from __future__ import annotations
 
 from standpipe.model import Record, ReplicaId, Snapshot, Source
+from standpipe.topics import DIRECT_TOMBSTONES_MS, TOMBSTONES_MS
 
 
 class Holding(Record, frozen=True, kw_only=True):
@@ -21,9 +22,18 @@ class Holding(Record, frozen=True, kw_only=True):
 
     @property
     def query_id(self) -> str:
-        """Query that writes the table; only such tables have progress records."""
-        assert self.source.query_id is not None, self.source.name
-        return self.source.query_id
+        """Query that writes the table; only such tables have progress records. "": none does."""
+        return self.source.query_id or ""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether its topic is that of another program."""
+        return bool(self.source.is_direct)
+
+    @property
+    def tombstones_ms(self) -> int:
+        """For how long its topic is sure to keep tombstones."""
+        return DIRECT_TOMBSTONES_MS if self.is_direct else TOMBSTONES_MS
 
 
 def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
@@ -31,7 +41,7 @@ def holdings(snapshot: Snapshot) -> dict[ReplicaId, Holding]:
     tables = {
         (source.table_id, source.generation): source.stored_form()
         for source in (*snapshot.sources, *snapshot.successors)
-        if source.is_materialized and source.query_id is not None
+        if source.is_materialized and (source.query_id is not None or source.is_direct)
     }
     held: dict[ReplicaId, Holding] = {}
     for placement in snapshot.assignment.placements:

@@ -66,7 +66,7 @@ class CoveredTables:
         if graph != self._graph:
             self._graph = graph
             self._due = set(self._files)
-        held = {each.replica_id[:2]: each.query_id for each in holdings}
+        held = {each.replica_id[:2]: each.query_id for each in holdings if each.query_id}
         for table in self._files.keys() - held.keys():
             self._files.pop(table).path.unlink(missing_ok=True)
             self._due.discard(table)

@@ -22,11 +22,9 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from msgspec import json
 
 from standpipe.adapters import crash_only, process
 from standpipe.adapters.clock import Clock, Every
-from standpipe.adapters.files import published
 from standpipe.adapters.files.published import SnapshotReader
 from standpipe.adapters.kafka.reader import Partition, PartitionReader
 from standpipe.adapters.kafka.topic_ids import TopicProbe
@@ -40,7 +38,6 @@ from standpipe.data.commit.seal import ProgressSeal
 from standpipe.data.replica.events import Event, ProgressCaughtUp, TopicReported
 from standpipe.data.replica.holdings import Holding, holdings
 from standpipe.data.replica.positions import blank_status, must_restart
-from standpipe.data.replica.stage import RowCodec
 from standpipe.errors import DataDirectoryRefused, NotReady, SetupError, StandpipeError
 from standpipe.model import ReplicaId, ReplicaState
 from standpipe.node import configuration
@@ -48,9 +45,16 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
 from standpipe.node.tailer import clock_watch
 from standpipe.node.tailer.covered import CoveredTables
+from standpipe.node.tailer.direct_ends import DirectEnds
 from standpipe.node.tailer.page_rounds import PageRounds
 from standpipe.node.tailer.progress import ProgressFollower
-from standpipe.node.tailer.replica import TailedReplica, World
+from standpipe.node.tailer.published_files import (
+    of_progress,
+    write_digests,
+    write_metrics,
+    write_restores,
+)
+from standpipe.node.tailer.replica import TailedReplica, World, codec_of
 from standpipe.node.tailer.source_ends import SourceEnds
 from standpipe.node.tailer.store_opener import StoreOpenings
 from standpipe.topics import TOMBSTONES_MS, progress_topic
@@ -81,6 +85,7 @@ class Tailer:
         self._tables = PartitionReader(kafka)
         self._topics = TopicProbe(kafka)
         self._sources = SourceEnds(kafka, node.paths.status)
+        self._direct_ends = DirectEnds(kafka)
         self._covered = CoveredTables(node.paths.status)
         map_bytes = node.settings()[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
@@ -132,7 +137,7 @@ class Tailer:
             self._covered.tell(self._progress.history)
         for news in found:
             if isinstance(news, ProgressCaughtUp):
-                if not any(replica.is_fetching for replica in self._replicas.values()):
+                if not any(replica.is_fetching for replica in self._written):
                     # no replica has taken a record yet, so none can be judged wrongly, however long
                     # it took to read the topic that far
                     self._known_ms = self._clock.boot_ms()
@@ -157,10 +162,18 @@ class Tailer:
                 self._dispatch([replica], now)
 
     def follow_sources(self) -> None:
-        """Ask where the topics end that clients write, by which the replicas are dated."""
+        """Ask where the topics end that others write, by which the replicas are dated."""
+        now_ms = self._clock.boot_ms()
+        for replica, told in self._direct_ends.tick(now_ms, [*self._replicas.values()]):
+            self._dispatch([replica], told)
         if self._progress.knows_all:  # else its book is that of an earlier time
-            held = {replica.holding.query_id for replica in self._replicas.values()}
-            self._sources.tick(self._clock.boot_ms(), self._progress.book, held, self._writers)
+            held = {replica.holding.query_id for replica in self._written}
+            self._sources.tick(now_ms, self._progress.book, held, self._writers)
+
+    @property
+    def _written(self) -> list[TailedReplica]:
+        """The replicas of tables that queries write, which progress is about."""
+        return [one for one in self._replicas.values() if not one.holding.is_direct]
 
     def follow_tables(self) -> None:
         """Pass what was read to the replicas of its partition, which apply whole batches."""
@@ -177,7 +190,7 @@ class Tailer:
         if confirmed_ms is not None:
             self._judge_silence(confirmed_ms)
             self._known_ms = max(self._known_ms, confirmed_ms)
-            for replica in list(self._replicas.values()):
+            for replica in self._written:
                 try:
                     replica.confirm(confirmed_ms)
                 except (StoreFailure, DataDirectoryRefused) as error:
@@ -185,7 +198,7 @@ class Tailer:
 
     def _judge_silence(self, now_ms: int) -> None:
         silent_ms = now_ms - self._known_ms
-        if self._replicas and must_restart(silent_ms, COMPACTION_LAG_MS):
+        if self._written and must_restart(silent_ms, COMPACTION_LAG_MS):
             _log.warning("restarting: progress was unknown for too long", ms=silent_ms)
             self.is_outdated = True
 
@@ -203,8 +216,8 @@ class Tailer:
         if self._every.is_due("metrics", METRICS_MS):
             try:
                 self._write_metrics()
-                self._write_restores()
-                self._write_digests()
+                write_restores(self._paths, self._restores, self._replicas, self._clock.boot_ms())
+                write_digests(self._paths, self._replicas.values())
             except OSError as error:  # a full disk: rows that fit are still applied
                 if self._every.is_due("said", FILES_SAID_MS):
                     _log.error("files in run/ cannot be written", error=str(error))
@@ -230,7 +243,7 @@ class Tailer:
         if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
             return  # a peer's copy is on its way
         try:
-            codec = RowCodec.of(holding.source, holding.partition)  # first: it costs nothing
+            codec = codec_of(holding)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
                 return  # it is large, and checked in another thread
             replica = TailedReplica(holding, codec, store, self._pages[replica_id], self._world)
@@ -251,6 +264,9 @@ class Tailer:
     def _replay_targets(self, replica: TailedReplica) -> None:
         """Give a new replica the committed targets; read the topic again if they were forgotten."""
         query, partition = replica.holding.query_id, replica.holding.partition
+        if replica.holding.is_direct:  # nothing that could still be said matters to it
+            self._dispatch([replica], ProgressCaughtUp())
+            return
         if not self._progress.book.covers(query, partition, replica.position):
             self._progress.read_again()
             return
@@ -265,6 +281,8 @@ class Tailer:
                 replica.handle(event)
             except (StoreFailure, DataDirectoryRefused) as error:
                 self._give_up(replica, error)
+            if replica.is_outgrown and replica.holding.replica_id in self._replicas:
+                self._rebuild(replica.holding.replica_id)
 
     def _give_up(self, replica: TailedReplica, error: StoreFailure | DataDirectoryRefused) -> None:
         """Close a store that failed, to open it again later. Its page stays as it is, and ages; it
@@ -329,29 +347,13 @@ class Tailer:
         self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
         folders.retire(replica.store.path, self._clock.wall_ms())
 
-    def _write_restores(self) -> None:
-        """The restores, by copy or from the changelog, each with its estimated end."""
-        views = self._restores.views()
-        now_ms = self._clock.boot_ms()
-        for replica_id, replica in self._replicas.items():
-            if (view := replica.restore_view(now_ms)) is not None:
-                views[str(replica_id)] = view
-        published.replace(self._paths.restores, json.encode(views))
-
-    def _write_digests(self) -> None:
-        kept = [replica.kept_digests() for replica in self._replicas.values()]
-        published.replace(self._paths.digests, json.encode(kept))
-
     def _write_metrics(self) -> None:
         row = {
             "at_ms": self._clock.wall_ms(),
             "records_per_second": self._tables.take_record_count() * 1000 // METRICS_MS,
-            "progress_position": self._progress.position,
-            "knows_all_progress": self._progress.knows_all,
-            "progress_ignored": self._progress.ignored(),
-            "replicas": [replica.describe() for replica in self._replicas.values()],
+            **of_progress(self._progress),
         }
-        published.replace(self._paths.run / "tailer.json", json.encode(row))
+        write_metrics(self._paths, row, self._replicas.values())
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:

@@ -24,14 +24,18 @@ from standpipe.data.commit.progress import Rank
 from standpipe.data.commit.topic_identity import HEARD_MS_MAX
 from standpipe.data.replica.applied_progress import AppliedProgress
 from standpipe.data.replica.digest_verdict import RECENT_BATCHES, KeptDigests, StoreDigest
+from standpipe.data.replica.direct import DirectMachine
+from standpipe.data.replica.direct_stage import DirectCodec
 from standpipe.data.replica.events import (
     ApplyBatch,
     EndReached,
+    EndTold,
     Event,
     LeftOutReport,
     LogEndReported,
     PauseFetching,
     ProgressCaughtUp,
+    RebuildStore,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
@@ -54,12 +58,21 @@ from standpipe.data.replica.stage import RowCodec
 from standpipe.data.replica.store_copy import Meter, RestoreView
 from standpipe.model import NO_BATCH, Offset, ReplicaState, ReplicaStatus
 from standpipe.node.configuration import NodePaths
-from standpipe.topics import TOMBSTONES_MS
 
 #: targets that a replica is behind and that are dated; of more, the oldest are not
 DATED_MAX: Final = 256
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+#: how records of a partition become rows
+Codec = RowCodec | DirectCodec
+
+
+def codec_of(holding: Holding) -> Codec:
+    """Raises UnfitKey or ValueError for formats that a store cannot keep."""
+    codec = DirectCodec if holding.is_direct else RowCodec
+    return codec.of(holding.source, holding.partition)
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ class TailedReplica:
     def __init__(
         self,
         holding: Holding,
-        codec: RowCodec,
+        codec: Codec,
         store: StoreWriter,
         page: StatusWriter,
         world: World,
@@ -106,8 +119,7 @@ class TailedReplica:
         except StoreFailure:
             store.abandon()
             raise
-        gone_ms = world.clock.wall_ms() - TOMBSTONES_MS
-        self.machine = ApplyMachine(codec, self.store.meta(), gone_ms=gone_ms)
+        self.machine = self._machine(codec)
         self._rows = self.store.rows()
         #: boot ms at which its topic was last read to its end, even by an earlier process
         self._end_boot_ms = world.clock.boot_ms() - silent_ms
@@ -123,6 +135,8 @@ class TailedReplica:
         self._topic_heard_ms = 0
         #: records are fetched: all progress was known once
         self.is_fetching = False
+        #: the topic no longer has what it would read next: its store must be made again
+        self.is_outgrown = False
         self._meter = Meter()
         self._recent: deque[StoreDigest] = deque(maxlen=RECENT_BATCHES)
         self._remember(self.store.meta())
@@ -132,8 +146,22 @@ class TailedReplica:
             PauseFetching: lambda _: world.reader.pause(self.topic),
             ResumeFetching: lambda _: world.reader.resume(self.topic),
             ReportDataLoss: self._report_loss,
+            RebuildStore: self._outgrow,
         }
         self._log.info("replica opened", position=self.position, rows=self._rows)
+
+    def _machine(self, codec: Codec) -> ApplyMachine | DirectMachine:
+        meta = self.store.meta()
+        if isinstance(codec, DirectCodec):
+            return DirectMachine(codec, meta, self.store.rows_of)
+        gone_ms = self._world.clock.wall_ms() - self.holding.tombstones_ms
+        return ApplyMachine(codec, meta, gone_ms=gone_ms)
+
+    @property
+    def fetched(self) -> Offset:
+        """Everything below was delivered. Of a direct table."""
+        assert isinstance(self.machine, DirectMachine)
+        return self.machine.fetched
 
     @property
     def position(self) -> Offset:
@@ -153,6 +181,8 @@ class TailedReplica:
         self._dispatch(event)
         if isinstance(event, EndReached):
             self._end_boot_ms = self._world.clock.boot_ms()
+        elif isinstance(event, EndTold):
+            self._confirm_end(event)
         if self.machine.state is ReplicaState.RUNNING is not was:  # e.g. a restore is over
             self.store.release_memory()
         if isinstance(event, ProgressCaughtUp) and not self.is_fetching:
@@ -160,7 +190,7 @@ class TailedReplica:
             self.is_fetching = True
             if self.position == 0:  # reading all progress may have taken long
                 self._end_boot_ms = self._world.clock.boot_ms()
-            self._world.reader.start(self.topic, self.position)
+            self._world.reader.start(self.topic, self.position, is_timed=self.holding.is_direct)
 
     def _dispatch(self, event: Event) -> None:
         for order in self.machine.handle(event):
@@ -179,7 +209,8 @@ class TailedReplica:
     def is_outdated(self) -> bool:
         """Whether it must be opened again before it takes another record."""
         known_boot_ms = max(self._end_boot_ms, self._confirmed_boot_ms)
-        return must_reopen(self._world.clock.boot_ms() - known_boot_ms, TOMBSTONES_MS)
+        silent_ms = self._world.clock.boot_ms() - known_boot_ms
+        return must_reopen(silent_ms, self.holding.tombstones_ms)
 
     def confirm(self, boot_ms: int) -> None:
         """Kafka was reached at `boot_ms`, and had no newer progress. May raise StoreFailure."""
@@ -187,8 +218,17 @@ class TailedReplica:
         if self.machine.is_caught_up:
             self._confirmed_boot_ms = max(self._confirmed_boot_ms, boot_ms)
             now_ms = self._world.clock.wall_ms()
-            if must_note_current(self._written.current_ms, now_ms, TOMBSTONES_MS):
+            kept_ms = self.holding.tombstones_ms
+            if must_note_current(self._written.current_ms, now_ms, kept_ms):
                 self.store.apply([], [], self._stamped(self.store.meta()))
+
+    def _confirm_end(self, told: EndTold) -> None:
+        """Kafka said where the topic of a direct table ends. What was in it then is dated by that:
+        the topic is the table's source. May raise StoreFailure."""
+        self._known_boot_ms = max(self._known_boot_ms, told.asked_ms)
+        if self.machine.is_caught_up and self.position >= told.end:
+            self.confirm(told.asked_ms)
+            self._source_boot_ms = self._confirmed_boot_ms
 
     def note_sources(self, boot_ms: int) -> None:
         """The newest committed batch has all source records from before `boot_ms`; 0: unknown. The
@@ -203,7 +243,9 @@ class TailedReplica:
 
     def note_progress(self, read_up_to: int, topic_id: str) -> None:
         """All targets of progress below this offset, of the topic with this id, were handed
-        over."""
+        over. A direct table has none."""
+        if self.holding.is_direct:
+            return
         newest, shown = self.machine.newest_rank, self.machine.shown_rank
         self._progress.note(read_up_to, newest, shown, topic_id)
 
@@ -262,6 +304,7 @@ class TailedReplica:
             "offset_lag": status.offset_lag,
             "mismatched_records": self.machine.meta.mismatched_records,
             "unreadable_records": self.machine.meta.unreadable_records,
+            "superseded_records": self.machine.meta.superseded_records,
         }
 
     def close(self, *, in_order: bool) -> None:
@@ -277,7 +320,9 @@ class TailedReplica:
         self.write_page()
 
     def _remember(self, meta: StoreMeta) -> None:
-        if meta.batch != NO_BATCH:
+        # compaction may promote a record that was left out, and then replicas differ rightly
+        has_left_out = self.holding.is_direct and meta.superseded_records + meta.unreadable_records
+        if meta.batch != NO_BATCH and not has_left_out:
             digest = self.store.digest
             of = StoreDigest(position=meta.position, batch=meta.batch, digest=digest)
             self._recent.append(of)
@@ -289,6 +334,10 @@ class TailedReplica:
 
     def _report(self, order: LeftOutReport) -> None:
         self._log.warning("records left out", **dataclasses.asdict(order))
+
+    def _outgrow(self, order: RebuildStore) -> None:
+        self._log.warning("store is rebuilt", why=order.reason)
+        self.is_outgrown = True
 
     def _report_loss(self, order: ReportDataLoss) -> None:
         self._log.error("DATA_LOSS", reason=order.reason)

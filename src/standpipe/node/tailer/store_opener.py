@@ -26,7 +26,6 @@ from standpipe.data.replica.positions import StoreIdentity, must_rebuild
 from standpipe.errors import NotReady
 from standpipe.model import ReplicaId
 from standpipe.node.tailer.replica import World
-from standpipe.topics import TOMBSTONES_MS
 
 #: checked in less than 0.1 s; the loop can wait for that, and using the thread takes as long
 AT_ONCE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -44,7 +43,8 @@ def open_store(holding: Holding, world: World) -> StoreWriter:
     identity = StoreIdentity.of(holding.replica_id)
     store = open_verified(path, identity, world.map_bytes, now.wall_ms, expiry=expiry)
     clean = store.was_closed_cleanly
-    why = must_rebuild(store.meta(), now, closed_cleanly=clean, tombstones_ms=TOMBSTONES_MS)
+    kept_ms = holding.tombstones_ms
+    why = must_rebuild(store.meta(), now, closed_cleanly=clean, tombstones_ms=kept_ms)
     if why is None:
         return store
     store.abandon()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from standpipe.adapters.kafka import ends as module
 from standpipe.adapters.kafka.ends import EndsReader
@@ -23,9 +23,13 @@ class Admin:
     def __init__(self) -> None:
         self.script: dict[tuple[str, int], int | KafkaError] = {}
         self.refreshed: list[str] = []
+        self.levels: list[Any] = []
 
-    def list_offsets(self, asked: dict[Any, object], *, request_timeout: float) -> dict[Any, Any]:
+    def list_offsets(
+        self, asked: dict[Any, object], *, request_timeout: float, isolation_level: Any = None
+    ) -> dict[Any, Any]:
         assert request_timeout > 0
+        self.levels.append(isolation_level)
         return {name: self._answer(self.script[name.topic, name.partition]) for name in asked}
 
     def _answer(self, said: int | KafkaError) -> Future[Any]:
@@ -76,3 +80,10 @@ def test_a_client_that_cannot_even_ask(admin: Admin, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(admin, "list_offsets", fails)
     with pytest.raises(KafkaUnavailable):
         EndsReader("b").ask([T0]).result(30)
+
+
+def test_the_end_of_what_a_consumer_may_read(admin: Admin) -> None:
+    admin.script = {("T", 0): 120}
+    EndsReader("b").ask([T0]).result(30)
+    EndsReader("b", is_stable=True).ask([T0]).result(30)
+    assert admin.levels == [None, IsolationLevel.READ_COMMITTED]

@@ -148,3 +148,20 @@ def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> No
     now.monotonic = lambda: 1.0 + kafka.LOG_EVERY_S
     say(down)
     assert len(said) == 3
+
+
+def test_timestamps_of_those_that_were_asked_for(client: Client) -> None:
+    reader = PartitionReader("b")
+    reader.start(T0, 5, is_timed=True)
+    reader.start(T1, 5)
+    client.script = [[message(5), message(5, part=1)]]
+    (_, timed), (_, plain_one) = reader.poll(0)
+    assert isinstance(timed, RecordsFetched)
+    assert isinstance(plain_one, RecordsFetched)
+    assert len(timed.times_ms) == 1
+    assert plain_one.times_ms == ()
+    reader.start(T0, 6)
+    client.script = [[message(6)]]
+    ((_, again),) = reader.poll(0)
+    assert isinstance(again, RecordsFetched)
+    assert again.times_ms == (), "it was started once more, without"

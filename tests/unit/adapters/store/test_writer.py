@@ -315,3 +315,13 @@ def test_the_last_row_of_a_key_that_is_put_again_counts(tmp_path: Path, before: 
         left = view.scan(b"", b"\xff", 10 * many)
         assert view.get(b"%08d" % 7) == b"last 9"
     assert digest == rows_digest(left)
+
+
+def test_rows_of_some_keys(tmp_path: Path) -> None:
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([(b"a", b"1"), (b"b", b"2")], [], meta(1))
+    assert store.rows_of([b"b", b"c"]) == {b"b": b"2"}
+    assert store.rows_of([]) == {}
+    store.close()
+    with pytest.raises(StoreFailure):
+        store.rows_of([b"a"])

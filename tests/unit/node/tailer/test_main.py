@@ -105,7 +105,7 @@ class FakeReader:
         self.fetched: list[tuple[Partition, FetchEvent]] = []
         self.reading: dict[Partition, int] = {}
 
-    def start(self, of: Partition, offset: int) -> None:
+    def start(self, of: Partition, offset: int, *, is_timed: bool = False) -> None:
         self.reading[of] = offset
 
     def stop(self, of: Partition) -> None:
