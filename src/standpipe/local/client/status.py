@@ -21,7 +21,7 @@ from standpipe.adapters.http.peer_client import PathFailed
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.errors import StandpipeError
 from standpipe.local.client.rest_client import Entity, NodesClient
-from standpipe.model import NO_BATCH, Record, ReplicaId
+from standpipe.model import UNLABELLED, Record, ReplicaId
 
 ASK_S_MAX = 1.0
 _QUERY_FIGURES = ("batch", "inputRowsPerSecond", "badRecords", "lateRecords")
@@ -273,6 +273,6 @@ def _tables(status: StatusReport) -> Table:
 
 
 def _figure(value: object) -> str:
-    if value is None or value == NO_BATCH:
+    if value is None or value in UNLABELLED:
         return "–"
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

@@ -22,7 +22,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.size import size_of
 from standpipe.control.liveness.lag import NO_END, known_lag_ms, known_source_lag_ms, offset_lag
 from standpipe.model import (
-    NO_BATCH,
+    UNLABELLED,
     Health,
     NodeId,
     NodeInfo,
@@ -208,7 +208,7 @@ def _reported(ends: _Ends, known: KnownLag, boot_ms: int) -> dict[str, object]:
         "offsetLag": offset_lag((ends.of(lag.replica_id),), lag.position),
         "replicaLagMs": known_lag_ms(known, boot_ms),
         "sourceLagMs": known_source_lag_ms(known, boot_ms),
-        "batch": None if lag.batch == NO_BATCH else lag.batch,
+        "batch": None if lag.batch in UNLABELLED else lag.batch,
         "ageMs": boot_ms - known.at_boot_ms,
     }
 

@@ -128,6 +128,8 @@ class LookupFastPath:
             plan = view.plans.cached(query.text, query.properties)
             if plan is None or plan.is_merged or query.is_linearizable:
                 return None
+            if query.session is not None and plan.source.is_direct:
+                return None  # the slow path refuses it
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
             is_session = query.session is not None  # each of its requests has another token

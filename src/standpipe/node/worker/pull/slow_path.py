@@ -62,7 +62,7 @@ from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
 from standpipe.node.worker.request.answer import against, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
-from standpipe.node.worker.request.body import Lookup, refuse_levels
+from standpipe.node.worker.request.body import Lookup, refuse_levels, refuse_unbatched
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
@@ -155,6 +155,7 @@ class SlowPath:
         if plan.source.kind == "STREAM":
             refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
+        refuse_unbatched(asked, plan.source)
         limit_ms = self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms
         query = PullQuery(
             text=asked.text,

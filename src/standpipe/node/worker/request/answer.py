@@ -31,7 +31,7 @@ from standpipe.freshness import (
     SOURCE_LAG_HEADER,
     Freshness,
 )
-from standpipe.model import NO_BATCH, Offset, ReplicaStatus
+from standpipe.model import UNLABELLED, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
 
@@ -113,7 +113,7 @@ def freshness_of(
         source_lag_ms=source_lag_ms(
             status, shown.source_instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms
         ),
-        batch=None if shown.batch == NO_BATCH else shown.batch,
+        batch=None if shown.batch in UNLABELLED else shown.batch,
     )
 
 
@@ -207,7 +207,7 @@ def describe(
         "offsetLag": offset_lag((status.committed_end, reported_end), status.position),
         "replicaLagMs": replica_lag_ms(status, boot_ms),
         "sourceLagMs": source_lag,
-        "batch": None if status.batch == NO_BATCH else status.batch,
+        "batch": None if status.batch in UNLABELLED else status.batch,
         "rows": status.rows,
         "foreignRecords": status.foreign_records,
         "watermarkMs": status.watermark_ms,

@@ -19,6 +19,7 @@ import msgspec
 from standpipe.config import lags, registry
 from standpipe.control.routing.bounds import LAG_UNBOUNDED, NOTHING_ASKED, AskedBounds
 from standpipe.errors import BadRequest
+from standpipe.model import Source
 from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,
@@ -219,6 +220,16 @@ def refuse_session(properties: Mapping[str, object], what: str) -> None:
     level = "session" if session_of(texts) is not None else texts.get(LEVEL_PROPERTY)
     if level not in (None, "eventual"):
         raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
+
+
+def refuse_unbatched(asked: Lookup, source: Source) -> None:
+    """Raises BadRequest for a read at a level that compares batches, of a table that has none."""
+    level = "linearizable" if asked.is_linearizable else "session"
+    if source.is_direct and (asked.is_linearizable or asked.session is not None):
+        raise BadRequest(
+            f"read level {level} is not for {source.name}: a table with APPLY='DIRECT' has no"
+            f" batches. Bound its lag instead, by {', '.join(sorted(lags.TIME_BOUNDS))}"
+        )
 
 
 def with_values(asked: Lookup, body: bytes, values: StatementValues) -> tuple[Lookup, bytes]:

@@ -61,6 +61,8 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
             "tableId": source.table_id,
             "generation": source.generation,
             "isMaterialized": source.is_materialized,
+            "isDirect": bool(source.is_direct),
+            "versionColumn": source.version_column or None,
             "window": source.window,
             "bounds": _bounds(source),
             "successor": _successor(scene, source),

@@ -32,7 +32,8 @@ from standpipe.data.replica.positions import (
     tailer_silent_ms,
 )
 from standpipe.model import (
-    NO_BATCH,
+    OF_LOG,
+    UNLABELLED,
     BatchId,
     Health,
     NodeId,
@@ -59,6 +60,7 @@ UNCONFIRMED: Final = "No replica has confirmed the committed end since its machi
 NEVER_CURRENT: Final = "It has not had all that is committed since its machine started."
 UNDATED: Final = "It is not known up to when its rows have all source records."
 NO_WATERMARK: Final = "Its query keeps no watermark, or has none yet."
+NO_BATCHES: Final = "It follows a topic of another program (APPLY='DIRECT'), which has no batches."
 OTHER_BATCH: Final = "No replica on this host shows that batch."
 HOST_DOWN: Final = "Its host is down."
 NOT_REPORTED: Final = "Its host does not know it, or has not reported it."
@@ -159,11 +161,15 @@ class LagScene:
             table=source.name,
             generation=source.generation,
             queryId=source.query_id,
-            queryState="TERMINATED" if query is None else self.scene.query_state(query),
         )
+        ended = None if source.is_direct else "TERMINATED"
+        state = ended if query is None else self.scene.query_state(query)
+        row.put("queryState", state, NO_BATCHES)
         batch = max(_numbers(replicas, "batch"), default=None)
-        row.put("batch", batch, "No replica that this host knows of shows a whole batch.")
-        row.put("sourceBacklogRecords", backlog.records, backlog.why)
+        no_batch = "No replica that this host knows of shows a whole batch."
+        row.put("batch", batch, NO_BATCHES if source.is_direct else no_batch)
+        why = f"{NO_BATCHES} See the replicas." if source.is_direct else backlog.why
+        row.put("sourceBacklogRecords", backlog.records, why)
         row.put("sourceLagMs", min(_numbers(replicas, "sourceLagMs"), default=None), UNDATED)
         watermark_ms = None if batch is None else watermarks.get(BatchId(batch), 0) or None
         is_shown = batch is not None and batch in watermarks
@@ -311,12 +317,14 @@ class LagScene:
         return {
             status.batch: status.watermark_ms
             for status in statuses
-            if status is not None and status.batch != NO_BATCH
+            if status is not None and status.batch not in UNLABELLED
         }
 
 
 def _put_batch(row: _Row, batch: BatchId) -> None:
-    row.put("batch", None if batch == NO_BATCH else batch, "Its rows are those of no whole batch.")
+    shown = None if batch in UNLABELLED else batch
+    torn = "Its rows are those of no whole batch."
+    row.put("batch", shown, NO_BATCHES if batch == OF_LOG else torn)
 
 
 def _all_unknown(row: _Row, why: str, state: str | None = None) -> None:

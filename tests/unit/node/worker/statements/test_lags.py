@@ -17,6 +17,7 @@ from standpipe.config.registry import load
 from standpipe.data.commit.covered_offsets import CoveredBatches, ToldEnds, TopicOffsets
 from standpipe.model import (
     NO_BATCH,
+    OF_LOG,
     Assignment,
     BatchId,
     Health,
@@ -33,7 +34,7 @@ from standpipe.node.covered_files import CoveredFiles, covered_path, ends_path
 from standpipe.node.liveness.peer_state import PeerState
 from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.statements.execute import Statements
-from standpipe.node.worker.statements.lags import LagScene, TableLag
+from standpipe.node.worker.statements.lags import NO_BATCHES, LagScene, TableLag
 from standpipe.node.worker.statements.show import AnswerTime, Scene
 
 #: 2026-11-27T03:00:00Z, and what the boot clock says then
@@ -281,3 +282,16 @@ def test_the_statement_reads_the_files_of_the_tailer(tmp_path: Path) -> None:
     assert shown[1, "a"]["offsetLag"] == 0
     assert shown[1, "b"]["offsetLag"] == 10
     assert shown[0, "a"]["state"] == "ABSENT"
+
+
+def test_a_direct_table_has_no_query_and_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    direct = msgspec.structs.replace(TABLE, query_id=None, is_direct=True)
+    monkeypatch.setitem(globals(), "TABLE", direct)
+    found = lags(own(batch=OF_LOG, committed_end=Offset(103)), covered=CoveredBatches())
+    unknown: Any = found.table["unknown"]
+    assert (found.table["queryState"], found.table["batch"]) == (None, None)
+    assert found.table["sourceLagMs"] == 600
+    assert set(unknown) == {"queryState", "batch", "sourceBacklogRecords", "watermarkMs"}
+    assert unknown["batch"] == NO_BATCHES
+    assert row(found, "a")["offsetLag"] == 3
+    assert row(found, "a")["unknown"]["batch"] == NO_BATCHES
