@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.feature_levels import DIRECT
 from standpipe.errors import StatementError
 from standpipe.model import Source
 
@@ -20,6 +21,12 @@ def check(source: Source, catalog: Catalog, refused: Callable[[str], StatementEr
     """
     if not source.is_direct:
         return
+    if catalog.feature_level < DIRECT:
+        raise refused(
+            f"APPLY='DIRECT' needs feature level {DIRECT}, this cluster is at"
+            f" {catalog.feature_level}: `standpipe quorum upgrade`, once every node runs the newer"
+            " release."
+        )
     for other in catalog.generations:
         if other.name == source.name or source.topic not in topics_of(other):
             continue
@@ -33,7 +40,6 @@ def check(source: Source, catalog: Catalog, refused: Callable[[str], StatementEr
                 f"Topic {source.topic} is followed by table {other.name} already, and two tables"
                 f" with APPLY='DIRECT' cannot follow one topic. Read {other.name} instead."
             )
-    raise refused("A table with APPLY='DIRECT' is not supported yet.")
 
 
 def check_not_followed(

@@ -37,8 +37,9 @@ from standpipe.model import (
 
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
 #: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
-#: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries
-CATALOG_VERSION: Final = 10
+#: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries, 11 direct
+#: tables
+CATALOG_VERSION: Final = 11
 #: Requests remembered; older ones are forgotten.
 REQUESTS_MAX: Final = 1024
 #: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.

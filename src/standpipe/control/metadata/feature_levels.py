@@ -24,6 +24,7 @@
     12      logs nothing new: reads at level linearizable, whose barriers only newer nodes await
             (`data.replica.barrier`)
     13      transient queries, each for one push query (create_table_as 4), catalog version 10
+    14      direct tables, which nodes follow without a query (create_source 2), catalog version 11
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -46,6 +47,7 @@ from msgspec import UNSET, UnsetType
 
 from standpipe.control.metadata.commands import (
     Command,
+    CreateSource,
     CreateTableAs,
     FoundCluster,
     RegisterNode,
@@ -58,7 +60,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 13
+NEWEST: Final = 14
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -79,6 +81,8 @@ TIME_BOUNDS: Final = 11
 LINEARIZABLE_READS: Final = 12
 #: below, push queries that need Spark are refused
 TRANSIENT: Final = 13
+#: below, every table that answers reads has a query
+DIRECT: Final = 14
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -105,6 +109,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_table_as", 3): TIME_BOUNDS,
     ("replace_table_as", 2): TIME_BOUNDS,
     ("create_table_as", 4): TRANSIENT,
+    ("create_source", 2): DIRECT,
 }
 
 
@@ -192,6 +197,8 @@ def at_level(command: Command, level: int) -> Command:
             changed = {"version": _second(level), "node": node_at(node, level)}
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
+        case CreateSource(source=source):
+            changed = {"version": 2 if source.is_direct else 1}
         case CreateTableAs(source=source, query=query):
             bounded = 3 if source.time_bounds else 2 if query.is_external else 1
             changed = {"version": 4 if query.served_by else bounded}

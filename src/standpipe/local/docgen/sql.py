@@ -50,6 +50,16 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             " windowed keys are refused, and a topic that is not there",
         ),
         SupportRow(
+            "CREATE SOURCE TABLE … WITH (APPLY='DIRECT')",
+            "differs",
+            "not in ksqlDB: nodes follow a compacted topic of another program themselves, without"
+            " Spark, so a record can be read milliseconds after it was produced; keys of format"
+            " KAFKA, values of JSON or KAFKA, partitioned as Kafka's Java client does"
+            " (partitioner=murmur2_random in librdkafka); with VERSION_COLUMN the larger version"
+            " stays; pull queries only, at levels eventual and bounded; no windows, no TIMESTAMP,"
+            " no headers (docs/consistency.md)",
+        ),
+        SupportRow(
             "CREATE TABLE … WITH (WRITER='EXTERNAL')",
             "differs",
             "not in ksqlDB: a table that a user's Spark application writes (docs/spark.md); it"

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
+from tests.samples import sample_stream, sample_table
 from tests.unit.control.metadata.test_catalog import external, generation_of, table_as
 from tests.unit.control.metadata.test_transients import transient
 
@@ -17,6 +18,7 @@ from standpipe.control.metadata.catalog import EMPTY, from_bytes, to_bytes
 from standpipe.control.metadata.commands import (
     VERSIONS,
     Command,
+    CreateSource,
     CreateTableAs,
     DropType,
     FoundCluster,
@@ -32,6 +34,7 @@ from standpipe.control.metadata.commands import (
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
 
+DIRECT = sample_table(table_id="T_1", is_materialized=True, is_direct=True)
 Made = TypeVar("Made", CreateTableAs, ReplaceTableAs)
 #: of a register_node by the release before there were levels
 FIELDS_OF_LEVEL_1 = {
@@ -89,6 +92,8 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (generation_of("U", 2, 24), 11, 1, "a generation without them is as ever"),
         (bounded(generation_of("U", 2, 24)), 11, 2, "older nodes would not bound its reads"),
         (transient("transient_S_7"), 13, 4, "no statement may name what it writes"),
+        (CreateSource(source=sample_stream()), 14, 1, "a stream is as ever"),
+        (CreateSource(source=DIRECT), 14, 2, "older nodes would not serve it"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -234,8 +239,14 @@ def test_a_transient_query_waits_until_every_node_knows_them() -> None:
         feature_levels.at_level(transient("transient_S_7"), 12)
 
 
+def test_a_direct_table_waits_until_every_node_follows_them() -> None:
+    with pytest.raises(BadRequest, match="create_source needs feature level 14"):
+        feature_levels.at_level(CreateSource(source=DIRECT), 13)
+    assert "is_direct" not in logged(CreateSource(source=sample_stream()), 13)["source"]  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 13)), (1, (1, 1)), (2, (1, 2)), (14, (1, 13))]
+    ("limit", "known"), [(0, (1, 14)), (1, (1, 1)), (2, (1, 2)), (15, (1, 14))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
