@@ -56,7 +56,7 @@ class Program:
         self.producer, self.topic = Producer({**given, **more}), topic
 
     def put(self, key: str, value: Mapping[str, object] | bytes | None, flush: bool = True) -> None:
-        raw = msgspec.json.encode(value) if isinstance(value, dict) else value
+        raw = msgspec.json.encode(value) if isinstance(value, Mapping) else value
         self.producer.produce(self.topic, raw, key.encode())
         if flush:
             assert self.producer.flush(30) == 0
