@@ -211,7 +211,7 @@ sim-sessions: $(DONE)/standpipe ## sessions in simulation, and the bugs that wer
 
 sim-direct: $(DONE)/standpipe ## direct tables in simulation, and the bugs that were planted there
 	$(PYTHON_IN) -m tests.sim.direct --first $(FIRST) --seeds $(SEEDS)
-	$(PYTHON_IN) -m tests.sim.direct --planted --seeds 60
+	$(PYTHON_IN) -m tests.sim.direct --planted --seeds 200
 
 assignor-clusters: $(DONE)/standpipe ## random clusters through random events: COUNT=20000 FIRST=0
 	$(PYTHON_IN) -m tests.assignor.clusters --first $(FIRST) --count $(or $(COUNT),20000) $(SIM)

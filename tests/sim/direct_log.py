@@ -54,6 +54,8 @@ class SourceLog:
         #: (leader epoch, offset at which the one before was cut off)
         self.cuts: list[tuple[int, int]] = []
         self._horizon: dict[int, int] = {}  # offset of a tombstone -> when it may go
+        #: records that compaction took, each with the offset of the one that superseded it
+        self._taken: list[tuple[Written, int]] = []
         #: instants and ends, ascending
         self._ends: tuple[list[int], list[int]] = ([], [])
 
@@ -91,9 +93,14 @@ class SourceLog:
         """The cleaner, as far as it comes; the newest records are in the active segment."""
         cleanable = chance.randint(0, max(0, self.end - 1))
         last = {record.key: record.offset for record in self.kept if record.offset < cleanable}
-        before = len(self.kept)
-        self.kept = [r for r in self.kept if r.offset >= cleanable or self._stays(r, last, now_ms)]
-        return before - len(self.kept)
+        kept, before = list[Written](), len(self.kept)
+        for record in self.kept:
+            if record.offset >= cleanable or self._stays(record, last, now_ms):
+                kept.append(record)
+            else:
+                self._taken.append((record, last[record.key]))
+        self.kept = kept
+        return before - len(kept)
 
     def _stays(self, record: Written, last: dict[bytes, int], now_ms: int) -> bool:
         if last[record.key] != record.offset:
@@ -109,10 +116,16 @@ class SourceLog:
         self.kept = [record for record in self.kept if record.offset >= self.start]
 
     def cut_off(self, end: int) -> None:
-        """An unclean election: what was acknowledged from there on is lost."""
+        """An unclean election: what was acknowledged from there on is lost. The new leader never
+        had it, so its own cleaner took nothing because of it."""
         self.old.append((self.topic_id, [*self.history]))
         del self.history[end:]
-        self.kept = [record for record in self.kept if record.offset < end]
+        back = [one for one, by in self._taken if by >= end > one.offset >= self.start]
+        self._taken = [(one, by) for one, by in self._taken if by < end]
+        self.kept = sorted(
+            [*back, *(record for record in self.kept if record.offset < end)],
+            key=lambda record: record.offset,
+        )
         self._horizon = {at: until for at, until in self._horizon.items() if at < end}
         self.cuts.append((self.epoch + 1, end))
         self._ends = ([], [])

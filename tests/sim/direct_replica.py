@@ -68,15 +68,17 @@ class DirectReplica:
         if why is not None:
             world.counts["stores too old"] += 1
             self.empty()
+        if self.store.meta == EMPTY:
+            self._copy()
         is_same = self.store.meta.topic_id == world.log.topic_id
         if is_same and world.log.is_cut_below(int(self.store.meta.position), self._epoch):
             # it was cut off while nobody read it, and has grown since: nobody can tell (DESIGN.md)
             world.counts["logs cut off unseen"] += 1
             self.empty()
         if self.store.meta == EMPTY:
-            self._copy()
-        if self.store.meta == EMPTY:
             self.begun = world.log.topic_id, world.log.end
+        if not self.store.meta.position:
+            self.start = None  # it is read from the beginning once more, wherever that is by now
         silent_ms = unread_ms(self.store.meta, now)
         self.store.meta = opened_at(self.store.meta, now)
         rows = self.store.rows
@@ -113,6 +115,7 @@ class DirectReplica:
             donor = self.world.random.choice(donors)
             self.store, self.start = copy.deepcopy(donor.store), donor.start
             self.begun = donor.begun
+            self._epoch = donor._epoch
             self.world.counts["stores copied from a peer"] += 1
 
     def _now(self) -> Now:
@@ -153,7 +156,7 @@ class DirectReplica:
         if self.start is None:
             self.start = log.start
         is_far_behind = log.end - self._position > 50
-        records = log.read(self._position, 100 if is_far_behind else world.random.randint(1, 8))
+        records = log.read(self._position, 500 if is_far_behind else world.random.randint(1, 8))
         if records:
             self._position = records[-1].offset + 1
             fetched = [(r.offset, r.key, r.value, None) for r in records]
