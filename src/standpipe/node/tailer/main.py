@@ -43,17 +43,11 @@ from standpipe.model import ReplicaId, ReplicaState
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.store_transfer.receiver import Restores
-from standpipe.node.tailer import clock_watch
+from standpipe.node.tailer import clock_watch, published_files
 from standpipe.node.tailer.covered import CoveredTables
 from standpipe.node.tailer.direct_ends import DirectEnds
 from standpipe.node.tailer.page_rounds import PageRounds
 from standpipe.node.tailer.progress import ProgressFollower
-from standpipe.node.tailer.published_files import (
-    of_progress,
-    write_digests,
-    write_metrics,
-    write_restores,
-)
 from standpipe.node.tailer.replica import TailedReplica, World, codec_of
 from standpipe.node.tailer.source_ends import SourceEnds
 from standpipe.node.tailer.store_opener import StoreOpenings
@@ -216,8 +210,10 @@ class Tailer:
         if self._every.is_due("metrics", METRICS_MS):
             try:
                 self._write_metrics()
-                write_restores(self._paths, self._restores, self._replicas, self._clock.boot_ms())
-                write_digests(self._paths, self._replicas.values())
+                published_files.write_restores(
+                    self._paths, self._restores, self._replicas, self._clock.boot_ms()
+                )
+                published_files.write_digests(self._paths, self._replicas.values())
             except OSError as error:  # a full disk: rows that fit are still applied
                 if self._every.is_due("said", FILES_SAID_MS):
                     _log.error("files in run/ cannot be written", error=str(error))
@@ -351,9 +347,9 @@ class Tailer:
         row = {
             "at_ms": self._clock.wall_ms(),
             "records_per_second": self._tables.take_record_count() * 1000 // METRICS_MS,
-            **of_progress(self._progress),
+            **published_files.of_progress(self._progress),
         }
-        write_metrics(self._paths, row, self._replicas.values())
+        published_files.write_metrics(self._paths, row, self._replicas.values())
 
 
 def run(tailer: Tailer, stop: process.StopSignal) -> None:

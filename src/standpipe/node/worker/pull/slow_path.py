@@ -192,8 +192,7 @@ class SlowPath:
         """None: level `eventual`. Raises TokenRefused, NoReplica."""
         if asked.session is None:
             return None
-        files = self.replicas.covered
-        known = self.tokens.by_map(asked.session, source, view.snapshot, files)
+        known = self.tokens.by_map(asked.session, source, view.snapshot, self.replicas.covered)
         return SessionRead(known, arrived_boot_ms)
 
     async def _stream(
