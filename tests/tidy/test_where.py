@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.tidy.source import PACKAGE, ROOT, modules, name_of, tree_of
 
+from standpipe.pipeline import failures
+
 #: packages that decide nothing that a reader of the documentation could ask about -> why
 WITHOUT_AN_ITEM = {
     "local/demo": "a program that shows the product, with a check of its own",
@@ -109,3 +111,9 @@ def test_each_design_lists_the_files_of_its_package() -> None:
         if not is_named and folders.isdisjoint(named):
             lost.append(name_of(path))
     assert lost == []
+
+
+def test_each_reason_of_a_query_leads_to_where_it_is_decided() -> None:
+    """A user has the reason, such as TOPIC_CHANGED, from SHOW QUERIES, and searches for it."""
+    asked = " ".join(question for question, _, _ in items())
+    assert [reason for reason in failures.REASONS if reason not in asked] == []

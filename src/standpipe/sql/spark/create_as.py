@@ -191,7 +191,7 @@ class _Result:
         relation = to_spark.SparkRelation.of(
             source,
             f"{ids}__IN0",
-            None if window is None else window.grace_ms,
+            watermark_delay_ms=None if window is None else window.grace_ms,
             keeps_nulls=not query.group_by or source.kind == "TABLE",
         )
         if joined is not None:
