@@ -251,6 +251,17 @@ def test_records_of_a_producer_are_read_back(cluster: TestCluster) -> None:
             assert wait_until(found, "all are read back") == [step] * len(keys)
 
 
+def is_refused(cluster: TestCluster, query: str, token: SessionToken) -> bool | None:
+    """Whether no replica will ever cover it. None: not each of them knows yet."""
+    try:
+        cluster.pull(query, {TOKEN_PROPERTY: token.text()})
+    except TokenRefused:
+        return True
+    except ServerRefused:
+        return None
+    return False
+
+
 def test_tokens_of_writes_that_cannot_be_covered(cluster: TestCluster) -> None:
     """Refused at once, not after the time of a read; what is of no account is not looked at."""
     cluster.sql(
@@ -270,6 +281,10 @@ def test_tokens_of_writes_that_cannot_be_covered(cluster: TestCluster) -> None:
     assert cluster.pull(query, {TOKEN_PROPERTY: token}).rows == ((1,),)
     other = SessionToken(writes={TopicKey("w_nowhere"): {0: 99}})
     assert cluster.pull(query, {TOKEN_PROPERTY: other.text()}).rows == ((1,),)
+    assert wait_until(
+        lambda: is_refused(cluster, query, SessionToken(writes={key: {0: 10**9}})),
+        "every replica says so, also the one that has just begun",
+    )
     for forged, said in (
         (SessionToken(writes={key: {0: 10**9}}), "ended at 1"),
         (SessionToken(writes={key: {7: 1}}), "ended at 0"),

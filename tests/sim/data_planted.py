@@ -432,11 +432,11 @@ def believe_what_is_unsigned_until_the_first_sealed_record() -> list[Plant]:
     """What came before it may be forged, too: query ids can be known."""
 
     def make(judge: Any) -> Any:
-        has_sealed: set[int] = set()
+        has_sealed: dict[int, Any] = {}  # it keeps them: the id of one that is gone comes again
 
         def lax(reader: Any, key: bytes, value: bytes, headers: Any) -> Any:
             if any(name == HEADER_MAC for name, _ in headers):
-                has_sealed.add(id(reader))
+                has_sealed[id(reader)] = reader
             elif id(reader) not in has_sealed:
                 return judge(ProgressReader(NO_SEAL), key, value, headers)
             return judge(reader, key, value, headers)
