@@ -222,3 +222,36 @@ def test_what_reads_batches_is_refused(direct: TestCluster, kafka: KafkaAdmin) -
         assert reply.status == 400, reply.body
         assert b"has no batches" in reply.body
     assert {each.role for each in status.gather(direct.addresses).replicas} == {"active", "standby"}
+
+
+def test_a_steady_stream_is_followed_all_the_time(direct: TestCluster, kafka: KafkaAdmin) -> None:
+    """Each end that Kafka tells may be behind what was read meanwhile, which is no loss."""
+    follow(direct, kafka, "STEADY")
+    program, one = Program(direct, "steady"), "SELECT N FROM STEADY WHERE ID = 'k{}';"
+    answered, until = 0, time.monotonic() + 10
+    number = 0
+    while time.monotonic() < until:
+        for _ in range(20):
+            number += 1
+            program.put(f"k{number % 50}", {"N": number}, flush=False)
+        program.producer.poll(0.02)
+        answered += _answers(direct, one.format(number % 50), {})
+    assert program.producer.flush(30) == 0
+    direct.wait_for_rows(one.format(number % 50), [[number]])
+    assert number > 1_000
+    assert answered > 10
+    (entity,) = direct.sql("SHOW LAG STEADY;")
+    assert entity["tables"][0]["sourceLagMs"] is not None, "no partition is lost"
+
+
+def test_small_transactions_are_followed(direct: TestCluster, kafka: KafkaAdmin) -> None:
+    """The log never ends with a record: markers of transactions are between them."""
+    follow(direct, kafka, "PAID")
+    program = Program(direct, "paid", **{"transactional.id": "paid"})
+    program.producer.init_transactions(30)
+    for number in range(100):
+        program.producer.begin_transaction()
+        program.put("a", {"N": number}, flush=False)
+        program.producer.commit_transaction(30)
+        time.sleep(0.02)
+    direct.wait_for_rows("SELECT N FROM PAID WHERE ID = 'a';", [[99]])

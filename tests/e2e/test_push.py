@@ -261,14 +261,15 @@ def test_a_token_goes_on_where_a_client_stopped(node: Node) -> None:
 
 def test_refusals(node: Node) -> None:
     stream(node, "REFUSED")
-    for text, said in (
-        ("SELECT COUNT(*) FROM REFUSED EMIT CHANGES;", "without GROUP BY"),
-        ("SELECT * FROM NOWHERE EMIT CHANGES;", "does not exist"),
+    for text, code, said in (
+        ("SELECT COUNT(*) FROM REFUSED EMIT CHANGES;", 50311, "no shared pipeline is registered"),
+        ("SELECT N, COUNT(*) FROM REFUSED EMIT CHANGES;", 40001, "GROUP BY"),
+        ("SELECT * FROM NOWHERE EMIT CHANGES;", 40001, "does not exist"),
     ):
         with Push(node, text, "/query", ARRAY) as asked:
-            assert asked.reply.status == 400
+            assert asked.reply.status == code // 100
             error = json.loads(asked.reply.read())
-            assert (error["error_code"], said in error["message"]) == (40001, True)
+            assert (error["error_code"], said in error["message"]) == (code, True)
     wrong = {"auto.offset.reset": "sometime"}
     text = "SELECT * FROM REFUSED EMIT CHANGES;"
     with Push(node, text, "/query", ARRAY, streamsProperties=wrong) as asked:

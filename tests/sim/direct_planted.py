@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.data.rows import DictStore
 
-from standpipe.data.commit.topic_identity import TopicChecker
+from standpipe.data.commit.topic_identity import LASTED_MS, TopicChecker
 from standpipe.data.replica.direct import DirectMachine
 from standpipe.data.replica.direct_stage import DirectStage
 from standpipe.data.replica.events import ApplyBatch, EndTold, RebuildStore
@@ -188,6 +188,23 @@ def confirm_what_is_staged() -> list[Plant]:
     ]
 
 
+def compare_an_old_answer_with_the_position() -> list[Plant]:
+    """What was read after Kafka was asked counts as read before."""
+
+    def make(hear: Any) -> Any:
+        def late(self: Any, event: EndTold) -> None:
+            since_ms = self._back_since_ms
+            hear(self, event)
+            if event.end < self.meta.position:
+                self._back_since_ms = event.asked_ms if since_ms is None else since_ms
+                if event.asked_ms - self._back_since_ms >= LASTED_MS:
+                    self._lost = "it ends below the position"
+
+        return late
+
+    return [replacing(DirectMachine, "_hear_end", make)]
+
+
 DIRECT_PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     ignore_gaps,
     end_from_before_the_gap,
@@ -203,4 +220,5 @@ DIRECT_PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     resume_an_old_store,
     build_again_from_what_was_cut_off,
     confirm_what_is_staged,
+    compare_an_old_answer_with_the_position,
 )

@@ -178,7 +178,8 @@ class DirectReplica:
         ):  # one request at a time
             self._end_due = now_ms + END_MS
             told = EndTold(Offset(world.log.end), self.machine.fetched, now_ms)
-            self._answers.append((now_ms + world.late_ms(), told))
+            late_ms = world.random.randint(0, world.options.end_late_ms)
+            self._answers.append((now_ms + late_ms, told))
 
     def _take(self, event: Event) -> None:
         assert self.machine is not None

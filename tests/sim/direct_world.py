@@ -51,6 +51,7 @@ class DirectOptions:
     """How often a consumer has something, each time it is asked."""
     tombstones_ms: int
     safety_ms: int
+    end_late_ms: int
     limits: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
@@ -79,6 +80,7 @@ class DirectOptions:
                 "held_rows_max": draw.choice([1, 5, 1000]),
                 "bytes_max": draw.choice([1500, 1 << 20]),
             },
+            end_late_ms=draw.choice([5, 100, 600]),
         )
 
 

@@ -23,7 +23,7 @@ def test_a_seed_is_the_same_each_time() -> None:
 #: plant -> a seed shortly before the first that catches it, where those below it take long
 FIRST = {
     direct_planted.forget_the_gap_when_it_stops: 130,
-    direct_planted.resume_an_old_store: 100,
+    direct_planted.resume_an_old_store: 40,
 }
 
 

@@ -35,6 +35,11 @@ def check(source: Source, catalog: Catalog, refused: Callable[[str], StatementEr
                 f"Topic {source.topic} is written by query {other.query_id}, so a table with"
                 f" APPLY='DIRECT' would show what is not committed. Read {other.name} instead."
             )
+        if other.takes_inserts:
+            raise refused(
+                f"Topic {source.topic} is written by INSERT INTO {other.name}, so a table with"
+                f" APPLY='DIRECT' would show what is not committed. Read {other.name} instead."
+            )
         if other.is_direct:
             raise refused(
                 f"Topic {source.topic} is followed by table {other.name} already, and two tables"

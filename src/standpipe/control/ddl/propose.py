@@ -267,6 +267,8 @@ class _Proposal:
         query = plan.query
         if query.query_id in self.catalog.queries:
             raise self.refused(f"Query ID '{query.query_id}' already exists.")
+        if (target := self.catalog.sources.get(query.sink)) is not None:
+            direct_tables.check_not_followed(target.topic, self.catalog, self.refused)
         replace.check_settled(query, self.catalog, self.refused)
         return InsertInto(
             query=query,

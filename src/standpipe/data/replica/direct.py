@@ -59,6 +59,8 @@ TRANSACTION_ROWS: Final = 100_000
 BACKLOG_RECORDS: Final = 20_000
 #: rows that a replica that answers holds back after a gap
 HELD_ROWS_MAX: Final = 20_000
+#: for how long it does: where records arrive all the time, the end of the log may never be met
+HELD_MS_MAX: Final = 5_000
 #: bytes of rows of one transaction, and of records that wait for Kafka's answer
 BYTES_MAX: Final = 16 * 1024 * 1024
 #: of a log that may no longer have the position: answers after which that is judged, since the
@@ -119,6 +121,10 @@ class DirectMachine:
         self._topic_id = meta.topic_id
         self._has_heard_topic = False
         self._back_since_ms: int | None = None  # the log has ended below the position since
+        self._low_since_ms: int | None = None  # it has ended below the largest end since
+        self._grown_since_ms: int | None = None  # it has had another number of partitions since
+        self._held_since_ms: int | None = None  # rows have been held back since
+        self._is_held_long = False
         self._answers_left = 0  # > 0: records at the position are gone, why is not known yet
         self._lost = ""
 
@@ -217,10 +223,15 @@ class DirectMachine:
         self.fetched = fetch.next_offset
 
     def _hear_end(self, event: EndTold) -> None:
-        self._told_end = max(self._told_end, event.end)
-        if self._is_torn and self._whole_at is None and event.fetched >= self._gap_end:
+        self._raise_end(event)
+        # an end below what was read is that of another log, which says nothing of this gap
+        if self._is_torn and self._whole_at is None and self._gap_end <= event.fetched <= event.end:
             self._whole_at = event.end
-        if event.end >= self.meta.position:
+        if self._is_holding:
+            self._held_since_ms = self._held_since_ms or event.asked_ms
+            self._is_held_long = event.asked_ms - self._held_since_ms >= HELD_MS_MAX
+        # what was read after Kafka was asked may lie beyond the answer
+        if event.end >= min(event.fetched, self.meta.position):
             self._back_since_ms = None
             return
         if self._back_since_ms is None:
@@ -228,16 +239,37 @@ class DirectMachine:
         if event.asked_ms - self._back_since_ms >= LASTED_MS:
             self._lost = f"the log ends at {event.end}, and {self.meta.position} was applied"
 
+    def _raise_end(self, event: EndTold) -> None:
+        """The end of a log that was cut off above the position is believed after a while."""
+        if event.end >= self._told_end:
+            self._low_since_ms = None
+        elif self._low_since_ms is None:
+            self._low_since_ms = event.asked_ms
+        is_lower = event.asked_ms - (self._low_since_ms or event.asked_ms) >= LASTED_MS
+        self._told_end = event.end if is_lower else max(self._told_end, event.end)
+
     def _hear_topic(self, event: TopicReported) -> None:
         self._has_heard_topic = True
         if not self._topic_id:
             self._topic_id = event.topic_id
             self._topic.named(event.topic_id)
         self._topic.heard(event.topic_id, event.at_ms)
+        wanted = self._codec.partitions
+        if event.partitions in (0, wanted):
+            self._grown_since_ms = None
+            return
+        if self._grown_since_ms is None:
+            self._grown_since_ms = event.at_ms
+        if event.at_ms - self._grown_since_ms >= LASTED_MS:
+            self._lost = (
+                f"the topic has {event.partitions} partitions, and the table was made for {wanted}:"
+                " newer records of a key may be in another one"
+            )
 
     @property
     def _is_sure(self) -> bool:
-        return self._has_heard_topic and self._topic.is_sure
+        is_known = self._has_heard_topic and self._grown_since_ms is None
+        return is_known and self._topic.is_sure
 
     def _judge_loss(self, event: Event) -> list[Order]:
         """Records at the position are gone: either the log was cut off there, or it begins later.
@@ -278,20 +310,25 @@ class DirectMachine:
             self._is_torn = False
             self._told_end = max(self._told_end, end)
 
+    @property
+    def _is_holding(self) -> bool:
+        return self._is_torn and self.state.answers and self.meta.batch == OF_LOG
+
     def _may_gather(self) -> bool:
         """Whether more should be staged before anything of it is applied."""
-        rows = len(self._stage.changes)
-        if self._stage.bytes_staged > self._bytes_max:
+        stage = self._stage
+        if stage.bytes_staged > self._bytes_max:
             return False
-        if self._is_torn and self.state.answers and self.meta.batch == OF_LOG:
-            return rows < self._held_rows_max
+        if self._is_holding:
+            return stage.keys < self._held_rows_max and not self._is_held_long
         is_far_behind = self._told_end - self._judged > self._backlog_records
-        return is_far_behind and rows < self._transaction_rows
+        return is_far_behind and stage.keys + stage.left_out_records < self._transaction_rows
 
     # --------------------------------------------------------------------------- ordering
 
     def _transaction(self) -> list[Order]:
         stage, meta = self._stage, self.meta
+        self._held_since_ms, self._is_held_long = None, False
         after = msgspec.structs.replace(
             meta,
             position=self._judged,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,8 @@ from standpipe.model import Source
 
 #: keys of a store -> the rows of those that exist
 StoredRows = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
+#: a producer decides how long a number is that does not fit
+EXAMPLE_CHARS_MAX: Final = 300
 
 _decode_row = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_version = msgspec.json.Decoder(int).decode
@@ -79,6 +82,16 @@ class DirectStage:
     superseded: int = 0
     example: str = ""
 
+    @property
+    def keys(self) -> int:
+        """Keys that are remembered: those of replays are, too, although they change no row."""
+        return max(len(self.changes), len(self.versions))
+
+    @property
+    def left_out_records(self) -> int:
+        """Records that cannot be read, or are in the partition of another key."""
+        return self.mismatched + self.unreadable
+
     def add(
         self,
         records: Sequence[Fetched],
@@ -93,7 +106,7 @@ class DirectStage:
                 change = _change(record, at_ms, codec)
             except (UnfitKey, ValueError) as error:
                 self.unreadable += 1
-                self.example = f"offset {record[0]}: {error}"
+                self.example = f"offset {record[0]}: {error}"[:EXAMPLE_CHARS_MAX]
                 continue
             if change is None:
                 self.mismatched += 1
@@ -132,7 +145,7 @@ class DirectStage:
     def left_out(self) -> LeftOutReport | None:
         """What to report; None: nothing was left out. A record below its row's version is as usual:
         replays have many."""
-        if not self.mismatched and not self.unreadable:
+        if not self.left_out_records:
             return None
         counts = {"mismatched": self.mismatched, "unreadable": self.unreadable}
         return LeftOutReport(foreign=0, **counts, example=self.example)

@@ -124,6 +124,7 @@ class TopicReported:
 
     topic_id: str
     at_ms: int  # on any clock that does not jump
+    partitions: int = 0  # of that topic; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,8 @@ class Tailer:
         self._sources.heard(at_ms, seen)
         for replica in list(self._replicas.values()):
             if replica.topic.topic in seen:
-                now = TopicReported(seen[replica.topic.topic].topic_id, at_ms)
+                found = seen[replica.topic.topic]
+                now = TopicReported(found.topic_id, at_ms, found.partitions)
                 self._dispatch([replica], now)
 
     def follow_sources(self) -> None:

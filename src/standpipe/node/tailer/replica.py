@@ -226,7 +226,8 @@ class TailedReplica:
         """Kafka said where the topic of a direct table ends. What was in it then is dated by that:
         the topic is the table's source. May raise StoreFailure."""
         self._known_boot_ms = max(self._known_boot_ms, told.asked_ms)
-        if self.machine.is_caught_up and self.position >= told.end:
+        # an end below what had been read by then is that of another log: the topic was made again
+        if self.machine.is_caught_up and told.fetched <= told.end <= self.position:
             self.confirm(told.asked_ms)
             self._source_boot_ms = self._confirmed_boot_ms
 

@@ -110,3 +110,20 @@ def test_other_streams_may_be_declared_over_its_topic() -> None:
         "CREATE STREAM W (ID STRING KEY, V INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
     )
     assert isinstance(made(FOLLOWED, stream), CreateSource)
+
+
+STREAM = "CREATE STREAM W (ID STRING KEY, V INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+INSERT = "INSERT INTO W SELECT ID, V FROM S;"
+
+
+def logged(catalog: Catalog, sql: str) -> Catalog:
+    return apply(catalog, LogIndex(catalog.index + 1), made(catalog, sql))
+
+
+def test_no_insert_into_writes_its_topic() -> None:
+    """The table would show what the query has written and not committed."""
+    with pytest.raises(StatementError, match="is followed by table D"):
+        judge(asked(INSERT), logged(FOLLOWED, STREAM), TOPICS)
+    written = logged(logged(HERE, STREAM), INSERT)
+    with pytest.raises(StatementError, match="is written by INSERT INTO W"):
+        judge(asked(DIRECT.format("E", "here")), written, TOPICS)

@@ -7,7 +7,7 @@ from tests.unit.data.replica.test_direct_stage import PLAIN, VERSIONED, record
 from tests.unit.data.rows import EMPTY, DictStore, numbers
 
 from standpipe.data.commit.topic_identity import LASTED_MS
-from standpipe.data.replica.direct import DirectMachine
+from standpipe.data.replica.direct import HELD_MS_MAX, DirectMachine
 from standpipe.data.replica.direct_stage import DirectCodec
 from standpipe.data.replica.events import (
     ApplyBatch,
@@ -169,6 +169,24 @@ def test_rows_without_a_label_if_there_is_no_room_to_hold_them() -> None:
     assert one.at == (7, OF_LOG, "RUNNING")
 
 
+def test_rows_are_not_held_for_long() -> None:
+    """Transactions that follow each other closely: each marker is a gap, and the end is not met."""
+    one = running()
+    at_ms = list(range(100, 100 + HELD_MS_MAX, 100))
+    offset = number = 0
+    for number, asked_ms in enumerate(at_ms):
+        offset = 4 + 2 * number
+        one(fetched(offset, ("a", number)), told(offset + 2, offset + 1, asked_ms))
+        assert one.at == (2, OF_LOG, "RUNNING")
+    one(told(offset + 2, offset + 1, at_ms[0] + HELD_MS_MAX))
+    assert one.at == (offset + 1, NO_BATCH, "CATCHING_UP")
+    assert one.rows["a"] == f"[{number}]"
+    one(EndReached(Offset(offset + 2)), fetched(offset + 3, ("b", 7)))
+    assert one.at == (offset + 2, OF_LOG, "RUNNING"), "the next gap has all the time again"
+    one(told(offset + 5, offset + 4, at_ms[0] + HELD_MS_MAX + 100))
+    assert one.at == (offset + 2, OF_LOG, "RUNNING")
+
+
 def test_large_rows_are_not_held() -> None:
     one = running(bytes_max=5)
     one(fetched(4, ("a", 9)))
@@ -209,6 +227,19 @@ def test_a_replica_that_is_far_behind_gathers() -> None:
     assert one.at == (5, OF_LOG, "RUNNING")
     one(fetched(5, *[("f", n) for n in range(85)]))
     assert one.at[0] == 90, "no longer far behind"
+
+
+def test_what_changes_no_row_is_not_gathered_without_end() -> None:
+    """A replay of a whole topic, or a flood of bad records: each takes memory, or a restart would
+    read it again."""
+    one = Replica(codec=VERSIONED, backlog_records=1, transaction_rows=3)
+    one(fetched(0, *[(key, 9) for key in "abcdef"]), EndReached(Offset(6)), told(99, 6))
+    one(fetched(6, ("a", 1), ("b", 1)))
+    assert one.at[0] == 6
+    one(fetched(8, ("c", 1)))
+    assert (one.at[0], one.store.meta.superseded_records) == (9, 3)
+    one(RecordsFetched([(9 + n, b"a", b"{", None) for n in range(3)], Offset(12), [0] * 3))
+    assert (one.at[0], one.store.meta.unreadable_records) == (12, 3)
 
 
 def test_records_that_come_twice_are_taken_once() -> None:
@@ -262,6 +293,45 @@ def test_a_log_that_ends_below_the_position_is_data_loss_after_a_while() -> None
     (lost,) = one(told(1, 2, 6_000 + LASTED_MS))
     assert isinstance(lost, ReportDataLoss)
     assert "ends at 1, and 2 was applied" in lost.reason
+
+
+def test_records_that_arrive_before_the_answer_are_no_sign_of_loss() -> None:
+    """A partition with a thousand records a second: each answer is older than what was read."""
+    one = running()
+    for end in range(2, 82):
+        assert one.at == (end, OF_LOG, "RUNNING")
+        one(fetched(end, ("a", end)), told(end, end, 100 * end))
+    assert one.machine.state is ReplicaState.RUNNING
+
+
+def test_a_log_that_was_cut_off_above_the_position_is_complete_after_a_while() -> None:
+    one = running()
+    one(told(9, 2, 100), fetched(2, ("c", 3)), told(3, 3, 200))
+    assert not one.machine.is_caught_up, "a broker that lagged, perhaps"
+    one(told(9, 3, 1_000), told(3, 3, 2_000), told(3, 3, 1_999 + LASTED_MS))
+    assert not one.machine.is_caught_up
+    one(told(3, 3, 2_000 + LASTED_MS))
+    assert (one.machine.is_caught_up, one.machine.committed_end) == (True, 3)
+
+
+def test_the_end_of_another_log_says_nothing_of_a_gap() -> None:
+    """A topic made again that is not noticed yet, with a few records."""
+    one = running()
+    one(fetched(5, ("a", 9)), told(1, 6))
+    assert one.at == (2, OF_LOG, "RUNNING")
+    assert one.rows["a"] == "[1]"
+
+
+def test_a_topic_with_other_partitions_is_data_loss_after_a_while() -> None:
+    """Producers put a key into another partition from then on, and its row here would stay."""
+    one = running()
+    assert one(TopicReported("id-1", 100, 2)) == []
+    assert not one.machine.is_caught_up, "newer records may be elsewhere"
+    one(TopicReported("id-1", 100 + LASTED_MS, 1), TopicReported("id-1", 8_000, 2))
+    assert one.machine.state is ReplicaState.RUNNING, "a broker that was ahead"
+    (lost,) = one(TopicReported("id-1", 8_000 + LASTED_MS, 2))
+    assert isinstance(lost, ReportDataLoss)
+    assert "has 2 partitions, and the table was made for 1" in lost.reason
 
 
 def test_records_that_are_gone_because_the_log_begins_later() -> None:

@@ -10,7 +10,7 @@ from tests.unit.data.rows import key_of, numbers
 
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row, unpack_row
-from standpipe.data.replica.direct_stage import DirectCodec, DirectStage
+from standpipe.data.replica.direct_stage import EXAMPLE_CHARS_MAX, DirectCodec, DirectStage
 from standpipe.data.replica.events import Fetched, LeftOutReport
 
 PLAIN = DirectCodec.of(sample_table(is_direct=True), 0)
@@ -54,6 +54,12 @@ def test_what_cannot_be_read_is_left_out_and_its_key_keeps_its_row() -> None:
     report = stage.left_out()
     assert report == LeftOutReport(0, 0, 3, example=stage.example)
     assert report.example.startswith("offset 3:")
+
+
+def test_a_long_number_that_does_not_fit_is_not_logged_whole() -> None:
+    long: Fetched = (1, b"a", b'{"N":%s.5}' % (b"1" * 9000), None)
+    stage = staged([long])
+    assert (stage.unreadable, len(stage.example)) == (1, EXAMPLE_CHARS_MAX)
 
 
 def test_a_record_in_the_partition_of_another_key_is_left_out() -> None:

@@ -24,7 +24,7 @@ from tests.unit.node.tailer.test_main import (
 
 from standpipe.adapters.kafka.ends import Ends
 from standpipe.adapters.kafka.reader import Partition
-from standpipe.data.commit.topic_identity import LASTED_MS
+from standpipe.data.commit.topic_identity import LASTED_MS, TopicSeen
 from standpipe.data.replica.events import EndReached, RecordsFetched, RecordsGone
 from standpipe.data.replica.positions import replica_lag_ms, source_lag_ms
 from standpipe.model import OF_LOG, Offset, ReplicaState
@@ -142,6 +142,26 @@ def test_a_topic_made_again_is_data_loss(node: Node) -> None:
     running(node)
     node.topics.ids = {"T": "id-2"}
     stable(node).ends = {T0: 0}
+    node.turn(LASTED_MS // 100 + 2)
+    assert node.status().state is ReplicaState.DATA_LOSS
+
+
+def test_the_end_of_another_topic_confirms_nothing(node: Node) -> None:
+    """It is 3 s before a topic made again is noticed, and its end is below what was read."""
+    running(node)
+    stable(node).ends = {T0: 0}
+    node.turn(2)  # an answer may be on its way
+    confirmed_ms = node.status().confirmed_boot_ms
+    node.turn(LASTED_MS // 200)
+    assert node.status().state is ReplicaState.RUNNING
+    assert node.status().confirmed_boot_ms == confirmed_ms
+
+
+def test_a_topic_that_gets_partitions_is_data_loss(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(node)
+    monkeypatch.setattr(test_main, "TopicSeen", lambda topic_id, _: TopicSeen(topic_id, 3))
     node.turn(LASTED_MS // 100 + 2)
     assert node.status().state is ReplicaState.DATA_LOSS
 
