@@ -228,17 +228,18 @@ class CommitBatch:
             f"array(struct('{HEADER_COMMIT}' AS key, {commit} AS value), "
             f"struct('{HEADER_ROWTIME}' AS key, rowtime AS value)) AS headers"
         )
-        has_windows = any(each.table.window for each in self.tables)
-        partition = ["partition"] if has_windows else []
+        table = self.tables[0].table
+        partition = ["partition"] if table.kind == "TABLE" else []
         # of a topic: [a-zA-Z0-9._-]
         topic = self._of_each([f"'{each.table.topic}'" for each in self.tables])
         if self.published_topic:
             topic = f"explode(array({topic}, '{self.published_topic}'))"
+        records = rows.selectExpr("key", "value", *partition, headers, f"{topic} AS topic")
+        if self.published_topic and not table.window:  # its partitions are not the catalog's
+            own = f"CASE WHEN topic = '{table.topic}' THEN partition END AS partition"
+            records = records.selectExpr("key", "value", own, "headers", "topic")
         return write_fitting(
-            rows.selectExpr("key", "value", *partition, headers, f"{topic} AS topic"),
-            kafka=self.kafka,
-            limits=self.limits,
-            is_table=self.tables[0].table.kind == "TABLE",
+            records, kafka=self.kafka, limits=self.limits, is_table=table.kind == "TABLE"
         )
 
     def _of_each(self, values: Sequence[str]) -> str:

@@ -1,8 +1,9 @@
 """What Spark SQL cannot do but a static Java method can, as columns: murmur2, the bytes of doubles.
 
 A windowed key must be in the partition of its key *without* the window (docs/INTERFACES.md), but
-Kafka's producer would hash all of it. So the partition is computed here, by the method that the
-producer uses; it is in the jar of Spark's Kafka connector. The generated code of a stage calls the
+Kafka's producer would hash all of it; and a table keeps its number of partitions although its topic
+is given more. So the partition is computed here, by the method that the producer uses; it is in the
+jar of Spark's Kafka connector. The generated code of a stage calls the
 method: no Python worker is needed, and executors need nothing of ours.
 
 Depends on Spark's internals: `StaticInvoke`, and `ExpressionUtils` for a column of an expression.

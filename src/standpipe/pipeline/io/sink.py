@@ -23,7 +23,7 @@ _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
 def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -> DataFrame:
-    """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` if windowed.
+    """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` of a table.
 
     `has_own_key`: a key of several columns is a key even if all of them are null.
 
@@ -47,7 +47,7 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
         record.value().alias("value"),
         record.rowtime().alias("rowtime"),
     ]
-    if table.window:
+    if table.kind == "TABLE":
         columns.append(record.partition().alias("partition"))
     return rows.select(*columns)
 
@@ -55,9 +55,8 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
 def group_records_of(result: DataFrame, tables: Mapping[int, Source]) -> DataFrame:
     """The result of `GroupPlan.sql` as records of these tables, by their numbers in `__TABLE`.
 
-    Columns `__TABLE`, `key`, `value`, `rowtime` and `partition`, which is null where Kafka's
-    producer computes it; and the rows of tables that are not among them, all null. Raises
-    ValueError when a format does not fit a table.
+    Columns `__TABLE`, `key`, `value`, `rowtime` and `partition`; and the rows of tables that are
+    not among them, all null. Raises ValueError when a format does not fit a table.
     """
     records = {number: _Record(table, row=row_name(number)) for number, table in tables.items()}
     # Spark would not compute what nothing reads, and its state would have another schema
@@ -96,9 +95,8 @@ class _Record:
         return self._long_bytes("__ROWTIME")
 
     def partition(self) -> SparkColumn:
-        """Null for a table without windows: Kafka's producer hashes the whole key."""
-        if self.table.window is None:
-            return f.lit(None).cast("int")
+        """Among the partitions of the catalog. Kafka's producer counts those of the topic: once it
+        had more, a key's new rows would be where no replica reads them."""
         return java_functions.partition_column(self._key(), self.table.partitions)
 
     def windowed_key(self) -> SparkColumn:
