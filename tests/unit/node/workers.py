@@ -168,6 +168,7 @@ class Worker:
         *,
         epoch: int = 1,
         source: Source = USERS,
+        successors: tuple[Source, ...] = (),
         feature_level: int = 1,
     ) -> None:
         nodes = tuple(
@@ -192,6 +193,7 @@ class Worker:
             leader=NodeId(names[0]),
             nodes=nodes,
             sources=(source,),
+            successors=successors,
             queries=(),
             assignment=Assignment(epoch=AssignmentEpoch(epoch), placements=placements),
             published_boot_ms=1,

@@ -56,11 +56,20 @@ def judged(verdict: Verdict, refusal: ForwardRefused) -> Verdict:
 
 
 class Unanswered(Exception):
-    """No replica answered for some partitions."""
+    """No replica answered for some partitions of a table."""
 
-    def __init__(self, failures: Sequence[Failure]) -> None:
+    def __init__(self, source: Source, failures: Sequence[Failure]) -> None:
         super().__init__("no replica answered")
-        self.failures = failures
+        self.source, self.failures = source, failures
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no later try can be answered."""
+        return any(failure.is_impossible for failure in self.failures)
+
+    def public(self, text: str, now_boot_ms: int) -> StandpipeError:
+        """What the client of the query `text` is told."""
+        return unanswered(text, self.source, self.failures, now_boot_ms=now_boot_ms)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,6 @@ from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
     refusal_to_peer,
-    unanswered,
     with_map,
 )
 from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
@@ -125,18 +124,25 @@ class SlowPath:
                 request_format, asked, body, self.map.view, known, linear=linear
             )
 
-        return await (once() if forward is not None else self.twice(once))
+        return await (once() if forward is not None else self.again(once, asked.text))
 
-    async def twice(self, once: Callable[[], Awaitable[Answer]]) -> Answer:
-        """A client's answer, tried again if no replica answers while reads move to another
-        generation: nodes learn that one after the other. Raises NoReplica."""
-        try:
-            return await once()
-        except NoReplica:
-            if not self.map.is_moving:
-                raise
-        await asyncio.sleep(MOVE_S)
-        return await once()
+    async def again(self, once: Callable[[], Awaitable[Answer]], text: str) -> Answer:
+        """A client's answer to `text`, tried again if no replica answers while reads of the table
+        move to another generation: nodes learn that one after the other, and a busy one late. One
+        that has moved keeps nothing for those that have not. Raises NotReady, NoReplica,
+        TokenRefused."""
+        until_s = asyncio.get_running_loop().time() + self.routing_timeout_ms / 1000
+        while True:
+            try:
+                return await once()
+            except Unanswered as error:
+                may_pass = error.source.name in self.map.moving() and not error.is_final
+                if not may_pass or asyncio.get_running_loop().time() + MOVE_S > until_s:
+                    raise error.public(text, self.clock.boot_ms()) from None
+            except NoReplica:  # the session's token is newer than this node's map
+                if not self.map.moving() or asyncio.get_running_loop().time() + MOVE_S > until_s:
+                    raise
+            await asyncio.sleep(MOVE_S)
 
     async def _answer(
         self,
@@ -171,17 +177,12 @@ class SlowPath:
             linear=linear,
         )
         forward, wanted = request_format.forward, query.partitions
-        try:
-            if forward is not None:
-                part = await self._forwarded(query, forward, wanted)
-            elif len(wanted) == 1:
-                part = await self._part(query, wanted[0])
-            else:
-                part = self._whole(await self.parts([(query, each) for each in wanted]))
-        except Unanswered as error:
-            raise unanswered(
-                asked.text, plan.source, error.failures, now_boot_ms=self.clock.boot_ms()
-            ) from None
+        if forward is not None:
+            part = await self._forwarded(query, forward, wanted)
+        elif len(wanted) == 1:
+            part = await self._part(query, wanted[0])
+        else:
+            part = self._whole(await self.parts([(query, each) for each in wanted]))
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
         return _response(request_format, query, part)
@@ -218,11 +219,9 @@ class SlowPath:
         unforeseen = next((fault for fault in faults if not isinstance(fault, Unanswered)), None)
         if unforeseen is not None:
             raise unforeseen
-        failures = [
-            one for fault in faults if isinstance(fault, Unanswered) for one in fault.failures
-        ]
-        if failures:
-            raise Unanswered(failures)
+        failed = [fault for fault in faults if isinstance(fault, Unanswered)]
+        if failed:
+            raise Unanswered(failed[0].source, [one for each in failed for one in each.failures])
         return parts
 
     def _whole(self, parts: Sequence[PartitionAnswer]) -> PartitionAnswer:
@@ -271,7 +270,7 @@ class SlowPath:
             refusals = [one for one in refusals if one[0].node_id not in again] + refused.refusals
         order = [verdict.node_id for verdict in (*verdicts, *named)]
         tried = sorted(refusals, key=lambda one: order.index(one[0].node_id))
-        raise Unanswered([Failure(partition, tried)])
+        raise Unanswered(query.plan.source, [Failure(partition, tried)])
 
     async def _at_barrier(
         self, query: PullQuery, partition: int, verdicts: Sequence[Verdict]

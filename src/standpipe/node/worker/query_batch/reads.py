@@ -26,7 +26,6 @@ from standpipe.data.query.pull import cell_json
 from standpipe.errors import BadRequest, ServerError
 from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.pull_query import PullQuery
-from standpipe.node.worker.pull.refusals import Unanswered, unanswered
 from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.query_batch.answer import BatchAnswer, PartitionFreshness
@@ -56,7 +55,8 @@ class BatchReads:
         async def once() -> BatchAnswer:
             return await self._answer(batch, self.slow_path.map.view, requester)
 
-        return await self.slow_path.twice(once)
+        text = f"of {len(batch.keys)} keys of {folded(batch.table)}"
+        return await self.slow_path.again(once, text)
 
     async def _answer(
         self, batch: Batch, view: ClusterView, requester: ScanRequester
@@ -64,12 +64,7 @@ class BatchReads:
         started = time.perf_counter()
         plan = _plan(batch, view)
         asked = list(self._asked(batch, plan, view, requester))
-        try:
-            parts = await self.slow_path.parts(asked)
-        except Unanswered as error:
-            text = f"of {len(batch.keys)} keys of {plan.source.name}"
-            now_boot_ms = self.slow_path.clock.boot_ms()
-            raise unanswered(text, plan.source, error.failures, now_boot_ms=now_boot_ms) from None
+        parts = await self.slow_path.parts(asked)
         rows: dict[Value, bytes] = {}
         for (query, partition), part in zip(asked, parts, strict=True):
             rows.update(_placed(query.keys[partition].keys, part.rows))

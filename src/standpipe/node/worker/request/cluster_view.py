@@ -167,11 +167,12 @@ class Replicas:
         return LocalReplica(folders.store_path(self.state, replica_id), status)
 
 
-def _has_moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> bool:
-    return any(
-        name in before and before[name].generation != source.generation
+def _moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> list[str]:
+    return [
+        name
         for name, source in now.items()
-    )
+        if name in before and before[name].generation != source.generation
+    ]
 
 
 class Map:
@@ -181,7 +182,8 @@ class Map:
         self._reader = SnapshotReader(path)
         self._replicas = replicas
         self._view: ClusterView | None = None
-        self._moved_s = -MOVING_SECONDS_MAX
+        #: table -> when its reads moved to another generation, of the monotonic clock
+        self._moved_s: dict[str, float] = {}
         self._take()
 
     @property
@@ -191,11 +193,11 @@ class Map:
             raise NotReady("this node has no map of the cluster yet")
         return self._view
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether nodes may not agree yet on which generation of a table answers."""
-        recently = time.monotonic() - self._moved_s < MOVING_SECONDS_MAX
-        return recently or bool(self.view.snapshot.successors)
+    def moving(self) -> set[str]:
+        """The tables of which nodes may not agree yet on the generation that answers."""
+        since_s = time.monotonic() - MOVING_SECONDS_MAX
+        recent = {name for name, moved_s in self._moved_s.items() if moved_s > since_s}
+        return recent.union(successor.name for successor in self.view.snapshot.successors)
 
     def refresh(self) -> bool:
         """Adopt a newer snapshot, if there is one."""
@@ -219,8 +221,9 @@ class Map:
         except NotReady:
             return False
         before, self._view = self._view, ClusterView.of(snapshot, self._view)
-        if before is not None and _has_moved(before.sources, self._view.sources):
-            self._moved_s = time.monotonic()
+        if before is not None and before.sources is not self._view.sources:
+            moved = _moved(before.sources, self._view.sources)
+            self._moved_s.update(dict.fromkeys(moved, time.monotonic()))
         kept = (*snapshot.sources, *snapshot.successors)
         tables = {(s.table_id or "", s.generation) for s in kept if s.is_materialized}
         self._replicas.keep(tables)

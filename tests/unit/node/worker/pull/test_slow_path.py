@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace as changed
-from tests.unit.node.workers import KEYS, Worker, body_of, page, select
+from tests.unit.node.workers import KEYS, USERS, Worker, body_of, page, select
 
 from standpipe.adapters.http.peer_client import Response
 from standpipe.control.routing import route
@@ -322,12 +322,67 @@ def test_who_goes_away_calls_off_what_was_asked(tmp_path: Path) -> None:
     run(tmp_path, story, EVERY)
 
 
+NEXT = changed(USERS, generation=2)
+
+
+@pytest.mark.parametrize("are_told", [True, False])
+def test_a_read_waits_while_nodes_move_to_another_generation(
+    tmp_path: Path, are_told: bool
+) -> None:
+    """The stores of the old generation are gone at the nodes that have moved, whose workers do not
+    know it yet: nobody is ready."""
+
+    async def story(nodes: Nodes) -> None:
+        names, placed = list(nodes), {0: ["b", "c"]}
+        for node in nodes.values():
+            node.publish(names, placed, epoch=2, successors=(NEXT,) if are_told else ())
+
+        async def move() -> None:
+            await asyncio.sleep(0.25)
+            for name in ("c", "b", "a"):
+                if name != "a":
+                    nodes[name].hold(0, page(), generation=2)
+                nodes[name].publish(names, placed, epoch=3, source=NEXT)
+                await asyncio.sleep(0.15)
+
+        moving = asyncio.create_task(move())
+        if are_told:
+            assert (await nodes["a"].answer(ONE)).fresh.served_by in ("b", "c")
+        else:
+            with pytest.raises(NotReady):
+                await nodes["a"].answer(ONE)
+        await moving
+
+    run(tmp_path, story)
+
+
+def test_a_read_that_nobody_answers_waits_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    part = SlowPath._part
+
+    async def counted(self: SlowPath, query: Any, partition: int) -> Any:
+        tries.append(partition)
+        return await part(self, query, partition)
+
+    async def story(nodes: Nodes) -> None:
+        monkeypatch.setattr(SlowPath, "_part", counted)
+        nodes["a"].publish(list(nodes), {0: ["b", "c"]}, epoch=2, successors=(NEXT,))
+        nodes["a"].slow_path.routing_timeout_ms = 250
+        with pytest.raises(NoReplica):
+            await nodes["a"].answer(ONE)
+        assert len(tries) in (2, 3), "as often as 100 ms fit into 250"
+
+    run(tmp_path, story)
+
+
 def test_a_fault_in_one_partition_is_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(nodes: Nodes) -> None:
         async def broken(self: SlowPath, query: Any, partition: int) -> Any:
-            raise ZeroDivisionError if partition == 2 else Unanswered([])
+            raise ZeroDivisionError if partition == 2 else Unanswered(USERS, [])
 
         monkeypatch.setattr(SlowPath, "_part", broken)
         with pytest.raises(ZeroDivisionError):

@@ -39,12 +39,12 @@ def test_nodes_may_disagree_while_reads_move_and_shortly_after(
 ) -> None:
     path, now_s = tmp_path / "snapshot", [100.0]
     monkeypatch.setattr(cluster_view.time, "monotonic", lambda: now_s[0])
-    seen: list[bool] = []
+    seen: list[set[str]] = []
     publish(path, ONE)
     found = Map(path, Replicas(tmp_path, tmp_path))
     for catalog in (ONE, BOTH, TWO):
         publish(path, catalog)
         found.refresh()
-        seen.append(found.is_moving)
+        seen.append(found.moving())
     now_s[0] += cluster_view.MOVING_SECONDS_MAX
-    assert [*seen, found.is_moving] == [False, True, True, False]
+    assert [*seen, found.moving()] == [set(), {"U"}, {"U"}, set()]
