@@ -102,8 +102,7 @@ class Source(Record, frozen=True, kw_only=True):
     table_id: str | None = None  # names its stores and lags; never reused, even after a drop
     generation: int = 1
     is_materialized: bool = False  # has replicas and answers pull queries
-    #: ACCEPTABLE_OFFSET_LAG, if a request sets no bound; None: the node's own applies (KLIP-12)
-    offset_lag_max: int | None = None
+    offset_lag_max: int | None = None  # ACCEPTABLE_OFFSET_LAG; None: the node's own (KLIP-12)
     time_bounds: TimeBounds | msgspec.UnsetType = msgspec.UNSET  # likewise; unset: none
     is_read_only: bool = False  # CREATE SOURCE: no statement may write to it or delete its topic
     changelog: str | None = None  # of a CREATE SOURCE TABLE: topic that its replicas follow
@@ -111,6 +110,7 @@ class Source(Record, frozen=True, kw_only=True):
     takes_inserts: bool = False  # a query of an INSERT INTO writes it, beside other writers
     is_direct: bool | msgspec.UnsetType = msgspec.UNSET  # its replicas follow its topic themselves
     version_column: str | msgspec.UnsetType = msgspec.UNSET  # of a direct table: its larger stays
+    topic_id: str | msgspec.UnsetType = msgspec.UNSET  # Kafka's id of a direct table's topic
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

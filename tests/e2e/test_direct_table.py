@@ -3,6 +3,8 @@ Spark and no pipeline."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 
@@ -195,7 +197,27 @@ def test_a_topic_made_again_is_refused_until_the_table_is(
 
     wait_until(is_refused, "that no replica takes the new topic for the old one")
     Program(direct, "again").put("a", {"N": 2})
-    time.sleep(1)
+    node = direct.local.plans[0]
+    direct.local.kill_node(node.node_id)
+    killed = time.time()
+    shutil.rmtree(node.data_directory / "state")
+    direct.local.restart_node(node.node_id)
+    direct.local.wait_until_ready()
+
+    def new_stores() -> list[str]:
+        """States of the table's replicas at the node, whose stores are as new as the topic."""
+        written = node.data_directory / "run" / "tailer.json"
+        if written.stat().st_mtime < killed:
+            return []
+        lines = json.loads(written.read_bytes())["replicas"]
+        return [line["state"] for line in lines if line["table"] == "AGAIN"]
+
+    def are_lost() -> bool:
+        states = new_stores()
+        assert "RUNNING" not in states
+        return states == ["DATA_LOSS"] * 2
+
+    wait_until(are_lost, "that new stores do not take it, either", lambda: str(new_stores()))
     assert is_refused()
     direct.sql("DROP TABLE AGAIN;")
     declare(direct, "AGAIN")

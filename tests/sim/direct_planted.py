@@ -205,6 +205,18 @@ def compare_an_old_answer_with_the_position() -> list[Plant]:
     return [replacing(DirectMachine, "_hear_end", make)]
 
 
+def follow_what_has_the_name() -> list[Plant]:
+    """A new store takes the topic that it finds, whichever the table was made for."""
+
+    def make(begin: Any) -> Any:
+        def nameless(self: Any, *given: Any, topic_id: str = "", **more: Any) -> None:
+            begin(self, *given, **more)
+
+        return nameless
+
+    return [replacing(DirectMachine, "__init__", make)]
+
+
 DIRECT_PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     ignore_gaps,
     end_from_before_the_gap,
@@ -213,6 +225,7 @@ DIRECT_PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     label_what_could_not_be_held,
     trust_the_name,
     forget_the_id,
+    follow_what_has_the_name,
     versions_of_the_store_alone,
     ignore_versions,
     skip_deletions,

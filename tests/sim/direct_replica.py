@@ -86,6 +86,7 @@ class DirectReplica:
             world.codec,
             self.store.meta,
             lambda keys: {key: rows[key] for key in keys if key in rows},
+            topic_id=world.followed_id,
             **world.options.limits,
         )
         self._end_ms = world.now_ms - silent_ms

@@ -42,6 +42,8 @@ class DirectOptions:
     retains: bool
     cuts: bool
     is_made_again: bool
+    has_ids: bool
+    """Whether the table names Kafka's id of its topic; brokers from before ids give none."""
     has_markers: bool
     write_ms: int
     fault_ms: int
@@ -81,6 +83,7 @@ class DirectOptions:
                 "bytes_max": draw.choice([1500, 1 << 20]),
             },
             end_late_ms=draw.choice([5, 100, 600]),
+            has_ids=draw.random() < 0.8,
         )
 
 
@@ -104,6 +107,8 @@ class DirectWorld:
         self.codec = DirectCodec.of(source, 0)
         self.log = SourceLog(self.options.tombstones_ms)
         self.replicas = [DirectReplica(self, f"r{n}") for n in range(self.options.replicas)]
+        #: Kafka's id of the topic that the table was made for; "": it is not known
+        self.followed_id = self._topic_id()
         self._number = 0
         self._versions: dict[bytes, int] = {}
         self._quiet_until_ms = 0
@@ -174,6 +179,9 @@ class DirectWorld:
         self.log.note_end(self.now_ms)
         self.counts["logs cut off"] += 1
 
+    def _topic_id(self) -> str:
+        return self.log.topic_id if self.options.has_ids else ""
+
     def _make_again(self) -> None:
         self.log.make_again()
         self.note("topic", f"made again as {self.log.topic_id}")
@@ -187,8 +195,12 @@ class DirectWorld:
         kind = self.random.choice(["kill", "kill", "pause", "disk", "operator"])
         if kind == "operator" and replica.is_lost:
             self.note(replica.name, "the table is made again")
-            replica.empty()
-            replica.open()
+            self.counts["tables made again"] += 1
+            self.followed_id = self._topic_id()
+            for each in self.replicas if self.followed_id else [replica]:
+                each.empty()
+                if each.machine is not None:
+                    each.open()
         elif kind in ("kill", "disk") and replica.machine is not None:
             self.note(replica.name, kind)
             replica.kill()
@@ -230,6 +242,8 @@ class DirectWorld:
         if machine is None or not machine.state.answers:
             return
         self.counts["checks"] += 1
+        if self.followed_id and store.meta.topic_id not in ("", self.followed_id):
+            raise Violation(f"{replica.name} follows another topic than {self.followed_id}")
         begun_id, begun_end = replica.begun
         is_known = begun_id == self.log.topic_id and not self.log.cuts
         if is_known and store.meta.position < begun_end:

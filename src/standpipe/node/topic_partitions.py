@@ -1,4 +1,5 @@
-"""Partition counts of topics: from known sources, else from Kafka, asked only where necessary.
+"""Partition counts and ids of topics: from known sources, else from Kafka, asked only where
+necessary.
 
 Not here: what an unknown topic means to a statement (`sql.ddl.create`).
 """
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from standpipe.control.metadata.topic_reconciler import ObservedTopic
 from standpipe.errors import KafkaUnavailable
 
 #: how long before a topic counts as absent: its creation is confirmed before every broker knows it
@@ -71,3 +73,15 @@ class TopicPartitions(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len({**self._kafka.look(), **self._known})
+
+
+def topic_id_of(ask: Callable[[list[str]], Mapping[str, ObservedTopic]], name: str) -> str:
+    """Kafka's id of a topic that exists; "": it gives none. `ask` blocks. Raises KafkaUnavailable
+    from it, and if Kafka does not say."""
+    deadline = time.monotonic() + ABSENT_S
+    while (seen := ask([name]).get(name)) is None or seen.topic_id is None:
+        if time.monotonic() >= deadline:
+            why = "it is gone" if seen is None else seen.fault
+            raise KafkaUnavailable(f"Kafka does not say which topic {name} is: {why}")
+        time.sleep(LOOK_PAUSE_S)
+    return seen.topic_id

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from standpipe.control.metadata.topic_reconciler import ObservedTopic
 from standpipe.errors import KafkaUnavailable
 from standpipe.node import topic_partitions
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions, topic_id_of
 
 
 class Broker:
@@ -52,3 +53,20 @@ def test_known_sources_need_no_kafka() -> None:
     assert "known" in topics
     with pytest.raises(KafkaUnavailable, match="no Kafka is configured"):
         topics["other"]
+
+
+def test_the_id_of_a_topic_is_awaited() -> None:
+    answers = [{}, {"t": ObservedTopic(1, {}, None, "busy")}, {"t": ObservedTopic(1, {}, "id-1")}]
+    assert topic_id_of(lambda _: answers.pop(0), "t") == "id-1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [({}, "it is gone"), ({"t": ObservedTopic(1, {}, None, "denied")}, "denied")],
+)
+def test_an_id_that_kafka_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch, answer: Mapping[str, ObservedTopic], why: str
+) -> None:
+    monkeypatch.setattr(topic_partitions, "ABSENT_S", 0.0)
+    with pytest.raises(KafkaUnavailable, match=f"which topic t is: {why}"):
+        topic_id_of(lambda _: answer, "t")

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from standpipe.control.metadata.catalog import Catalog, topics_of
+from standpipe.control.metadata.commands import Command, CreateSource
 from standpipe.control.metadata.feature_levels import DIRECT
 from standpipe.errors import StatementError
 from standpipe.model import Source
@@ -58,3 +61,22 @@ def check_not_followed(
                 f"Topic {topic} is followed by table {other.name} (APPLY='DIRECT'), which would"
                 " show what a query has not committed. Name another KAFKA_TOPIC."
             )
+
+
+def followed_topic(command: Command) -> str | None:
+    """The topic that a new direct table is to follow; None: the command makes none."""
+    if isinstance(command, CreateSource) and command.source.is_direct:
+        return command.source.topic
+    return None
+
+
+def of_topic(command: Command, topic_id: str) -> Command:
+    """The command, for a table that follows only the topic with this id of Kafka's (KIP-516).
+
+    A replica that begins after the topic was made again would take the new one for it otherwise,
+    and answer beside others that know better. `topic_id` "": Kafka gives none.
+    """
+    assert isinstance(command, CreateSource)
+    if not topic_id:
+        return command
+    return replace(command, source=replace(command.source, topic_id=topic_id))

@@ -91,12 +91,14 @@ class DirectMachine:
         meta: StoreMeta,
         stored: StoredRows,
         *,
+        topic_id: str = "",
         transaction_rows: int = TRANSACTION_ROWS,
         backlog_records: int = BACKLOG_RECORDS,
         held_rows_max: int = HELD_ROWS_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        """`stored`: reads the store that `meta` is of."""
+        """`stored`: reads the store that `meta` is of. `topic_id`: of the topic that the table was
+        made for; "": not known, then it is the one that a new store finds."""
         self.meta = meta  # as of the newest ApplyBatch, or of the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
@@ -117,8 +119,8 @@ class DirectMachine:
         self._gap_end = meta.position  # of the newest gap
         self._whole_at: Offset | None = None  # end of the log, told after the newest gap was read
         self._topic = TopicChecker()
-        self._topic.named(meta.topic_id)
-        self._topic_id = meta.topic_id
+        self._topic_id = meta.topic_id or topic_id
+        self._topic.named(self._topic_id)
         self._has_heard_topic = False
         self._back_since_ms: int | None = None  # the log has ended below the position since
         self._low_since_ms: int | None = None  # it has ended below the largest end since

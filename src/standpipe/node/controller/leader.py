@@ -24,8 +24,9 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
-from standpipe.control.ddl import propose, responses
+from standpipe.control.ddl import direct_tables, propose, responses
 from standpipe.control.ddl.limits import StatementLimits
+from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
@@ -52,7 +53,7 @@ from standpipe.node.controller.placements import Placements
 from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName, VoterRoutes
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions, topic_id_of
 
 RETRY_S: Final = 0.05
 TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
@@ -239,12 +240,8 @@ class Leading:
         async with self._turn:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
-                admin = self._keeper.admin
-                topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
-                verdict = await asyncio.to_thread(
-                    propose.judge, request, before, topics, self._limits
-                )
-                if isinstance(verdict, responses.StatementReply):
+                verdict = await asyncio.to_thread(self._judged, request, before)
+                if isinstance(verdict, StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
                 touched = responses.topics_touched(before, self._copy.catalog)
@@ -256,6 +253,18 @@ class Leading:
         warnings = (*placed, *responses.topic_warnings(failures))
         index = self._copy.catalog.index  # with the assignment that followed
         return {"log_index": index, "entities": responses.entities(applied, warnings)}
+
+    def _judged(self, request: propose.Request, before: Catalog) -> Command | StatementReply:
+        """Blocks while Kafka is asked. Raises StandpipeError."""
+        admin = self._keeper.admin
+        topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
+        verdict = propose.judge(request, before, topics, self._limits)
+        if isinstance(verdict, StatementReply):
+            return verdict
+        followed = direct_tables.followed_topic(verdict)
+        if followed is None or admin is None:
+            return verdict
+        return direct_tables.of_topic(verdict, topic_id_of(admin.observe, followed))
 
     async def _register(self, call: Call) -> object:
         asked = call.json(member_checks.NodeRegistration)

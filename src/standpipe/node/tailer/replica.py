@@ -153,7 +153,8 @@ class TailedReplica:
     def _machine(self, codec: Codec) -> ApplyMachine | DirectMachine:
         meta = self.store.meta()
         if isinstance(codec, DirectCodec):
-            return DirectMachine(codec, meta, self.store.rows_of)
+            topic_id = self.holding.source.topic_id or ""
+            return DirectMachine(codec, meta, self.store.rows_of, topic_id=topic_id)
         gone_ms = self._world.clock.wall_ms() - self.holding.tombstones_ms
         return ApplyMachine(codec, meta, gone_ms=gone_ms)
 

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.control.ddl.test_propose import after, asked
 
 from standpipe.control.assignment.from_catalog import ClusterObservation, problem
+from standpipe.control.ddl import direct_tables
 from standpipe.control.ddl.propose import judge
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata import feature_levels
@@ -97,6 +98,21 @@ def test_what_the_catalog_forbids(sql: str, words: str) -> None:
     with pytest.raises(StatementError) as refused:
         judge(asked(sql), FOLLOWED, TOPICS)
     assert words in refused.value.message
+
+
+def test_a_table_is_of_one_topic() -> None:
+    command = made(HERE, DIRECT.format("D", "here"))
+    assert direct_tables.followed_topic(command) == "here"
+    named = direct_tables.of_topic(command, "id-1")
+    assert isinstance(named, CreateSource)
+    assert apply(HERE, LogIndex(HERE.index + 1), named).sources["D"].topic_id == "id-1"
+    assert direct_tables.of_topic(command, "") == command, "brokers from before ids"
+
+
+def test_a_table_that_a_query_fills_names_no_topic() -> None:
+    copied = DIRECT.replace(", APPLY='DIRECT'", "").format("T", "here")
+    assert direct_tables.followed_topic(made(HERE, copied)) is None
+    assert direct_tables.followed_topic(made(HERE, STREAM)) is None
 
 
 def test_older_nodes_would_not_serve_it() -> None:

@@ -43,13 +43,18 @@ class Replica:
         codec: DirectCodec = PLAIN,
         *,
         hears: bool = True,
+        topic_id: str = "",
         **more: int,
     ) -> None:
         self.store = DictStore()
         self.store.meta = meta
         rows = self.store.rows
         self.machine = DirectMachine(
-            codec, meta, lambda keys: {k: rows[k] for k in keys if k in rows}, **more
+            codec,
+            meta,
+            lambda keys: {k: rows[k] for k in keys if k in rows},
+            topic_id=topic_id,
+            **more,
         )
         if hears:
             self(TOPIC)
@@ -121,6 +126,23 @@ def test_nothing_is_applied_before_the_topic_is_known() -> None:
     one(TOPIC)
     assert one.at == (1, OF_LOG, "RUNNING")
     assert one.store.meta.topic_id == "id-1"
+
+
+def test_a_new_store_takes_no_other_topic_than_the_table_was_made_for() -> None:
+    """It begins after the topic was made again."""
+    one = Replica(topic_id="id-1", hears=False)
+    again = TopicReported("id-2", 100)
+    one(again, told(1, 0, 100), fetched(0, ("a", 9)), EndReached(Offset(1)))
+    assert (one.at[2], one.rows) == ("BOOTSTRAP", {})
+    (lost,) = one(TopicReported("id-2", 100 + LASTED_MS))
+    assert isinstance(lost, ReportDataLoss)
+    assert one.rows == {}
+
+
+def test_a_new_store_takes_the_topic_that_the_table_was_made_for() -> None:
+    one = Replica(topic_id="id-1", hears=False)
+    one(TOPIC, fetched(0, ("a", 1)), EndReached(Offset(1)))
+    assert (one.at, one.store.meta.topic_id) == ((1, OF_LOG, "RUNNING"), "id-1")
 
 
 def test_the_id_is_kept_before_any_row() -> None:
