@@ -221,7 +221,7 @@ class Map:
         except NotReady:
             return False
         before, self._view = self._view, ClusterView.of(snapshot, self._view)
-        if before is not None and before.sources is not self._view.sources:
+        if before is not None:
             moved = _moved(before.sources, self._view.sources)
             self._moved_s.update(dict.fromkeys(moved, time.monotonic()))
         kept = (*snapshot.sources, *snapshot.successors)
