@@ -63,6 +63,8 @@ from standpipe.node.configuration import NodeConfig
 SECRET = "a secret of the cluster"
 PARTITIONS = 4
 DAY_MS = 86_400_000
+#: for one read of a socket: a statement may wait 10 s for its topics, and the machine may be busy
+ANSWER_S_MAX = 60.0
 
 USERS = Source(
     name="USERS",
@@ -337,7 +339,7 @@ class Reply:
         return json.loads(self.body)
 
 
-def send(port: int, data: bytes, *, timeout: float = 10) -> socket.socket:
+def send(port: int, data: bytes, *, timeout: float = ANSWER_S_MAX) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", port), timeout)
     client.sendall(data)
     return client
@@ -836,7 +838,7 @@ def test_metrics_show_states(tmp_path: Path) -> None:
         first.start()
         first.wait_ready()
         down = PeerLiveness(node_id=second.config.node_id, health=Health.DOWN)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while "standpipe_peer_up" not in (found := states_of(first.port())):
             assert time.monotonic() < until, "no verdict on the metrics page"
             boot_ms = Clock().boot_ms()
@@ -943,16 +945,33 @@ def test_two_workers_share_the_ports(tmp_path: Path) -> None:
     node.start(1)
     try:
         node.wait_ready()
-        time.sleep(1.5)
+        until = time.monotonic() + 60
+        while not all(serves(node, number) for number in (0, 1)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
         for _ in range(40):
             assert cut(pull(node.port(), select("k1")).body) == ARRAY
-        time.sleep(1.2)
-        text = ask(node.port(), "/metrics").body.decode()
-        counts = re.findall(r'requests_total\{route="local",worker="(\d)"\} (\d+)', text)
-        assert {worker for worker, _ in counts} == {"0", "1"}
-        assert sum(int(float(count)) for _, count in counts) == 40
+        # each tells the other once a second what it has counted
+        while sum((counts := counted(node)).values()) < 40:
+            assert time.monotonic() < until, counts
+            time.sleep(0.1)
+        assert counts.keys() == {"0", "1"}
+        assert sum(counts.values()) == 40
     finally:
         cluster.stop()
+
+
+def serves(node: Node, number: int) -> bool:
+    """Whether a worker listens."""
+    log = node.config.paths.logs / f"worker-{number}.log"
+    return log.exists() and "worker serves" in log.read_text()
+
+
+def counted(node: Node) -> dict[str, int]:
+    """{worker: reads that it has answered from its own node}, as one of them tells."""
+    text = ask(node.port(), "/metrics").body.decode()
+    found = re.findall(r'requests_total\{route="local",worker="(\d)"\} (\d+)', text)
+    return {worker: int(count) for worker, count in found}
 
 
 def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
@@ -965,11 +984,24 @@ def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
     data = request("/query", json_bytes({"ksql": select("k1")}))
     idle = send(node.port(), b"")
     with send(node.port(), data[:-5]) as client:
-        time.sleep(0.1)
+        for _ in range(2):  # connections are accepted in order: it has that of the client, too
+            assert ask(node.port(), "/info").status == 200
         os.kill(worker.pid, signal.SIGTERM)
-        time.sleep(0.2)
+        until = time.monotonic() + 60
+        while is_open(node.port()):
+            assert time.monotonic() < until
+            time.sleep(0.01)
         client.sendall(data[-5:])
         assert Wire(client).reply().status == 200
     assert worker.wait(60) == 0
     assert idle.recv(1) == b""
     idle.close()
+
+
+def is_open(port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
+            return True
+    except OSError:
+        return False
