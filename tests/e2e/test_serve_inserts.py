@@ -135,7 +135,7 @@ async def _until_stopped(node: Node) -> tuple[list[dict[str, Any]], int]:
     """Rows one by one until the node says goodbye. The acknowledgements, and rows sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await _insert_until_stopped(node, Client(reader, writer))
     finally:
         writer.close()
@@ -146,18 +146,19 @@ async def _insert_until_stopped(node: Node, client: Client) -> tuple[list[dict[s
     client.h2.send_data(stream, lines({"target": "DRAINED"}))
     client.push()
     await client.take(ResponseReceived, stream)  # before the first row
-    sent = 0
+    sent, is_asked_to_end = 0, False
     acks = b""
     while not any(isinstance(event, StreamEnded) for event in client.seen):
         if not any(isinstance(event, ConnectionTerminated) for event in client.seen):
             client.h2.send_data(stream, lines({"ID": "k", "N": sent}))
             client.push()
             sent += 1
-        if sent == 5:
-            node.workers[0].send_signal(signal.SIGTERM)
         assert await client.read(), "cut off before the answer was whole"
         got = [event for event in client.seen if isinstance(event, DataReceived)]
         acks = b"".join(event.data for event in got)
+        if not is_asked_to_end and acks.count(b"\n") >= 4:
+            node.workers[0].send_signal(signal.SIGTERM)
+            is_asked_to_end = True
     return [json.loads(ack) for ack in acks.splitlines()], sent
 
 

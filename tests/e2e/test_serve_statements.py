@@ -54,7 +54,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[N
     finally:
         made.stop()
         control.terminate()
-        control.wait(5)
+        control.wait(60)
 
 
 def ksql(node: Node, text: str) -> Reply:
@@ -63,9 +63,14 @@ def ksql(node: Node, text: str) -> Reply:
 
 def consume(broker: Broker, topic: str, count: int) -> list[Any]:
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "t", "log_level": 2}
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "t",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
     )
-    partitions = consumer.list_topics(timeout=5).topics[topic].partitions
+    partitions = consumer.list_topics(timeout=60).topics[topic].partitions
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
     found: list[Any] = []
     until = time.monotonic() + 60
@@ -143,11 +148,13 @@ WRONG = (
 
 
 def everything(node: Node, broker: Broker) -> tuple[str, set[str]]:
-    """What is there: sources, queries and topics; the statements' numbers aside."""
+    """What is there: sources, queries and topics; the statements' numbers aside, and Kafka's own
+    topics, which it makes when a client looks for its group."""
     reply = ksql(node, "SHOW STREAMS; SHOW TABLES; SHOW QUERIES;")
     shown = [{**entity, "statementText": ""} for entity in json.loads(reply.body)]
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    return json.dumps(shown, sort_keys=True), {*admin.list_topics(timeout=10).topics}
+    topics = {*admin.list_topics(timeout=60).topics}
+    return json.dumps(shown, sort_keys=True), topics - {"__consumer_offsets"}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
