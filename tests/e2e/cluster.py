@@ -59,7 +59,7 @@ class TestCluster:
 
     def pull_from(self, node_id: str, text: str) -> PullAnswer:
         """One pull query with this node as entry."""
-        with NodesClient([dict(self.addresses)[node_id]], timeout_s=5.0) as client:
+        with NodesClient([dict(self.addresses)[node_id]]) as client:
             return client.pull(text)
 
     def topic(self, name: str) -> None:
@@ -84,7 +84,7 @@ class TestCluster:
                 except BufferError:
                     producer.poll(0.1)
             count += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         return count
 
     def wait_for_rows(self, text: str, rows: Sequence[Sequence[object]]) -> PullAnswer:
@@ -104,6 +104,18 @@ class TestCluster:
         found = wait_until(is_there, f"{text}: {rows}", lambda: str(seen))
         assert found is not None
         return found
+
+    def wait_for_rows_from(self, node_id: str, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """As `wait_for_rows`, with this node as entry: it may read another replica than others,
+        which are a little behind or ahead of each other."""
+        wanted = sorted(map(list, rows), key=repr)
+        seen: list[Any] = []
+
+        def is_there() -> bool:
+            seen[:] = sorted(map(list, self.pull_from(node_id, text).rows), key=repr)
+            return seen == wanted
+
+        wait_until(is_there, f"{node_id}, {text}: {rows}", lambda: str(seen))
 
     def active_of(self, query_id: str, partition: int = 0) -> NodeId:
         """The active node of a table partition."""
