@@ -88,6 +88,7 @@ class InsertsRoute:
                 text = f"The {INSERTS_PATH} endpoint is only available when using HTTP2"
                 raise Http2Only(text)
             request = _decoded(_request_decoder, await anext(lines, b""))
+            self.map.refresh()  # another worker may just have acknowledged its CREATE
             rows = _Rows(self.map, request, self.rules)
             writes = _session(request, self.producer)
             await self.producer.open(rows.topic)

@@ -43,6 +43,11 @@ class Map:
     """A worker's map, as far as rows need it."""
 
     view: View = field(default_factory=lambda: View({"S": STREAM}))
+    #: what control has published since
+    published: View | None = None
+
+    def refresh(self) -> None:
+        self.view, self.published = self.published or self.view, None
 
 
 class Kafka(RowProducer):
@@ -164,6 +169,16 @@ def test_rows_are_acknowledged(tmp_path: Path, accept: str, media: str, body: by
         assert client.metrics.counts["standpipe_inserted_rows"] == {"": 2}
 
     story(tmp_path, told, accept=accept)
+
+
+def test_a_stream_that_another_worker_has_just_acknowledged_is_known(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.map.view, client.map.published = View({}), client.map.view
+        client.say(FIRST + row(0), is_end=True)
+        await client.done
+        assert (client.status, client.body) == (200, b'{"seq":0,"status":"ok"}\n')
+
+    story(tmp_path, told)
 
 
 @pytest.mark.parametrize("accept", [LINES, OBJECTS])

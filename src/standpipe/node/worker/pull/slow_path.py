@@ -131,6 +131,7 @@ class SlowPath:
         move to another generation: nodes learn that one after the other, and a busy one late. One
         that has moved keeps nothing for those that have not. Raises NotReady, NoReplica,
         TokenRefused."""
+        self.map.refresh()  # another worker may just have acknowledged its CREATE
         until_s = asyncio.get_running_loop().time() + self.routing_timeout_ms / 1000
         while True:
             try:

@@ -200,7 +200,8 @@ class Map:
         return recent.union(successor.name for successor in self.view.snapshot.successors)
 
     def refresh(self) -> bool:
-        """Adopt a newer snapshot, if there is one."""
+        """Adopt a newer snapshot, if there is one. A request that may name something new calls it
+        first: another worker may have acknowledged its CREATE less than 20 ms ago."""
         return self._reader.refresh() and self._take()
 
     async def has(self, index: int) -> None:

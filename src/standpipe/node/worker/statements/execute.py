@@ -125,6 +125,7 @@ class Statements:
         try:
             if is_linearizable(session.properties):
                 await self._settle()
+            self.map.refresh()  # another worker may just have acknowledged a CREATE
             digest = self.in_hand.admitted(request.ksql)
             judge = partial(self._judge, digest, request.ksql, session)
             statements = await self.lanes.run(lane_of(request.ksql), judge)

@@ -68,6 +68,20 @@ def fast_lag(worker: Worker) -> str | None:
     return head.get(LAG)
 
 
+def test_a_table_that_another_worker_has_just_acknowledged_is_known(tmp_path: Path) -> None:
+    """A read at once after CREATE TABLE, on another connection, was refused: "does not exist"."""
+
+    async def story(nodes: Nodes) -> None:
+        nodes["a"].publish(["a"], {0: ["a"]}, epoch=2, source=changed(USERS, name="OTHER"))
+        with pytest.raises(StandpipeError, match="`USERS` does not exist"):
+            await nodes["a"].answer(ONE)
+        nodes["a"].hold(0, page())
+        Worker(tmp_path, "a", {}).publish(["a"], {0: ["a"]}, epoch=3)  # as control does
+        assert (await nodes["a"].answer(ONE)).fresh.served_by == "a"
+
+    run(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("own_end", "reported_end", "lag", "why"),
     [

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
+from msgspec.structs import replace as changed
+from tests.unit.node.workers import USERS, Worker
 
+from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.config.registry import load
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
@@ -20,8 +28,9 @@ from standpipe.errors import (
 )
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
+from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.control_client import error_of
-from standpipe.node.worker.statements.execute import StatementFailed
+from standpipe.node.worker.statements.execute import StatementFailed, Statements
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
 from standpipe.sql.syntax import parser
@@ -106,6 +115,33 @@ def test_a_session_is_a_value() -> None:
     unset = SetPropertyPlan(name="a", value=None)
     assert before.after(unset).properties == {}
     assert before.properties == {"a": "1"}
+
+
+def test_a_source_that_another_worker_has_just_acknowledged_is_known(tmp_path: Path) -> None:
+    """INSERT at once after CREATE STREAM, on another connection, was refused by chance."""
+    worker = Worker(tmp_path, "a", {})
+    worker.publish(["a"], {}, source=changed(USERS, name="OTHER"))
+    known = worker.slow_path.map
+    statements = Statements(
+        map=known,
+        replicas=worker.replicas,
+        control=worker.wires,
+        internal_address="",
+        producer=RowProducer(""),
+        settings=load({}),
+        metrics=worker.metrics,
+        routes=Routes(known, worker.replicas, worker.routes, worker.clock),
+    )
+
+    async def described() -> dict[str, Any]:
+        (entity,) = await statements.carry_out(b'{"ksql": "DESCRIBE USERS;"}')
+        return msgspec.json.decode(entity)
+
+    with pytest.raises(StandpipeError, match="USERS"):
+        asyncio.run(described())
+    Worker(tmp_path, "a", {}).publish(["a"], {}, epoch=2)  # as control does
+    assert asyncio.run(described())["sourceDescription"]["name"] == "USERS"
+    statements.lanes.close()
 
 
 @pytest.mark.parametrize(
