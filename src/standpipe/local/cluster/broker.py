@@ -120,11 +120,13 @@ class Broker:
     @property
     def pid(self) -> int | None:
         """Process id of the JVM; None: not started."""
-        return self._child.pid if self._child else None
+        child = self._child  # another thread may stop it meanwhile
+        return child.pid if child else None
 
     def is_alive(self) -> bool:
         """Whether the JVM is running."""
-        return self._child is not None and self._child.is_alive()
+        child = self._child
+        return child is not None and child.is_alive()
 
     def tail_of_log(self, lines: int = 20) -> str:
         """The last lines of the broker's log, after what the JVM itself printed, if anything."""
@@ -134,7 +136,8 @@ class Broker:
 
     def raise_if_dead(self) -> None:
         """For supervisors: raises BrokerDied with the tail of the log if the child has ended."""
-        if self._child is not None and not self._child.is_alive():
+        child = self._child
+        if child is not None and not child.is_alive():
             raise self._died()
 
     def start(self) -> None:

@@ -51,6 +51,37 @@ def test_a_stale_pid_file_does_not_matter(tmp_path: Path, pid: str, why: str) ->
     broker.stop()
 
 
+class Stopping(Broker):
+    """Another thread ends the child after whoever asks has looked once whether there is one."""
+
+    @property
+    def _child(self) -> DependentChild | None:
+        child, self._left = self._left, None
+        return child
+
+    @_child.setter
+    def _child(self, child: DependentChild | None) -> None:
+        self._left = child
+
+
+def test_a_child_that_another_thread_ends_is_asked_or_not_there(tmp_path: Path) -> None:
+    """A supervisor restarts its broker while others ask for its process id."""
+    child = DependentChild([sys.executable, "-c", "pass"], output=tmp_path / "out")
+    stopping = Stopping(tmp_path)
+    seen: list[object] = []
+    for _ in range(2):
+        stopping._child = child
+        seen.append(stopping.pid)
+        assert stopping.pid is None
+    child.end(10)
+    stopping._child = child
+    assert not stopping.is_alive()
+    stopping._child = child
+    with pytest.raises(BrokerDied):
+        stopping.raise_if_dead()
+    assert seen == [child.pid, child.pid]
+
+
 def test_properties(tmp_path: Path) -> None:
     text = Broker(tmp_path)._write_properties().read_text()
     said = dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
