@@ -68,6 +68,8 @@ REBUILD: Final = "/replica-rebuild"
 #: before differing stores are read again, or a rebuild is requested again: reading is expensive,
 #: and with a bug a replica may differ again after each rebuild
 AGAIN_S: Final = 600.0
+#: after a rebuild request that the node did not take: a busy node may not answer in time
+RETRY_S: Final = 30.0
 NEXT_STEP: Final = (
     "standpipe table verify NAME --recompute; move one store aside while its node is down"
 )
@@ -205,8 +207,11 @@ class Verification:
         except (PeerUnreachable, PeerSilent) as error:
             _log.warning("rebuild request failed", node=node_id, error=error.message)
         else:
-            if not reply.ok:
-                _log.warning("rebuild request failed", node=node_id, status=reply.status)
+            if reply.ok:
+                return
+            _log.warning("rebuild request failed", node=node_id, status=reply.status)
+        for what in (placement.replica_id, (node_id, placement.replica_id)):
+            self._done_s[what] = time.monotonic() - AGAIN_S + RETRY_S
 
     def _is_due(self, what: object) -> bool:
         """Whether the action was not done within AGAIN_S; if so, records it as done now."""

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from standpipe.adapters.http.internal import Call, PeerUnreachable, Reply, json_reply
+from standpipe.adapters.http.internal import Call, PeerSilent, PeerUnreachable, Reply, json_reply
 from standpipe.data.replica.digest_verdict import KeptDigests, StoreDigest
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import NotFound, NotReady
@@ -23,6 +23,7 @@ from standpipe.node.controller.digest_check import (
     KEPT,
     LOCAL,
     REBUILD,
+    RETRY_S,
     WHOLE,
     RebuildRequest,
     Verification,
@@ -50,7 +51,7 @@ class Nodes:
         self.kept, self.read = kept, read
         self.asked: list[tuple[str, str]] = []
         self.told: list[tuple[str, RebuildRequest]] = []
-        self.told_status = 200
+        self.told_status: int | PeerSilent = 200
 
     async def get(self, address: str, path: str, **parameters: Any) -> Reply:
         self.asked.append((address, path))
@@ -70,6 +71,8 @@ class Nodes:
     async def post_json(self, address: str, path: str, value: RebuildRequest, *, to: str) -> Reply:
         assert (path, to) == (REBUILD, address), "of the node that lives there"
         self.told.append((address, value))
+        if isinstance(self.told_status, PeerSilent):
+            raise self.told_status
         return json_reply({}, self.told_status)
 
 
@@ -191,6 +194,22 @@ def test_a_node_that_does_not_take_it_is_a_warning(tmp_path: Path, status: int) 
         asyncio.run(verification(tmp_path, nodes)._compare())
     warned = [line["event"] for line in logs if line["log_level"] == "warning"]
     assert warned == ([] if status == 200 else ["rebuild request failed"])
+
+
+@pytest.mark.parametrize("failure", [503, PeerSilent("it is busy")])
+def test_a_node_that_did_not_take_it_is_asked_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int | PeerSilent
+) -> None:
+    """A node that was too busy for one second kept its wrong rows for ten minutes."""
+    nodes = Nodes({"a": [(4, 7)], "b": [(4, 8)]}, {"a": (4, 7, 7), "b": (4, 8, 9)})
+    made, now_s = verification(tmp_path, nodes), 1e6
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    nodes.told_status = failure
+    assert (len(alarms(made)), len(nodes.told)) == (1, 1)
+    nodes.told_status = 200
+    for later_s, found, told in ((RETRY_S - 1, 0, 1), (1, 1, 2), (RETRY_S, 0, 2)):
+        now_s += later_s
+        assert (len(alarms(made)), len(nodes.told)) == (found, told)
 
 
 def test_asked_for_a_whole_table(tmp_path: Path) -> None:
