@@ -60,6 +60,13 @@ def id_of(kafka: KafkaAdmin, name: str) -> str | None:
     return found.topic_id if found else None
 
 
+def make(kafka: KafkaAdmin, name: str, partitions: int) -> None:
+    """As another program does. The broker lists a topic shortly after the controller has made it:
+    until then, a statement that names it would make it, too."""
+    kafka.carry_out(CreateTopic(name, partitions, {}))
+    until(f"{name} is listed", lambda: id_of(kafka, name))
+
+
 def settled(control: ControlCluster) -> Any:
     snapshot = control.snapshot(NODE)
     wanted = {spec.name for spec in snapshot.topics}
@@ -113,7 +120,7 @@ def test_a_name_that_kafka_refuses_among_good_ones(
 def test_a_refused_topic_is_made_once_kafka_takes_it(
     control: ControlCluster, kafka: KafkaAdmin
 ) -> None:
-    kafka.carry_out(CreateTopic("x_y", 1, {}))
+    make(kafka, "x_y", 1)
     assert "collides" in warnings_of(control, STREAM.format("X", "x.y"), "r1")[0]
     kafka.carry_out(DeleteTopic("x_y"))
     until("the topic", lambda: "x.y" in kafka.partition_counts())
@@ -127,7 +134,7 @@ def test_a_topic_that_another_program_made_anew_is_left_alone(
     until("its id", lambda: settled(control))
     kafka.carry_out(DeleteTopic("s"))
     until("the deletion", lambda: "s" not in kafka.partition_counts())
-    kafka.carry_out(CreateTopic("s", 2, {}))
+    make(kafka, "s", 2)
     theirs = id_of(kafka, "s")
     (warning,) = warnings_of(control, "DROP STREAM S DELETE TOPIC;", "r2")
     assert "it was not deleted: another program created it again" in warning
@@ -137,12 +144,12 @@ def test_a_topic_that_another_program_made_anew_is_left_alone(
 
 
 def test_a_topic_that_was_there_is_not_deleted(control: ControlCluster, kafka: KafkaAdmin) -> None:
-    kafka.carry_out(CreateTopic("there", 2, {}))
+    make(kafka, "there", 2)
     assert warnings_of(control, STREAM.format("S", "there"), "r1") == []
     refused = control.execute(NODE, "DROP STREAM S DELETE TOPIC;", "r2")
     assert refused.status_code == 400
     assert "this cluster did not make it" in refused.json()["message"]
-    kafka.carry_out(CreateTopic("T", 2, {}))
+    make(kafka, "T", 2)
     assert warnings_of(control, TABLE, "r3") == []
     (warning,) = warnings_of(control, "DROP TABLE T DELETE TOPIC;", "r4")
     assert "this cluster did not make it" in warning
