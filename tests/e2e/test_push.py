@@ -274,7 +274,7 @@ def test_refusals(node: Node) -> None:
     text = "SELECT * FROM REFUSED EMIT CHANGES;"
     with Push(node, text, "/query", ARRAY, streamsProperties=wrong) as asked:
         assert json.loads(asked.reply.read())["error_code"] == 40000
-    assert served(node) == []
+    eventually(lambda: served(node) == [], "nothing is left of them, nor of another test")
 
 
 def test_close_query_at_any_worker(node: Node) -> None:
@@ -286,6 +286,9 @@ def test_close_query_at_any_worker(node: Node) -> None:
             reply = ask(node.port(), "/close-query", json_bytes({"queryId": query_id}))
             assert (reply.status, reply.body) == (200, b"")
             assert asked.lines(2) == [{"finalMessage": "Query Completed"}, None]
+        eventually(
+            lambda q=query_id: q not in served(node), "its place is left after its last word"
+        )
         reply = ask(node.port(), "/close-query", json_bytes({"queryId": query_id}))
         assert (reply.status, reply.json["error_code"]) == (400, 40000)
         assert reply.json["message"] == f"No query with id {query_id}"
@@ -402,6 +405,7 @@ def _resident(pid: int) -> int:
 def test_a_client_that_never_reads_can_be_closed(node: Node) -> None:
     """Its worker waits for room in the socket; closing does not."""
     text = "SELECT N, PAD FROM PADDED EMIT CHANGES;"
+    eventually(lambda: served(node) == [], "none of another test")
     with push(node, text, EARLIEST):
         (query_id,) = served(node)
         time.sleep(1)  # until the socket is full
@@ -516,6 +520,7 @@ def test_a_dropped_stream_ends_its_queries(node: Node) -> None:
 def test_a_killed_worker_leaves_no_query_behind(node: Node) -> None:
     """Its clients see the connection end; the next worker of its number frees their places."""
     stream(node, "KILLED")
+    eventually(lambda: served(node) == [], "none of another test")
     with push(node, "SELECT * FROM KILLED EMIT CHANGES;") as asked:
         asked.line()
         (path,) = node.config.paths.push.glob("*/*")
