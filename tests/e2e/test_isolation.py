@@ -61,9 +61,15 @@ def holder(cluster: TestCluster, query_id: str) -> str:
     return str((query["standpipe"] or {}).get("pipeline"))
 
 
-def pid_in(pipeline_id: str) -> int:
-    """A pipeline's id names its process."""
-    return int(pipeline_id.split("-")[-2])
+def wait_for_holder(cluster: TestCluster, query_id: str, pid: int | None, why: str) -> None:
+    """Until this process reports the query. It reports once a second, so a row may come first."""
+    seen = [""]
+
+    def is_it() -> bool:
+        seen[:] = [holder(cluster, query_id)]  # names its process
+        return f"-{pid}-" in seen[0]
+
+    wait_until(is_it, f"{pid} holds {query_id}: {why}", lambda: seen[0])
 
 
 @pytest.mark.timeout(900)
@@ -90,8 +96,8 @@ def test_a_query_in_a_driver_of_its_own_ends_no_other(cluster: TestCluster) -> N
     assert cluster.local.pipeline is not None
     shared = cluster.local.pipeline.pid
     wait_for_count(cluster, "RISKY", events)
-    assert pid_in(holder(cluster, risky)) == driver.pid
-    assert pid_in(holder(cluster, good)) == shared
+    wait_for_holder(cluster, risky, driver.pid, "it is isolated")
+    wait_for_holder(cluster, good, shared, "it is not")
 
     for kill in range(1, KILLS + 1):  # the first in a running query, others while it starts
         driver.signal_group(signal.SIGKILL)
@@ -99,13 +105,14 @@ def test_a_query_in_a_driver_of_its_own_ends_no_other(cluster: TestCluster) -> N
         wait_for_count(cluster, "GOOD", events)
         wait_until(lambda kill=kill: driver.restarts >= kill, f"restart {kill}")
     wait_for_count(cluster, "RISKY", events)
-    assert pid_in(holder(cluster, risky)) == driver.pid, "it is served again, by its own driver"
+    wait_for_holder(cluster, risky, driver.pid, "it is served again, by its own driver")
     assert (cluster.local.pipeline.pid, cluster.local.pipeline.restarts) == (shared, 0)
 
     isolate(cluster, risky, "--undo")
     send()
     wait_for_count(cluster, "RISKY", events)
     wait_until(lambda: driver.pid is None or None, "its driver ends")
-    wait_until(lambda: pid_in(holder(cluster, risky)) == shared or None, "shared again")
+    wait_for_holder(cluster, risky, shared, "shared again")
     assert driver.restarts == KILLS, "it ended because it was told to"
-    assert state_of(cluster, risky)[0] == state_of(cluster, good)[0] == "RUNNING"
+    for query_id in (risky, good):
+        wait_until(lambda q=query_id: state_of(cluster, q)[0] == "RUNNING", f"{query_id} runs")
