@@ -175,6 +175,15 @@ def test_a_stream_is_followed(node: Node) -> None:
         assert asked.line() == ["k4", 8]
 
 
+def test_what_one_worker_has_acknowledged_the_other_knows(node: Node) -> None:
+    """Their topic is there, so CREATE returns at once; each request is a connection of its own."""
+    stream(node, "KNOWN")
+    for number in range(20):
+        topic = "WITH (KAFKA_TOPIC='known', VALUE_FORMAT='JSON')"
+        ksql(node, f"CREATE STREAM KNOWN_{number} (ID STRING KEY, N BIGINT) {topic};")
+        insert(node, f"KNOWN_{number}", number)
+
+
 def test_limit_ends_the_answer(node: Node) -> None:
     """From the beginning, at both paths and in each form."""
     stream(node, "LIMITED")
