@@ -54,10 +54,12 @@ class Arrival:
 
         self._wait(missing, f"of {count:,} events are not in the tables")
 
-    def wait_for_replicas(self) -> None:
-        """Wait until every replica on every node has applied what is committed now."""
+    def wait_for_replicas(self, copies: int = 2) -> None:
+        """Wait until every replica on every node has applied what is committed now. `copies`: of
+        each table partition; those of a node that does not answer are behind, too."""
         with SyncClient(timeout_s=1.0) as http:
-            self._wait(lambda: self._replicas_behind(http), "replicas trail the committed end")
+            behind = "replicas trail the committed end"
+            self._wait(lambda: self._replicas_behind(http, copies), behind)
 
     def events_in_tables(self) -> int:
         """Number of events that every table has."""
@@ -72,7 +74,7 @@ class Arrival:
                 found.add(str(query["id"]))
         return found
 
-    def _replicas_behind(self, http: SyncClient) -> int:
+    def _replicas_behind(self, http: SyncClient, copies: int) -> int:
         found: list[status.ReplicaView] = []
         for node_id, public in self._nodes:
             node = status.NodeView(node_id=node_id, public=public, is_up=True)
@@ -84,8 +86,8 @@ class Arrival:
             or replica.position < ends[replica.query_id].get(replica.partition, 0)
             for replica in held
         )
-        copies = min(2, len(self._nodes))
-        return behind + max(0, copies * sum(map(len, ends.values())) - len(held))
+        wanted = min(copies, len(self._nodes)) * sum(map(len, ends.values()))
+        return behind + max(0, wanted - len(held))
 
     def _wait(self, left: Callable[[], int], what: str) -> None:
         """Wait until nothing is left; each change restarts the time-out STALL_S_MAX."""
