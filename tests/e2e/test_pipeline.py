@@ -6,6 +6,7 @@ records name) and must equal a pandas recompute of the same events. Not here: no
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -59,6 +60,8 @@ DAY_MS = 86_400_000
 PARTITIONS = 4
 PROGRESS, PROCESSING_LOG = "default__progress", "default_ksql_processing_log"
 BATCH_RECORDS = 500
+#: of the tests: their topics are all in one Kafka
+NUMBERS = itertools.count(1)
 
 
 def sql(tag: str) -> str:
@@ -181,7 +184,7 @@ class World:
         for value in values:
             own = key if key is not None else json.loads(value)["tailnum"].encode()
             producer.produce(f"f{self.tag}", value, own)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def send_flights(self, count: int, seed: int) -> None:
         chance = random.Random(seed)
@@ -274,7 +277,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def world(kafka: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    tag = f"_{abs(hash(request.node.name)) % 10_000}"
+    tag = f"_{next(NUMBERS)}"
     with FakeNode(getattr(request, "param", feature_levels.NEWEST)) as node:
         world = World(kafka.bootstrap_servers, tmp_path, tag, node)
         try:
@@ -508,7 +511,7 @@ def test_records_and_rows_that_are_too_large_or_too_deep_stop_no_query(world: Wo
     world.send([huge, deep], key=b"N1")
     world.send([part] * 2)
     world.send([b'{"tailnum": "N1", "at": 1000, "dest": "IAH"}'])
-    eventually("it goes on", lambda: world.is_caught_up(name), within_s=60)
+    eventually("it goes on", lambda: world.is_caught_up(name))
 
     rows, _ = fold(world, name)  # what is foreign is of the batch that Kafka refused
     assert (rows["BIG"], rows["N1"]["DESTS"]) == (None, ["IAH"])
@@ -518,13 +521,13 @@ def test_records_and_rows_that_are_too_large_or_too_deep_stop_no_query(world: Wo
         found = {line["reason"]: line for line in logged(world, query_id)}
         return found if found.keys() == reasons else None
 
-    found = eventually("they are logged", all_logged, within_s=60)
+    found = eventually("they are logged", all_logged)
 
     def counted() -> QueryStatus | None:
         status = world.node.status(query_id)
         return status if status and status.bad_records else None
 
-    assert eventually("they are counted", counted, within_s=60).state == "RUNNING"
+    assert eventually("they are counted", counted).state == "RUNNING"
     for reason in ("TOO_LARGE", "VALUE"):
         place = {part: found[reason][part] for part in ("topic", "partition")}
         assert place == {"topic": f"f{world.tag}", "partition": partition_of(b"N1", PARTITIONS)}
@@ -565,7 +568,7 @@ def write_foreign(world: World, name: str, records: dict[bytes, bytes | None], b
             partition=partition_of(raw, PARTITIONS),
             headers=[("sp-commit", commit_header(by)), ("sp-rowtime", rowtime_header(7))],
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def test_rows_that_a_straggler_shadows_are_repaired_while_the_query_is_idle(world: World) -> None:
@@ -632,7 +635,7 @@ def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: Worl
     first = world.drive()
     world.wait_until_caught_up()
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(15) == 0
+    assert first.process.wait(60) == 0
     planes, days = (
         world.directory / world.checkpoints / f"{world.query(name).query_id}-1"
         for name in ("PLANES", "DAYS")
