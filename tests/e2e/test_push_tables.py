@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.e2e.cluster import TestCluster
+from tests.e2e.cluster import WAIT_S_MAX, TestCluster, wait_until
 from tests.e2e.test_push import ARRAY, EARLIEST
 
 from standpipe.data.encoding.kafka_keys import windowed_key
@@ -20,6 +20,7 @@ from standpipe.data.encoding.store_keys import (
     partition_of,
     rowtime_header,
 )
+from standpipe.errors import LogUnavailable, NoPipeline
 from standpipe.local.demo.flights import Event
 from standpipe.model import BatchId, Commit, LeaseEpoch
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.e2e
 #: of a lease that nobody had, and none of whose batches is in the progress topic
 STRANGER = Commit(lease_epoch=LeaseEpoch(999), batch=BatchId(1), attempt=7)
 HOUR_MS = 3_600_000
-WAIT_S = 120
 
 
 class Followed:
@@ -39,14 +39,28 @@ class Followed:
         cluster: TestCluster,
         text: str,
         properties: Mapping[str, str] = EARLIEST,
-        node: int = 0,
+        node: int | None = None,
     ) -> None:
-        address = cluster.addresses[node][1]
-        self.connection = http.client.HTTPConnection(address, timeout=WAIT_S)
+        """`node`: default: the one that takes statements, as others learn of them a little later.
+        While nobody leads, or the pipeline registers again, a query that needs them is repeated."""
+        address = cluster.client.addresses[0] if node is None else cluster.addresses[node][1]
         body = json.dumps({"ksql": text, "streamsProperties": dict(properties)})
-        self.connection.request("POST", "/query", body, {"accept": ARRAY})
-        self.reply = self.connection.getresponse()
-        assert self.reply.status == 200, self.reply.read()
+
+        def answered() -> tuple[http.client.HTTPConnection, http.client.HTTPResponse] | None:
+            connection = http.client.HTTPConnection(address, timeout=WAIT_S_MAX)
+            connection.request("POST", "/query", body, {"accept": ARRAY})
+            reply = connection.getresponse()
+            if reply.status == 200:
+                return connection, reply
+            said = reply.read()
+            connection.close()
+            passes = (LogUnavailable.code, NoPipeline.code)
+            assert json.loads(said)["error_code"] in passes, said
+            return None
+
+        found = wait_until(answered, f"a leader and a pipeline for {text}")
+        assert found is not None
+        self.connection, self.reply = found
         self.header = self.item()
 
     def item(self) -> dict[str, Any]:
@@ -71,7 +85,7 @@ def plant(cluster: TestCluster, topic: str, raw: bytes, key: bytes, value: bytes
     marks = {HEADER_COMMIT: commit_header(STRANGER), HEADER_ROWTIME: rowtime_header(1)}
     partitions = len(producer.list_topics(topic, timeout=10).topics[topic].partitions)
     producer.produce(topic, value, key, partition=partition_of(raw, partitions), headers=marks)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
 
 
 def test_a_table_shows_committed_batches_and_nothing_else(cluster: TestCluster) -> None:

@@ -82,6 +82,12 @@ def declare(cluster: TestCluster) -> None:
         " WITH (KAFKA_TOPIC='tr_names', VALUE_FORMAT='JSON');"
     )
 
+    def is_declared() -> bool:
+        known = [SnapshotReader(run / "snapshot").current().sources for run in runs]
+        return all("TR_NAMES" in {source.name for source in sources} for sources in known)
+
+    wait_until(is_declared, "every node knows what was declared")
+
 
 def test_rows_and_nothing_after_them(cluster: TestCluster) -> None:
     declare(cluster)
@@ -146,7 +152,7 @@ def test_kill_9_of_the_node_that_serves_it(cluster: TestCluster) -> None:
     served.rows_until(row(3, "ann"))
     cluster.local.kill_node(node_id)
     served.close()
-    ended = Followed(cluster, f"{COUNTS} EMIT CHANGES;")
+    ended = Followed(cluster, f"{COUNTS} EMIT CHANGES;", node=0)
     cluster.sql(f"TERMINATE {id_of(ended)};")
     said = [ended.item()]
     while "errorMessage" not in said[-1]:
@@ -162,7 +168,10 @@ def test_kill_9_of_the_node_that_serves_it(cluster: TestCluster) -> None:
 def test_kill_9_of_the_leader(cluster: TestCluster) -> None:
     """Its successor knows of no renewal yet, and ends nothing that is served."""
     run = cluster.local.plans[0].data_directory / "run"
-    leader = SnapshotReader(run / "snapshot").current().leader
+    leader = wait_until(
+        lambda: SnapshotReader(run / "snapshot").current().leader or None, "a leader"
+    )
+    assert leader is not None
     nodes = [node_id for node_id, _ in cluster.addresses]
     served = Followed(
         cluster, f"{COUNTS} EMIT CHANGES;", node=next(n for n, i in enumerate(nodes) if i != leader)
