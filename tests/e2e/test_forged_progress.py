@@ -47,6 +47,15 @@ def ignored(cluster: TestCluster, reason: str) -> float:
     return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name)), 0.0)
 
 
+def wait_until_running(cluster: TestCluster, query_id: str) -> None:
+    """Its rows may be there before its pipeline's next report."""
+    wait_until(
+        lambda: state_of(cluster, query_id)[0] == "RUNNING",
+        f"{query_id} runs",
+        lambda: str(state_of(cluster, query_id)),
+    )
+
+
 def insert(cluster: TestCluster, *expected: tuple[str, int]) -> None:
     cluster.sql("INSERT INTO FORGED_EVENTS (K, V) VALUES ('a', 'x');")
     for table, count in expected:
@@ -70,7 +79,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
             f"{reason} is counted",
         )
     insert(cluster, ("FORGED_A", 2), ("FORGED_B", 2))
-    assert state_of(cluster, attacked)[0] == "RUNNING"
+    wait_until_running(cluster, attacked)
 
     secret = cluster.local.directory.secret_file.read_text().strip()
     forge(cluster, attacked, ProgressSeal(secret, TOPIC))
@@ -83,7 +92,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
     assert "lease epoch 1000000" in message
     assert "DROP TABLE FORGED_A; and then CREATE TABLE FORGED_A" in message
     insert(cluster, ("FORGED_B", 3))
-    assert state_of(cluster, other)[0] == "RUNNING", "the others go on"
+    wait_until_running(cluster, other)  # the others go on
 
     cluster.sql("DROP TABLE FORGED_A;")
     cluster.sql("CREATE TABLE FORGED_A AS SELECT K, COUNT(*) AS N FROM FORGED_EVENTS GROUP BY K;")
