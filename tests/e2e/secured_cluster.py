@@ -24,8 +24,10 @@ from rich.console import Console
 from tests.e2e.cluster import TestCluster, free_port_range, wait_until
 from tests.e2e.kafka_cluster import KafkaCluster
 
+from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.adapters.kafka.connection import connect_by
 from standpipe.config import registry
+from standpipe.errors import KafkaUnavailable
 from standpipe.local.cluster.steps import Steps
 from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster
 
@@ -85,6 +87,8 @@ def secured_cluster(
         ),
         Steps(Console(), quiet=True),
     )
+    for user in (NODE, PIPELINE):
+        wait_until_let_in(user, kafka, directory)
     with pytest.MonkeyPatch.context() as patch:
         options = os.environ.get("JDK_JAVA_OPTIONS", "")
         patch.setenv("JDK_JAVA_OPTIONS", f"{options} {java_options}")
@@ -100,6 +104,23 @@ def secured_cluster(
             yield running
         finally:
             running.close()
+
+
+def wait_until_let_in(user: str, kafka: KafkaCluster, directory: Path) -> None:
+    """Until brokers know the user, which they learn a moment after it was made. What starts asks
+    Kafka once, and is not to wait long."""
+    config = registry.load(settings_of(user, kafka, directory))
+    admin, said = KafkaAdmin(connect_by(config, kafka.sasl_servers, {})), [""]
+
+    def is_let_in() -> bool:
+        try:
+            admin.partition_counts()
+        except KafkaUnavailable as error:
+            said[:] = [error.message]
+            return False
+        return True
+
+    wait_until(is_let_in, f"{user} at Kafka", lambda: said[0])
 
 
 def settings_of(
