@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from standpipe.control.metadata.catalog import Catalog, topics_of
@@ -63,20 +64,13 @@ def check_not_followed(
             )
 
 
-def followed_topic(command: Command) -> str | None:
-    """The topic that a new direct table is to follow; None: the command makes none."""
-    if isinstance(command, CreateSource) and command.source.is_direct:
-        return command.source.topic
-    return None
+def of_one_topic(command: Command, topic_id_of: Callable[[str], str]) -> Command:
+    """The command; if it makes a direct table, the table names Kafka's id of its topic (KIP-516).
 
-
-def of_topic(command: Command, topic_id: str) -> Command:
-    """The command, for a table that follows only the topic with this id of Kafka's (KIP-516).
-
-    A replica that begins after the topic was made again would take the new one for it otherwise,
-    and answer beside others that know better. `topic_id` "": Kafka gives none.
+    Otherwise a replica that begins after the topic was made again would follow the new topic, while
+    the others report DATA_LOSS. `topic_id_of`: a topic's name to its id; "": Kafka gives none.
     """
-    assert isinstance(command, CreateSource)
-    if not topic_id:
+    if not isinstance(command, CreateSource) or not command.source.is_direct:
         return command
-    return replace(command, source=replace(command.source, topic_id=topic_id))
+    topic_id = topic_id_of(command.source.topic)
+    return replace(command, source=replace(command.source, topic_id=topic_id or UNSET))

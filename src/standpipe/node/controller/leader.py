@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, NoReturn
 
 import structlog
@@ -26,7 +27,6 @@ from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
 from standpipe.control.ddl import direct_tables, propose, responses
 from standpipe.control.ddl.limits import StatementLimits
-from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import AppliedRequest, Catalog
 from standpipe.control.metadata.commands import (
@@ -241,7 +241,7 @@ class Leading:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
                 verdict = await asyncio.to_thread(self._judged, request, before)
-                if isinstance(verdict, StatementReply):
+                if isinstance(verdict, responses.StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
                 await self._append(verdict, epoch)
                 touched = responses.topics_touched(before, self._copy.catalog)
@@ -254,17 +254,16 @@ class Leading:
         index = self._copy.catalog.index  # with the assignment that followed
         return {"log_index": index, "entities": responses.entities(applied, warnings)}
 
-    def _judged(self, request: propose.Request, before: Catalog) -> Command | StatementReply:
+    def _judged(
+        self, request: propose.Request, before: Catalog
+    ) -> Command | responses.StatementReply:
         """Blocks while Kafka is asked. Raises StandpipeError."""
         admin = self._keeper.admin
         topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
         verdict = propose.judge(request, before, topics, self._limits)
-        if isinstance(verdict, StatementReply):
+        if isinstance(verdict, responses.StatementReply) or admin is None:
             return verdict
-        followed = direct_tables.followed_topic(verdict)
-        if followed is None or admin is None:
-            return verdict
-        return direct_tables.of_topic(verdict, topic_id_of(admin.observe, followed))
+        return direct_tables.of_one_topic(verdict, partial(topic_id_of, admin.observe))
 
     async def _register(self, call: Call) -> object:
         asked = call.json(member_checks.NodeRegistration)

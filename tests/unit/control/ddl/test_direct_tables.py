@@ -102,17 +102,17 @@ def test_what_the_catalog_forbids(sql: str, words: str) -> None:
 
 def test_a_table_is_of_one_topic() -> None:
     command = made(HERE, DIRECT.format("D", "here"))
-    assert direct_tables.followed_topic(command) == "here"
-    named = direct_tables.of_topic(command, "id-1")
+    named = direct_tables.of_one_topic(command, {"here": "id-1"}.__getitem__)
     assert isinstance(named, CreateSource)
     assert apply(HERE, LogIndex(HERE.index + 1), named).sources["D"].topic_id == "id-1"
-    assert direct_tables.of_topic(command, "") == command, "brokers from before ids"
+    assert direct_tables.of_one_topic(command, lambda _: "") == command, "brokers without ids"
 
 
 def test_a_table_that_a_query_fills_names_no_topic() -> None:
     copied = DIRECT.replace(", APPLY='DIRECT'", "").format("T", "here")
-    assert direct_tables.followed_topic(made(HERE, copied)) is None
-    assert direct_tables.followed_topic(made(HERE, STREAM)) is None
+    for sql in (copied, STREAM):
+        command = made(HERE, sql)
+        assert direct_tables.of_one_topic(command, {}.__getitem__) is command, "Kafka is not asked"
 
 
 def test_older_nodes_would_not_serve_it() -> None:
