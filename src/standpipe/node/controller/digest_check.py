@@ -126,7 +126,7 @@ class Verification:
         self._copy, self._client, self._every_ms = copy, client, every_ms
         self._long = LongAnswers()
         self._turn = asyncio.Semaphore(2)  # processes at once: clients' reads come first
-        self._done_s: dict[object, float] = {}  # action -> instant when it was last done
+        self._due_s: dict[object, float] = {}  # action -> it is not done again before this instant
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
         """The four routes above."""
@@ -211,14 +211,14 @@ class Verification:
                 return
             _log.warning("rebuild request failed", node=node_id, status=reply.status)
         for what in (placement.replica_id, (node_id, placement.replica_id)):
-            self._done_s[what] = time.monotonic() - AGAIN_S + RETRY_S
+            self._due_s[what] = time.monotonic() + RETRY_S
 
     def _is_due(self, what: object) -> bool:
-        """Whether the action was not done within AGAIN_S; if so, records it as done now."""
+        """Whether the action may be done now; if so, it is not due again for AGAIN_S."""
         now_s = time.monotonic()
-        if now_s - self._done_s.get(what, -AGAIN_S) < AGAIN_S:
+        if now_s < self._due_s.get(what, now_s):
             return False
-        self._done_s[what] = now_s
+        self._due_s[what] = now_s + AGAIN_S
         return True
 
     async def _kept_of(self, node_id: NodeId) -> Sequence[KeptDigests]:
