@@ -11,6 +11,7 @@ import msgspec
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
+from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.status_page import StatusWriter, page_path
@@ -43,6 +44,7 @@ from standpipe.model_liveness import KnownLag, KnownLags, Liveness, PeerLiveness
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
+from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_headers import RequestFormat
@@ -52,6 +54,7 @@ from standpipe.node.worker.pull.slow_path import PullResponse, SlowPath
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.statements.execute import Statements
 
 #: a read's time, if a peer is to refuse it with reasons of its own before that, on a busy machine
 FORWARDED_MS_MAX = 500
@@ -288,6 +291,20 @@ class Worker:
             body_bytes_max=100_000,
             is_peer=is_peer,
             clock=self.clock,
+        )
+
+    def statements(self) -> Statements:
+        """What POST /ksql does here. Close its lanes."""
+        known = self.slow_path.map
+        return Statements(
+            map=known,
+            replicas=self.replicas,
+            control=self.wires,
+            internal_address="",
+            producer=RowProducer(""),
+            settings=registry.load({}),
+            metrics=self.metrics,
+            routes=Routes(known, self.replicas, self.routes, self.clock),
         )
 
     def fast(self, text: str, lag_max: int | None = None) -> bytes | None:

@@ -67,10 +67,6 @@ class Unanswered(Exception):
         """Whether no later try can be answered."""
         return any(failure.is_impossible for failure in self.failures)
 
-    def public(self, text: str, now_boot_ms: int) -> StandpipeError:
-        """What the client of the query `text` is told."""
-        return unanswered(text, self.source, self.failures, now_boot_ms=now_boot_ms)
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -101,9 +97,7 @@ class Failure:
         return f"[Partition {self.partition}: {reasons or 'no replica is assigned'}]"
 
 
-def unanswered(
-    text: str, source: Source, failures: Sequence[Failure], *, now_boot_ms: int
-) -> StandpipeError:
+def client_error(text: str, unanswered: Unanswered, *, now_boot_ms: int) -> StandpipeError:
     """The error of a query for which some partitions have no answer.
 
     It does not depend on the order of the failures. If one of them is not ready, so is the query:
@@ -111,7 +105,7 @@ def unanswered(
     wait. Otherwise the error is *no replica*. The details name every partition that failed, with
     one verdict per replica; the message names the first ones.
     """
-    listed = sorted(failures, key=lambda failure: failure.partition)
+    listed = sorted(unanswered.failures, key=lambda failure: failure.partition)
     details: dict[str, object] = {
         "partition": listed[0].partition,
         "partitions": [failure.partition for failure in listed],
@@ -146,8 +140,9 @@ def unanswered(
     names = ", ".join(str(failure.partition) for failure in young[:NAMED_PARTITIONS_MAX])
     names += ", …" if len(young) > NAMED_PARTITIONS_MAX else ""
     return NotReady(
-        f"{source.name} is not ready: no replica of partition{'s'[: len(young) > 1]} {names} holds "
-        f"a whole batch yet. Progress: {percent}.{' Besides: ' if reasons else ''}{reasons}",
+        f"{unanswered.source.name} is not ready: no replica of partition{'s'[: len(young) > 1]} "
+        f"{names} holds a whole batch yet. Progress: {percent}."
+        f"{' Besides: ' if reasons else ''}{reasons}",
         progress=least,
         **details,
     )

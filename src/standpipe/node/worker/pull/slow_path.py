@@ -50,6 +50,7 @@ from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
+    client_error,
     refusal_to_peer,
     with_map,
 )
@@ -127,21 +128,20 @@ class SlowPath:
         return await (once() if forward is not None else self.again(once, asked.text))
 
     async def again(self, once: Callable[[], Awaitable[Answer]], text: str) -> Answer:
-        """A client's answer to `text`, tried again if no replica answers while reads of the table
-        move to another generation: nodes learn that one after the other, and a busy one late. One
-        that has moved keeps nothing for those that have not. Raises NotReady, NoReplica,
-        TokenRefused."""
+        """A client's answer to `text`, tried again while no replica answers and reads of the table
+        move to its next generation, node by node. Raises NotReady, NoReplica, TokenRefused."""
         self.map.refresh()  # another worker may just have acknowledged its CREATE
-        until_s = asyncio.get_running_loop().time() + self.routing_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        last_s = loop.time() + self.routing_timeout_ms / 1000 - MOVE_S
         while True:
             try:
                 return await once()
             except Unanswered as error:
-                may_pass = error.source.name in self.map.moving() and not error.is_final
-                if not may_pass or asyncio.get_running_loop().time() + MOVE_S > until_s:
-                    raise error.public(text, self.clock.boot_ms()) from None
+                is_moving = error.source.name in self.map.moving_tables()
+                if error.is_final or not is_moving or loop.time() > last_s:
+                    raise client_error(text, error, now_boot_ms=self.clock.boot_ms()) from None
             except NoReplica:  # the session's token is newer than this node's map
-                if not self.map.moving() or asyncio.get_running_loop().time() + MOVE_S > until_s:
+                if not self.map.moving_tables() or loop.time() > last_s:
                     raise
             await asyncio.sleep(MOVE_S)
 

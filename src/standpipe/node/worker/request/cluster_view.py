@@ -193,7 +193,7 @@ class Map:
             raise NotReady("this node has no map of the cluster yet")
         return self._view
 
-    def moving(self) -> set[str]:
+    def moving_tables(self) -> set[str]:
         """The tables of which nodes may not agree yet on the generation that answers."""
         since_s = time.monotonic() - MOVING_SECONDS_MAX
         recent = {name for name, moved_s in self._moved_s.items() if moved_s > since_s}

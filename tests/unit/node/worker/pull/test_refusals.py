@@ -15,8 +15,9 @@ from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.refusals import (
     NAMED_PARTITIONS_MAX,
     Failure,
+    Unanswered,
+    client_error,
     refusal_to_peer,
-    unanswered,
     with_map,
 )
 
@@ -40,7 +41,7 @@ def young(partition: int, *shares: float | None) -> Failure:
 
 
 def error_of(*failures: Failure) -> StandpipeError:
-    return unanswered(TEXT, USERS, failures, now_boot_ms=1)
+    return client_error(TEXT, Unanswered(USERS, failures), now_boot_ms=1)
 
 
 def details(error: StandpipeError) -> Any:

@@ -45,6 +45,6 @@ def test_nodes_may_disagree_while_reads_move_and_shortly_after(
     for catalog in (ONE, BOTH, TWO):
         publish(path, catalog)
         found.refresh()
-        seen.append(found.moving())
+        seen.append(found.moving_tables())
     now_s[0] += cluster_view.MOVING_SECONDS_MAX
-    assert [*seen, found.moving()] == [set(), {"U"}, {"U"}, set()]
+    assert [*seen, found.moving_tables()] == [set(), {"U"}, {"U"}, set()]

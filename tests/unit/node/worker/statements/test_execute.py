@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace as changed
 from tests.unit.node.workers import USERS, Worker
 
-from standpipe.adapters.kafka.producer import RowProducer
-from standpipe.config.registry import load
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
@@ -28,9 +26,8 @@ from standpipe.errors import (
 )
 from standpipe.model import LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
-from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.request.control_client import error_of
-from standpipe.node.worker.statements.execute import StatementFailed, Statements
+from standpipe.node.worker.statements.execute import StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
 from standpipe.sql.syntax import parser
@@ -121,17 +118,7 @@ def test_a_source_that_another_worker_has_just_acknowledged_is_known(tmp_path: P
     """INSERT at once after CREATE STREAM, on another connection, was refused by chance."""
     worker = Worker(tmp_path, "a", {})
     worker.publish(["a"], {}, source=changed(USERS, name="OTHER"))
-    known = worker.slow_path.map
-    statements = Statements(
-        map=known,
-        replicas=worker.replicas,
-        control=worker.wires,
-        internal_address="",
-        producer=RowProducer(""),
-        settings=load({}),
-        metrics=worker.metrics,
-        routes=Routes(known, worker.replicas, worker.routes, worker.clock),
-    )
+    statements = worker.statements()
 
     async def described() -> dict[str, Any]:
         (entity,) = await statements.carry_out(b'{"ksql": "DESCRIBE USERS;"}')

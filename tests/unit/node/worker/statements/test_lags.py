@@ -12,7 +12,6 @@ from tests.unit.data.commit.test_covered_offsets import batch
 from tests.unit.node.workers import USERS, Worker, page
 
 from standpipe.adapters.files import published
-from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.config.registry import load
 from standpipe.data.commit.covered_offsets import CoveredBatches, ToldEnds, TopicOffsets
 from standpipe.model import (
@@ -32,8 +31,6 @@ from standpipe.model import (
 from standpipe.model_liveness import KnownLag, PeerLiveness, ReplicaLag
 from standpipe.node.covered_files import CoveredFiles, covered_path, ends_path
 from standpipe.node.liveness.peer_state import PeerState
-from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.statements.execute import Statements
 from standpipe.node.worker.statements.lags import NO_BATCHES, LagScene, TableLag
 from standpipe.node.worker.statements.show import AnswerTime, Scene
 
@@ -252,16 +249,7 @@ def test_the_statement_reads_the_files_of_the_tailer(tmp_path: Path) -> None:
         covered_path(worker.paths.status, ("T1", 1)),
         msgspec.structs.replace(COVERED, way=way, log_index=view.snapshot.log_index),
     )
-    statements = Statements(
-        map=worker.slow_path.map,
-        replicas=worker.replicas,
-        control=worker.wires,
-        internal_address="",
-        producer=RowProducer(""),
-        settings=load({}),
-        metrics=worker.metrics,
-        routes=Routes(worker.slow_path.map, worker.replicas, worker.routes, worker.clock),
-    )
+    statements = worker.statements()
 
     async def answered() -> list[Any]:
         body = msgspec.json.encode({"ksql": "SHOW LAG; SHOW LAG users;"})
