@@ -87,35 +87,26 @@ class TestCluster:
         assert producer.flush(120) == 0
         return count
 
-    def wait_for_rows(self, text: str, rows: Sequence[Sequence[object]]) -> PullAnswer:
-        """Ask until the rows are those, in any order; fails with the last answer."""
+    def wait_for_rows(
+        self, text: str, rows: Sequence[Sequence[object]], entry: str | None = None
+    ) -> PullAnswer:
+        """Ask until the rows are those, in any order; fails with the last answer. `entry`: the node
+        that is asked, which may read another replica than others; None: any."""
         wanted = sorted(map(list, rows), key=repr)
         seen: list[Any] = []
 
         def is_there() -> PullAnswer | None:
             try:
-                answer = self.pull(text)
+                answer = self.pull(text) if entry is None else self.pull_from(entry, text)
             except Exception as error:
                 seen[:] = [repr(error)]
                 return None
             seen[:] = sorted(map(list, answer.rows), key=repr)
             return answer if seen == wanted else None
 
-        found = wait_until(is_there, f"{text}: {rows}", lambda: str(seen))
+        found = wait_until(is_there, f"{entry or ''} {text}: {rows}", lambda: str(seen))
         assert found is not None
         return found
-
-    def wait_for_rows_from(self, node_id: str, text: str, rows: Sequence[Sequence[object]]) -> None:
-        """As `wait_for_rows`, with this node as entry: it may read another replica than others,
-        which are a little behind or ahead of each other."""
-        wanted = sorted(map(list, rows), key=repr)
-        seen: list[Any] = []
-
-        def is_there() -> bool:
-            seen[:] = sorted(map(list, self.pull_from(node_id, text).rows), key=repr)
-            return seen == wanted
-
-        wait_until(is_there, f"{node_id}, {text}: {rows}", lambda: str(seen))
 
     def active_of(self, query_id: str, partition: int = 0) -> NodeId:
         """The active node of a table partition."""

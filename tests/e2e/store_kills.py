@@ -24,7 +24,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 
 from rich.progress import track
@@ -141,7 +140,8 @@ def kill_writers(folder: Path, kills: int) -> int:
     chance, positions = random.Random(1), [0]
     expected: dict[bytes, bytes] = {}
     code = "import sys; from pathlib import Path; import tests.e2e.store_kills as t;"
-    rounds = takewhile(lambda done: done < kills or positions[-1] <= kills, itertools.count())
+    numbers = itertools.count()
+    rounds = itertools.takewhile(lambda done: done < kills or positions[-1] <= kills, numbers)
     for _ in track(rounds, "writers killed", total=kills, disable=kills < 100):
         ready.unlink(missing_ok=True)
         writer = child(code + "t.write_until_killed(*map(Path, sys.argv[1:]))", path, ready)

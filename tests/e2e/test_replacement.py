@@ -179,8 +179,8 @@ def check_rows(cluster: TestCluster, expected: dict[str, dict[str, int]]) -> Non
         cluster.wait_for_rows(f"SELECT * FROM VISITS WHERE K = '{key}';", [[key, *row.values()]])
     for node, _ in cluster.addresses:
         for key, row in expected.items():
-            cluster.wait_for_rows_from(
-                node, f"SELECT * FROM VISITS WHERE K = '{key}';", [[key, *row.values()]]
+            cluster.wait_for_rows(
+                f"SELECT * FROM VISITS WHERE K = '{key}';", [[key, *row.values()]], entry=node
             )
     wait_until(
         lambda: folded(cluster) == expected or None,

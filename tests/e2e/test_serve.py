@@ -946,6 +946,7 @@ def test_two_workers_share_the_ports(tmp_path: Path) -> None:
     try:
         node.wait_ready()
         until = time.monotonic() + 60
+        # the first answers before the second listens, and would get all connections
         while not all(serves(node, number) for number in (0, 1)):
             assert time.monotonic() < until
             time.sleep(0.02)
@@ -988,7 +989,7 @@ def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
             assert ask(node.port(), "/info").status == 200
         os.kill(worker.pid, signal.SIGTERM)
         until = time.monotonic() + 60
-        while is_open(node.port()):
+        while is_open(node.port()):  # it has seen the signal once it accepts nobody else
             assert time.monotonic() < until
             time.sleep(0.01)
         client.sendall(data[-5:])
