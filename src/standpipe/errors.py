@@ -50,6 +50,7 @@ StandpipeError                         50000   base; 500
 ├── NodesUnreachable                   50309   client.core.attempts: at a client
 ├── AnswerLost                         50310   client.core.attempts: at a client
 ├── NoPipeline                         50311   nothing runs Spark for a push query
+├── OutcomeUnknown                     50312   a copy of a statement that comes too late
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -323,6 +324,14 @@ class NoPipeline(StandpipeError):
     status = 503
     code = 50311
     retry_after_s = 5
+
+
+class OutcomeUnknown(StandpipeError):
+    """A statement arrived so late that the cluster no longer knows whether it was executed before.
+    Look whether it was (`SHOW`, `DESCRIBE`); if not, send it again."""
+
+    status = 503
+    code = 50312
 
 
 class SetupError(StandpipeError):

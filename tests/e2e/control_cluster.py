@@ -43,6 +43,19 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
     raise AssertionError(f"waited {WAIT_S_MAX:g} s for {what}")
 
 
+def until_led(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
+    """The answer. Asked again, with the same request id, while nobody leads: a machine may be
+    slower than elections are."""
+
+    def answer() -> httpx2.Response | None:
+        found = ask()
+        nobody_leads = found.status_code == 503 and found.json()["error_code"] == NOBODY_LEADS
+        return None if nobody_leads else found
+
+    found: httpx2.Response = until("a leader that takes it", answer)
+    return found
+
+
 @dataclass
 class ControlCluster:
     """Control processes by node name."""
@@ -132,16 +145,7 @@ class ControlCluster:
         return self.client.post(self._url(name, path), content=msgspec.json.encode(body))
 
     def execute(self, name: str, sql: str, request_id: str) -> httpx2.Response:
-        """Asked again, with the same request id, while nobody leads: a machine may be slower than
-        elections are."""
-
-        def answer() -> httpx2.Response | None:
-            found = self.execute_once(name, sql, request_id)
-            nobody_leads = found.status_code == 503 and found.json()["error_code"] == NOBODY_LEADS
-            return None if nobody_leads else found
-
-        found: httpx2.Response = until(f"a leader that takes {sql}", answer)
-        return found
+        return until_led(lambda: self.execute_once(name, sql, request_id))
 
     def execute_once(self, name: str, sql: str, request_id: str) -> httpx2.Response:
         body = {"ksql": sql, "streamsProperties": {}, "request_id": request_id}

@@ -15,9 +15,19 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from tests.e2e.control_cluster import NAMES, SECRET, WAIT_S_MAX, ControlCluster, running, until
+from tests.e2e.control_cluster import (
+    NAMES,
+    SECRET,
+    WAIT_S_MAX,
+    ControlCluster,
+    running,
+    until,
+    until_led,
+)
 from tests.sealed_http import sealed_client
 
+from standpipe.control.metadata.requests import REQUESTS_MAX
+from standpipe.errors import OutcomeUnknown
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 
 STREAM = (
@@ -81,6 +91,27 @@ def test_the_leader_is_killed_and_comes_back(control: ControlCluster) -> None:
     assert control.execute(first, STREAM.format("S2", "s2"), "r3").status_code == 200
     ids = {str((control.describe(name) or {})["cluster_id"]) for name in NAMES}
     assert len(ids) == 1
+
+
+def test_a_copy_that_arrives_after_its_outcome_was_forgotten_is_refused(
+    control: ControlCluster,
+) -> None:
+    """Executed again, it would bring back a stream that was dropped since."""
+    known = control.snapshot("node-2").log_index
+    body = {"ksql": STREAM.format("LATE", "late"), "request_id": "late", "known_index": known}
+    made = until_led(lambda: control.post("node-2", "/execute", body))
+    assert made.json()["entities"][0]["commandStatus"]["status"] == "SUCCESS"
+    assert control.execute("node-2", "DROP STREAM LATE;", "drop").status_code == 200
+    again = until_led(lambda: control.post("node-3", "/execute", body))
+    assert again.json()["entities"] == made.json()["entities"], "its outcome is remembered"
+    for number in range(REQUESTS_MAX):
+        start = {"pipeline_id": "p", "request_id": f"start {number}"}
+        assert until_led(lambda start=start: control.post("node-1", "/pipeline/start", start))
+    for name in NAMES:
+        late = until_led(lambda name=name: control.post(name, "/execute", body))
+        assert (late.status_code, late.json()["error_code"]) == (503, OutcomeUnknown.code)
+        assert "Look whether it was" in late.json()["message"]
+        assert "LATE" not in {source.name for source in control.snapshot(name).sources}
 
 
 def test_without_a_majority_reads_go_on_and_statements_say_why(control: ControlCluster) -> None:

@@ -59,9 +59,10 @@ class ClusterNodes:
         """The catalog with all that was acknowledged before. Raises ServeRefused."""
         return from_bytes(self._ask("GET", "/catalog?consistency=linearizable"))
 
-    def execute(self, statement: str) -> None:
-        """Have a statement executed, once. Raises ServeRefused with the cluster's reason."""
-        request = Request(ksql=statement, request_id=uuid.uuid4().hex)
+    def execute(self, statement: str, known: Catalog) -> None:
+        """Have a statement executed, once; `known`: a catalog from before. Raises ServeRefused with
+        the cluster's reason."""
+        request = Request(ksql=statement, request_id=uuid.uuid4().hex, known_index=known.index)
         self._ask("POST", "/execute", msgspec.json.encode(request))
 
     def _ask(self, method: str, target: str, body: bytes = b"") -> bytes:

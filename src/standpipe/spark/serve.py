@@ -138,10 +138,10 @@ class Standpipe:
 
     def _declared(self, asked: ServedTable) -> Source:
         """The table in the catalog, declared if it is new. Raises ServeRefused."""
-        there = self._nodes.catalog().sources.get(asked.name)
-        if there is None:
+        catalog = self._nodes.catalog()
+        if asked.name not in catalog.sources:
             try:
-                self._nodes.execute(asked.statement)
+                self._nodes.execute(asked.statement, catalog)
             except ServeRefused:
                 # another program may have declared it meanwhile
                 if asked.name not in self._nodes.catalog().sources:

@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
 import httptools
 
@@ -40,6 +43,8 @@ from standpipe.model import NodeId
 #: drops its side (75 s).
 IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
+#: `struct linger`: on, 0 s
+NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class PathFailed(Exception):
@@ -96,6 +101,15 @@ class _Connection(asyncio.Protocol):
         self.is_open = False
         if self.transport is not None:
             self.transport.abort()
+
+    def withdraw(self) -> None:
+        """Abort, and have the kernel discard what it has not sent: a request whose sender has given
+        it up must not arrive when the network is well again."""
+        if self.transport is not None and self.is_open:
+            with suppress(OSError):  # the peer has reset it
+                connected: socket.socket = self.transport.get_extra_info("socket")
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        self.abort()
 
     # -------------------------------------------------- called by the event loop
 
@@ -292,7 +306,7 @@ class PeerClient:
                     continue  # the peer had closed it before it saw the request
                 raise
             except asyncio.CancelledError:
-                connection.abort()
+                connection.withdraw()
                 raise
             connection.on_data = None
             self._keep(place, connection)

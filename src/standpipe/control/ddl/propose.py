@@ -36,7 +36,7 @@ from standpipe.control.metadata.commands import (
 )
 from standpipe.control.metadata.feature_levels import TIME_BOUNDS
 from standpipe.errors import KafkaUnavailable, StatementError
-from standpipe.model import PersistentQuery, Source, TopicSpec
+from standpipe.model import LogIndex, PersistentQuery, Source, TopicSpec
 from standpipe.sql import analyzer
 from standpipe.sql.ddl import evolution
 from standpipe.sql.plans import (
@@ -63,6 +63,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         name="streamsProperties", default_factory=dict[str, str | int | float | bool]
     )
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    #: the sender's index of the log before it made the id (`control.metadata.requests`)
+    known_index: LogIndex | None = None
     #: the statement is a push query that needs Spark; None: any other
     push: PushRequest | None = None
 

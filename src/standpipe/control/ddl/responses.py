@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from standpipe.control.metadata.catalog import AppliedRequest, Catalog
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import Receipt
+from standpipe.control.metadata.requests import AppliedRequest
 from standpipe.errors import StatementError
 from standpipe.model import LogIndex
 

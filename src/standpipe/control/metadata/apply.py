@@ -23,10 +23,7 @@ from msgspec.structs import replace
 
 from standpipe.control.metadata import feature_levels, isolation, leases, transients
 from standpipe.control.metadata.catalog import (
-    REQUEST_BYTES_MAX,
-    AppliedRequest,
     Catalog,
-    remember,
     topics_of,
 )
 from standpipe.control.metadata.commands import (
@@ -60,6 +57,7 @@ from standpipe.control.metadata.commands import (
     WithdrawStatement,
 )
 from standpipe.control.metadata.holds import hold
+from standpipe.control.metadata.requests import REQUEST_BYTES_MAX, AppliedRequest, remember
 from standpipe.model import LeaseEpoch, LogIndex, NodeId, Source, TopicSpec
 
 K = TypeVar("K")
@@ -85,17 +83,17 @@ def apply(catalog: Catalog, index: LogIndex, command: Command) -> Catalog:
     outcome = AppliedRequest(
         index=index, receipt=command.receipt, refusal=refusal, lease_epoch=given
     )
-    is_bounded = changed.feature_level >= feature_levels.TOPIC_IDS
-    return replace(
-        changed,
-        index=index,
-        applied_requests=remember(
-            changed.applied_requests,
-            command.request_id,
-            outcome,
-            bytes_max=REQUEST_BYTES_MAX if is_bounded else None,
-        ),
+    return _remembered(replace(changed, index=index), command.request_id, outcome)
+
+
+def _remembered(catalog: Catalog, request_id: str, outcome: AppliedRequest) -> Catalog:
+    bytes_max = REQUEST_BYTES_MAX if catalog.feature_level >= feature_levels.TOPIC_IDS else None
+    outcomes, forgotten = remember(
+        catalog.applied_requests, request_id, outcome, bytes_max=bytes_max
     )
+    if forgotten and catalog.feature_level >= feature_levels.FORGOTTEN_REQUESTS:
+        catalog = replace(catalog, forgotten_index=forgotten)
+    return replace(catalog, applied_requests=outcomes)
 
 
 def _change(catalog: Catalog, command: Command) -> Catalog:

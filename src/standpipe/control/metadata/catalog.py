@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from standpipe.control.metadata.commands import Receipt, UnknownCommand
+from standpipe.control.metadata.commands import UnknownCommand
+from standpipe.control.metadata.requests import AppliedRequest
 from standpipe.model import (
     Assignment,
     LeaseEpoch,
@@ -38,62 +39,10 @@ from standpipe.model import (
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
 #: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
 #: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries, 11 direct
-#: tables
-CATALOG_VERSION: Final = 11
-#: Requests remembered; older ones are forgotten.
-REQUESTS_MAX: Final = 1024
-#: Bytes of the statements and answers of remembered requests, from feature level TOPIC_IDS on.
-REQUEST_BYTES_MAX: Final = 1 << 20
+#: tables, 12 which outcomes of requests are forgotten
+CATALOG_VERSION: Final = 12
 
 _encoder = msgspec.msgpack.Encoder()
-
-
-class AppliedRequest(Record, frozen=True, kw_only=True):
-    """The outcome of a request, so that a retried request is applied once.
-
-    `refusal` is not empty if the command was rejected. `lease_epoch`: what a StartPipeline was
-    granted, so that a retry gets the same answer.
-    """
-
-    index: LogIndex
-    receipt: Receipt | None = None
-    refusal: str = ""
-    lease_epoch: LeaseEpoch = LeaseEpoch(0)
-
-    @property
-    def text_bytes(self) -> int:
-        """Bytes of its texts, at most."""
-        receipt = self.receipt
-        texts = (self.refusal, *((receipt.statement, receipt.message) if receipt else ()))
-        return sum(len(text.encode()) for text in texts)
-
-
-def remember(
-    outcomes: Mapping[str, AppliedRequest],
-    request_id: str,
-    outcome: AppliedRequest,
-    *,
-    bytes_max: int | None = None,
-) -> dict[str, AppliedRequest]:
-    """The outcomes plus this one, oldest first: at most REQUESTS_MAX, and of `bytes_max` bytes of
-    text (None: no limit). The newest always stays."""
-    requests = {**outcomes, request_id: outcome}
-    excess = len(requests) - REQUESTS_MAX
-    if bytes_max is not None:
-        excess = max(excess, _excess(list(requests.values()), bytes_max))
-    for forgotten in list(requests)[: max(0, excess)]:
-        del requests[forgotten]
-    return requests
-
-
-def _excess(outcomes: list[AppliedRequest], bytes_max: int) -> int:
-    """How many of the oldest must go."""
-    room = bytes_max
-    for kept, outcome in enumerate(reversed(outcomes)):
-        room -= outcome.text_bytes
-        if room < 0:
-            return len(outcomes) - max(kept, 1)
-    return 0
 
 
 class Catalog(Record, frozen=True, kw_only=True):
@@ -138,8 +87,10 @@ class Catalog(Record, frozen=True, kw_only=True):
     doomed_topics: tuple[str, ...] = ()
     #: topic that this cluster made -> Kafka's id of it; "": it was absent and is being made
     made_topics: Mapping[str, str] = {}
-    #: request id -> its outcome, oldest first, at most REQUESTS_MAX
+    #: request id -> its outcome, oldest first (`control.metadata.requests`)
     applied_requests: Mapping[str, AppliedRequest] = {}
+    #: the newest index whose outcome is forgotten; 0: none is
+    forgotten_index: LogIndex = LogIndex(0)
 
     @property
     def generations(self) -> tuple[Source, ...]:

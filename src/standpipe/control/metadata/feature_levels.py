@@ -25,6 +25,8 @@
             (`data.replica.barrier`)
     13      transient queries, each for one push query (create_table_as 4), catalog version 10
     14      direct tables, which nodes follow without a query (create_source 2), catalog version 11
+    15      logs nothing new: the catalog says which outcomes of requests are forgotten, so that a
+            late copy is refused (`control.metadata.requests`), catalog version 12
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -60,7 +62,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 14
+NEWEST: Final = 15
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -83,6 +85,8 @@ LINEARIZABLE_READS: Final = 12
 TRANSIENT: Final = 13
 #: below, every table that answers reads has a query
 DIRECT: Final = 14
+#: below, a copy of a request that arrives after its outcome is forgotten is applied again
+FORGOTTEN_REQUESTS: Final = 15
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -114,7 +118,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 def catalog_version(level: int) -> int:
-    """Version of the catalog of a cluster at that level: 5, 9 and 12 logged nothing new."""
+    """Version of the catalog of a cluster at that level: 5, 9 and 12 changed nothing in it."""
     return level - (level >= GOSSIP) - (level >= GROUPS) - (level >= LINEARIZABLE_READS)
 
 

@@ -28,7 +28,7 @@ from standpipe.control.assignment import switchover
 from standpipe.control.ddl import direct_tables, propose, responses
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata import feature_levels, topic_reconciler
-from standpipe.control.metadata.catalog import AppliedRequest, Catalog
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import (
     Command,
     DrainNode,
@@ -41,10 +41,11 @@ from standpipe.control.metadata.commands import (
     TopicDeleted,
     encode,
 )
+from standpipe.control.metadata.requests import AppliedRequest, check_known
 from standpipe.control.raft.majority import LeaderEpoch
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
-from standpipe.model import PlacementRules
+from standpipe.model import LogIndex, PlacementRules
 from standpipe.node.controller import member_checks
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.feature_probe import FeatureProbe, UpgradeRequest
@@ -240,6 +241,7 @@ class Leading:
         async with self._turn:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
+                check_known(request.known_index, before.forgotten_index)
                 verdict = await asyncio.to_thread(self._judged, request, before)
                 if isinstance(verdict, responses.StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
@@ -303,11 +305,13 @@ class Leading:
             await self._log(SetPlacementRules(rules=rules))
         return {"log_index": self._copy.catalog.index}
 
-    async def _once(self, command: Command) -> AppliedRequest:
-        """The outcome of a command with a request id, logged now or before."""
+    async def _once(self, command: Command, known_index: LogIndex | None) -> AppliedRequest:
+        """The outcome of a command with a request id, logged now or before. Raises
+        OutcomeUnknown."""
         async with self._turn:
             epoch = self._epoch()
             if command.request_id not in self._copy.catalog.applied_requests:
+                check_known(known_index, self._copy.catalog.forgotten_index)
                 await self._append(command, epoch)
             return self._copy.catalog.applied_requests[command.request_id]
 

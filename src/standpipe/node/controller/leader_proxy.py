@@ -23,6 +23,7 @@ from standpipe.adapters.http.internal import (
     PeerUnreachable,
     Reply,
 )
+from standpipe.control.ddl.propose import Request
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
 from standpipe.model import NodeId
@@ -35,6 +36,8 @@ from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 
 WRITE_S_MAX: Final = 10.0  # for finding a leader that accepts the write
 FORWARD_MS: Final = 20_000  # twice the time that a statement waits for its topics
+#: requests that are applied once
+NUMBERED: Final = {"/execute": Request, "/pipeline/start": PipelineStart}
 SEEN_S_MAX: Final = 2.0  # how long a forwarded write waits for this node's catalog
 
 
@@ -68,9 +71,8 @@ class Writer:
         """
         if call.path == "/register":  # here, since it is sent on in the name of this node
             call.must_come_from(call.json(NodeRegistration).node_id)
-        if call.path == "/pipeline/start" and not (start := call.json(PipelineStart)).request_id:
-            start.request_id = uuid.uuid4().hex
-            call = replace(call, body=msgspec.json.encode(start))
+        if FORWARDED not in call.params:
+            call = self._numbered(call)
         deadline = time.monotonic() + WRITE_S_MAX
         while True:
             try:
@@ -83,6 +85,21 @@ class Writer:
                         f"no leader of the metadata quorum accepted it: {error}"
                     ) from error
             await asyncio.sleep(RETRY_S)
+
+    def _numbered(self, call: Call) -> Call:
+        """The request with an id, if it has none, and with the index of the log that this node
+        knows, if its sender gave none: a forward may arrive late (`control.metadata.requests`)."""
+        if call.path not in NUMBERED:
+            return call
+        request = call.json(NUMBERED[call.path])
+        if request.known_index is not None:
+            return call
+        named = msgspec.structs.replace(
+            request,
+            request_id=request.request_id or uuid.uuid4().hex,
+            known_index=self._copy.catalog.index,
+        )
+        return replace(call, body=msgspec.json.encode(named))
 
     async def _try(self, call: Call) -> Reply:
         if self._quorum.leading is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from standpipe.adapters.http.internal import Call
 from standpipe.control.metadata import feature_levels, isolation, leases
-from standpipe.control.metadata.catalog import AppliedRequest, Catalog
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import (
     Command,
     EndPipelines,
@@ -27,7 +27,9 @@ from standpipe.control.metadata.commands import (
     StartPipeline,
     TerminateQuery,
 )
+from standpipe.control.metadata.requests import AppliedRequest
 from standpipe.errors import BadRequest
+from standpipe.model import LogIndex
 
 LOOK_MS: Final = 500
 #: Silence after which a transient query ends. Its worker renews every fifth of that.
@@ -36,10 +38,12 @@ PUSH_TIMEOUT_MS: Final = 10_000
 
 class PipelineStart(msgspec.Struct):
     """Body of POST /pipeline/start. `isolates`: an isolated name; empty: a shared pipeline.
-    `is_external`: an application of a user, for the external query that `isolates` names."""
+    `is_external`: an application of a user, for the external query that `isolates` names.
+    `known_index`: the sender's index of the log before it made the request id."""
 
     pipeline_id: str
     request_id: str = ""
+    known_index: LogIndex | None = None
     isolates: str = ""
     is_external: bool = False
 
@@ -133,7 +137,7 @@ class LeaseWrites:
         epoch: Callable[[], object],
         *,
         log: Callable[[Command], Awaitable[None]],
-        once: Callable[[Command], Awaitable[AppliedRequest]],
+        once: Callable[[Command, LogIndex | None], Awaitable[AppliedRequest]],
     ) -> None:
         """`log` logs a command; `once` does, unless its request was applied before."""
         self._leasing, self._catalog, self._epoch = leasing, catalog, epoch
@@ -150,7 +154,7 @@ class LeaseWrites:
         start = call.json(PipelineStart)
         self._epoch()
         self._leasing.heard(start.pipeline_id)
-        applied = await self._once(start.command(self._catalog()))
+        applied = await self._once(start.command(self._catalog()), start.known_index)
         if applied.refusal:
             raise BadRequest(applied.refusal)
         return {"lease_epoch": applied.lease_epoch, "log_index": applied.index}

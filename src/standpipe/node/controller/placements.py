@@ -20,9 +20,10 @@ import structlog
 
 from standpipe.config.statements import PLACEMENT_TIMEOUT
 from standpipe.control.assignment import from_catalog
-from standpipe.control.metadata.catalog import AppliedRequest, Catalog
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import Command, WithdrawStatement
 from standpipe.control.metadata.feature_levels import TOPIC_IDS
+from standpipe.control.metadata.requests import AppliedRequest
 from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.node.controller.planner import PlacementFailed, Placing

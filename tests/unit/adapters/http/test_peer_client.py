@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from standpipe.adapters.http.peer_client import (
     ConnectFailed,
@@ -99,3 +102,37 @@ def test_a_peer_that_never_proves_itself_was_sent_nothing() -> None:
 
     over = asyncio.Event()
     asyncio.run(story())
+
+
+BODY_BYTES = 200_000
+
+
+def plain() -> asyncio.AbstractEventLoop:
+    return asyncio.SelectorEventLoop()
+
+
+@pytest.mark.parametrize("loop", [plain, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_request_that_was_given_up_does_not_arrive_later(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The peer takes nothing at first, so the request waits in the kernel, as in a partition."""
+
+    async def story() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            listener.settimeout(60)
+            host, port = listener.getsockname()
+            client = PeerClient({})
+            body = b"x" * BODY_BYTES
+            with pytest.raises(PathFailed, match="no answer within 300 ms"):
+                await client.request(f"{host}:{port}", "/", timeout_s=SHORT_S, body=body)
+            return await asyncio.to_thread(taken, listener)
+
+    def taken(listener: socket.socket) -> bytes:
+        connected, _ = listener.accept()
+        with connected, contextlib.suppress(ConnectionResetError):
+            return b"".join(iter(lambda: connected.recv(65536), b""))
+        return b""
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert len(runner.run(story())) < BODY_BYTES

@@ -11,13 +11,14 @@ from standpipe.control.ddl import responses
 from standpipe.control.ddl.propose import Request, judge, propose
 from standpipe.control.ddl.responses import StatementReply, entities
 from standpipe.control.metadata.apply import apply
-from standpipe.control.metadata.catalog import EMPTY, AppliedRequest, Catalog
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.commands import (
     CreateSource,
     CreateTableAs,
     DropSource,
     TerminateQuery,
 )
+from standpipe.control.metadata.requests import AppliedRequest
 from standpipe.errors import KafkaUnavailable, StatementError
 from standpipe.model import LogIndex, TopicSpec
 from standpipe.sql.plans import CreateTableAsPlan, DropPlan, TerminatePlan

@@ -10,11 +10,7 @@ from standpipe.control.assignment.from_catalog import still_fits, unplaced
 from standpipe.control.ddl.propose import judge
 from standpipe.control.ddl.responses import StatementReply, entities
 from standpipe.control.metadata.apply import apply
-from standpipe.control.metadata.catalog import (
-    EMPTY,
-    REQUEST_BYTES_MAX,
-    Catalog,
-)
+from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.commands import (
     CommitAssignment,
     RecordTopics,
@@ -22,6 +18,7 @@ from standpipe.control.metadata.commands import (
     WithdrawStatement,
 )
 from standpipe.control.metadata.feature_levels import TOPIC_IDS
+from standpipe.control.metadata.requests import REQUEST_BYTES_MAX
 from standpipe.errors import StatementError
 from standpipe.model import (
     Assignment,

@@ -146,6 +146,7 @@ def test_every_other_form_is_of_a_level() -> None:
         feature_levels.GOSSIP,
         feature_levels.GROUPS,
         feature_levels.LINEARIZABLE_READS,
+        feature_levels.FORGOTTEN_REQUESTS,
     }
     levels = {*feature_levels.SINCE.values(), *logs_nothing}
     assert levels == set(range(2, feature_levels.NEWEST + 1))
@@ -246,7 +247,7 @@ def test_a_direct_table_waits_until_every_node_follows_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 14)), (1, (1, 1)), (2, (1, 2)), (15, (1, 14))]
+    ("limit", "known"), [(0, (1, 15)), (1, (1, 1)), (2, (1, 2)), (16, (1, 15))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -173,12 +172,12 @@ class TransientQueries:
     async def _begin(
         self, statement: Query, asked: Lookup, query_id: str, starts: Starts
     ) -> control_client.Executed:
-        node_id = self.map.view.snapshot.node_id
+        snapshot = self.map.view.snapshot
         request = {
             "ksql": statement.text,
             "streamsProperties": asked.properties,
-            "request_id": uuid.uuid4().hex,
-            "push": {"query_id": query_id, "node_id": node_id, "starts": starts},
+            **control_client.request_id(snapshot),
+            "push": {"query_id": query_id, "node_id": snapshot.node_id, "starts": starts},
         }
         return await control_client.execute(
             self.control, self.internal_address, request, statement.text
@@ -221,7 +220,7 @@ class TransientQueries:
         await asyncio.wait((begun,))
         _ = begun.cancelled() or begun.exception()  # nobody else asks for it
         text = f"TERMINATE `{query_id}`;"
-        request = {"ksql": text, "request_id": uuid.uuid4().hex}
+        request = {"ksql": text, **control_client.request_id(self.map.view.snapshot)}
         with suppress(StandpipeError, TimeoutError):
             async with asyncio.timeout(END_S_MAX):
                 await control_client.execute(self.control, self.internal_address, request, text)

@@ -6,6 +6,7 @@ Not here: what a statement is (`node.worker.statements.execute`).
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -13,6 +14,7 @@ import msgspec
 
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.errors import LogUnavailable, ServerError, StandpipeError, StatementError
+from standpipe.model import Snapshot
 
 #: How long a statement may take at the quorum's leader: it may have to make a topic.
 EXECUTE_SECONDS_MAX: Final = 20.0
@@ -25,6 +27,12 @@ class Executed(msgspec.Struct):
 
     log_index: int
     entities: list[dict[str, object]] = []
+
+
+def request_id(known: Snapshot) -> dict[str, object]:
+    """The fields of a new request that make it apply once: an id, and the index of the log that
+    this node knew before (`control.metadata.requests`)."""
+    return {"request_id": uuid.uuid4().hex, "known_index": known.log_index}
 
 
 async def execute(

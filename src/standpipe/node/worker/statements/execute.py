@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -225,7 +224,11 @@ class Statements:
 
     async def _execute(self, text: str, properties: Mapping[str, str]) -> list[Entity]:
         """One statement through the metadata log; returns when this node's map has it."""
-        request = {"ksql": text, "streamsProperties": properties, "request_id": uuid.uuid4().hex}
+        request = {
+            "ksql": text,
+            "streamsProperties": properties,
+            **control_client.request_id(self.map.view.snapshot),
+        }
         answer = await control_client.execute(self.control, self.internal_address, request, text)
         await self.map.has(answer.log_index)
         return answer.entities
