@@ -116,6 +116,8 @@ def abuse(cluster: TestCluster, turns: Path, requests: list[Costly], rows: int) 
     outcomes: list[Outcome] = []
     began_s = time.monotonic()
     with Watch(cluster.local.options.directory) as watch, lookups(nodes, rows) as loaded:
+        measured = {int(file.name) for file in turns.iterdir()}
+        assert measured >= set(watch.before), "the loop of each worker is measured"
         for first in track(range(0, len(requests), PORTION), "costly requests"):
             outcomes += send_all(nodes, requests[first : first + PORTION])
     worst = [line for line in standstills(turns) if line[0] >= began_s]
@@ -176,6 +178,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="", help="only these, with commas between them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--directory", type=Path, help="of the cluster; kept")
     parser.add_argument("--result", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     requests = corpus(given.seed, given.per_kind)
@@ -187,7 +190,7 @@ def main() -> None:
         os.environ["STANDPIPE_TURNS"] = str(turns)
         paths = [str(TURNS), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-        cluster = start(Path(folder) / "cluster")
+        cluster = start(given.directory or Path(folder) / "cluster")
         try:
             fill(cluster, given.rows)
             found = abuse(cluster, turns, requests, given.rows)

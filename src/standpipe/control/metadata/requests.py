@@ -77,7 +77,7 @@ def _excess(outcomes: list[AppliedRequest], bytes_max: int) -> int:
     return 0
 
 
-def check_known(known_index: LogIndex | None, forgotten_index: LogIndex) -> None:
+def check_not_forgotten(known_index: LogIndex | None, forgotten_index: LogIndex) -> None:
     """Whether a request that is not remembered is surely a new one; `known_index` None: its sender
     is of a release that does not say. Raises OutcomeUnknown."""
     if known_index is not None and known_index < forgotten_index:

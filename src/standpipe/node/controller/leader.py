@@ -41,7 +41,7 @@ from standpipe.control.metadata.commands import (
     TopicDeleted,
     encode,
 )
-from standpipe.control.metadata.requests import AppliedRequest, check_known
+from standpipe.control.metadata.requests import AppliedRequest, check_not_forgotten
 from standpipe.control.raft.majority import LeaderEpoch
 from standpipe.control.raft.messages import Error
 from standpipe.errors import BadRequest
@@ -241,7 +241,7 @@ class Leading:
         async with self._turn:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
-                check_known(request.known_index, before.forgotten_index)
+                check_not_forgotten(request.known_index, before.forgotten_index)
                 verdict = await asyncio.to_thread(self._judged, request, before)
                 if isinstance(verdict, responses.StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
@@ -311,7 +311,7 @@ class Leading:
         async with self._turn:
             epoch = self._epoch()
             if command.request_id not in self._copy.catalog.applied_requests:
-                check_known(known_index, self._copy.catalog.forgotten_index)
+                check_not_forgotten(known_index, self._copy.catalog.forgotten_index)
                 await self._append(command, epoch)
             return self._copy.catalog.applied_requests[command.request_id]
 

@@ -13,7 +13,7 @@ from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.types import NULL, SqlType
+from standpipe.sql.types.types import NESTING_MAX, NULL, TOO_DEEP, SqlType
 
 #: clauses that are computed before rows are grouped or unnested
 _BEFORE: Final = ("GROUP BY", "PARTITION BY", "WHERE")
@@ -67,9 +67,14 @@ def check_table_function(
         )
 
 
-def check_branches(node: ast.Case) -> None:
-    """Refuses a table function in a CASE, some of whose rows would have no rows."""
+def check_branches(node: ast.Case, checked: set[int]) -> None:
+    """Refuses a table function in a CASE, some of whose rows would have no rows. `checked`: ids of
+    the CASE expressions that need not be looked at again; gets those within this one."""
+    if id(node) in checked:
+        return
     for each, _ in ast.walk(node):
+        if isinstance(each, ast.Case):
+            checked.add(id(each))
         if isinstance(each, ast.FunctionCall) and registry.is_table_function(each.name):
             raise refusal(
                 f"Table functions cannot be used in CASE: {expression_text(node)}", each.at
@@ -77,7 +82,9 @@ def check_branches(node: ast.Case) -> None:
 
 
 def check_item(of: SqlType, node: ast.Expression) -> None:
-    """Refuses an item of a SELECT list that has no type."""
+    """Refuses an item of a SELECT list that has no type, or one that no column can have."""
+    if of.nesting > NESTING_MAX:
+        raise refusal(TOO_DEEP, node.at)
     if of == NULL:
         raise refusal(
             "Can't infer a type of null. Please explicitly cast it to a required type, e.g."

@@ -18,7 +18,7 @@ from standpipe.sql.types.types import BOOLEAN, NULL, SqlType
 
 def case(typer: Types, node: ast.Case) -> Typed:
     """All results have one type, or none (NULL). Raises StatementError if not."""
-    check_branches(node)
+    check_branches(node, typer.checked_cases)
     conditions = [_condition(typer, node, condition) for condition, _ in node.whens]
     results = [typer.type(result) for _, result in node.whens]
     of = _common(node, results)

@@ -35,6 +35,9 @@ _EMPTY: Final = (
 class Types(Protocol):
     """The part of the Typer that this module calls (the Typer imports this module)."""
 
+    #: ids of the CASE expressions whose branches were checked: those within another, too
+    checked_cases: set[int]
+
     def type(self, node: ast.Expression) -> Typed:
         """The typed expression. Raises StatementError at the node that is wrong."""
         ...

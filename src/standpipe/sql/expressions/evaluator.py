@@ -13,7 +13,7 @@ comparisons are two-valued, as in ksqlDB: with NULL they are false.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -71,6 +71,8 @@ class Evaluator:
         #: functions of the clause that share WORK_MAX
         self._limited_count = 0
         self.parameters = lambdas.LambdaParameters(self.typer)
+        #: of each node, as a lambda's arithmetic is asked for and then its whole body
+        self._compiled: dict[Hashable, tuple[ast.Expression, Compute]] = {}
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -84,10 +86,13 @@ class Evaluator:
 
     def compile(self, node: ast.Expression) -> Compute:
         """Raises StatementError for an expression that pull queries cannot compute."""
-        handler = _HANDLERS.get(type(node))
-        if handler is None:
-            raise unsupported(f"This expression in {self.kind}", node.at)
-        return handler(self, node)
+        key = (id(node), self.parameters.scope)
+        if key not in self._compiled:
+            handler = _HANDLERS.get(type(node))
+            if handler is None:
+                raise unsupported(f"This expression in {self.kind}", node.at)
+            self._compiled[key] = node, handler(self, node)
+        return self._compiled[key][1]
 
     # ------------------------------------------------------------------------------ simple nodes
 
@@ -124,10 +129,10 @@ class Evaluator:
 
     def arithmetic(self, node: ast.Arithmetic) -> Compute:
         """+, -, *, /, % and ||. Integers wrap; an integer divided by zero is NULL."""
-        left, right = self.compile(node.left), self.compile(node.right)
-        of = self.type(node)
         if node.operator == "||":
             return self.call(ast.FunctionCall(node.at, "CONCAT", (node.left, node.right)))
+        left, right = self.compile(node.left), self.compile(node.right)
+        of = self.type(node)
         if of.base == "STRING":
             return self._limited("+", _ADDED_TEXT, [left, right])
         return _strict(lambda one, two: computed(node.operator, one, two, of), left, right)
@@ -306,8 +311,6 @@ class Evaluator:
         if made.is_strict:
             return _strict(compute, *arguments)
         return lambda row: compute(*(argument(row) for argument in arguments))
-
-    # ----------------------------------------------------------------------------------- lambdas
 
     def share(self) -> Callable[[], int]:
         """What the functions of one more call may work on, once all are compiled."""

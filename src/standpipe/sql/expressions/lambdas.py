@@ -11,7 +11,7 @@ characters and items the lambdas and their functions may still work on for this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
@@ -41,6 +41,11 @@ class LambdaParameters:
         self._typer = typer
         self.count = 0
         self._places: dict[str, int] = {}
+
+    @property
+    def scope(self) -> Hashable:
+        """The same wherever the same names have the same places."""
+        return self.count, *self._places.items()
 
     @property
     def budget(self) -> int:

@@ -6,8 +6,9 @@ result, both sides of a comparison and all branches of a CASE have equal types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
@@ -40,6 +41,8 @@ class Names(Protocol):
         ...
 
 
+#: In Spark's text of TRANSFORM and FILTER a body stands twice: each level doubles it.
+LAMBDA_NESTING_MAX: Final = 8
 _SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # only = and <>, no ordering
 
 
@@ -63,13 +66,24 @@ class Typer:
         self._aggregate: str | None = None
         self._table: str | None = None
         self._variables: dict[str, Typed] = {}  # of the enclosing lambdas
+        self._scope: Hashable = ()  # the same for equal variables
+        self._lambda_depth = 0
+        self.checked_cases: set[int] = set()
+        #: Callers ask for each level of a nested expression, and each answer needs all below. The
+        #: node beside the result keeps its id from being used again.
+        self._typed: dict[Hashable, tuple[ast.Expression, Typed]] = {}
 
     def type(self, node: ast.Expression) -> Typed:
         """The typed expression. Raises StatementError at the node that is wrong."""
+        key = (id(node), self._scope, self._aggregate, self._table)
+        if known := self._typed.get(key):
+            return known[1]
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise unsupported(_NOT_YET.get(type(node), expression_text(node)), node.at)
-        return handler(self, node)
+        typed = handler(self, node)
+        self._typed[key] = (node, typed)
+        return typed
 
     def condition(self, node: ast.Expression) -> Typed:
         """An expression that must be BOOLEAN: a WHERE, a HAVING, an operand of AND."""
@@ -92,17 +106,25 @@ class Typer:
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:
         """A lambda's typed body, in which its parameters may be used as names."""
-        with self.variables(variables):
-            return self.type(body)
+        if self._lambda_depth == LAMBDA_NESTING_MAX:
+            raise refusal(f"Lambdas are nested deeper than {LAMBDA_NESTING_MAX} levels.", body.at)
+        self._lambda_depth += 1
+        try:
+            with self.variables(variables):
+                return self.type(body)
+        finally:
+            self._lambda_depth -= 1
 
     @contextmanager
     def variables(self, variables: Mapping[str, Typed]) -> Generator[None]:
         """Meanwhile, parameters of a lambda may be used as names."""
-        outer, self._variables = self._variables, {**self._variables, **variables}
+        outer, scope = self._variables, self._scope
+        self._variables = {**outer, **variables}
+        self._scope = tuple(sorted(self._variables.items(), key=itemgetter(0)))
         try:
             yield
         finally:
-            self._variables = outer
+            self._variables, self._scope = outer, scope
 
     def column(self, node: ast.ColumnName) -> Typed:
         """A variable of an enclosing lambda, otherwise a column of the scope."""

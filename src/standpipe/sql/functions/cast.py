@@ -210,7 +210,10 @@ def _hint(name: str) -> str:
 
 
 def check_known(of: SqlType, at: Position) -> None:
-    """Refuses an undeclared type name, and a DECIMAL that Spark cannot hold."""
+    """Refuses an undeclared type name, a DECIMAL that Spark cannot hold, and a type that is nested
+    too deeply."""
+    if of.nesting > types.NESTING_MAX:
+        raise refusal(types.TOO_DEEP, at)
     if of.base not in types.NAMES.values():
         raise unknown_name(
             f"Cannot resolve unknown type: {of.base}",

@@ -39,7 +39,9 @@ NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
 PRECISION_MAX: Final = 38  # Spark's limit; ksqlDB has none
 _SCALE_KEPT: Final = 6  # Spark's as well
+#: A type within a type within a type …: Spark and JSON parsers recurse.
 NESTING_MAX: Final = 50
+TOO_DEEP: Final = f"A type is nested deeper than {NESTING_MAX} levels."
 #: Spark stores instants as 64-bit microseconds, and one that does not fit ends the query
 INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
 
@@ -56,6 +58,11 @@ class SqlType:
     scale: int = 0
     arguments: tuple[SqlType, ...] = ()
     field_names: tuple[str, ...] = ()
+
+    @property
+    def nesting(self) -> int:
+        """How many levels of ARRAY, MAP and STRUCT are around its innermost part."""
+        return 1 + max(part.nesting for part in self.arguments) if self.arguments else 0
 
     def __str__(self) -> str:
         """ksqlDB's spelling, as in `Column.type` and a header's schema."""
@@ -196,7 +203,9 @@ class _TypeReader:
     def read_type(self, depth: int) -> SqlType:
         word = self.take()[1]
         base = NAMES.get((word or "").upper())
-        if base is None or depth > NESTING_MAX:
+        if depth > NESTING_MAX:
+            raise StatementError(TOO_DEEP)
+        if base is None:
             self.fail()
         if base == "DECIMAL":
             self.expect("(")

@@ -18,7 +18,7 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes, to_bytes
 from standpipe.control.metadata.commands import FoundCluster, SetFeatureLevel, StartPipeline
 from standpipe.control.metadata.feature_levels import FORGOTTEN_REQUESTS, NEWEST
-from standpipe.control.metadata.requests import REQUESTS_MAX, check_known
+from standpipe.control.metadata.requests import REQUESTS_MAX, check_not_forgotten
 from standpipe.errors import OutcomeUnknown
 from standpipe.model import LogIndex
 
@@ -60,10 +60,10 @@ def test_memory_of_requests_is_bounded_and_forgets_the_oldest() -> None:
 def test_a_request_is_new_or_nobody_knows(known_index: int | None, is_sure: bool, why: str) -> None:
     known = None if known_index is None else LogIndex(known_index)
     if is_sure:
-        check_known(known, LogIndex(7))
+        check_not_forgotten(known, LogIndex(7))
         return
     with pytest.raises(OutcomeUnknown, match=rf"up to {known_index}, .* up to 7 are forgotten"):
-        check_known(known, LogIndex(7))
+        check_not_forgotten(known, LogIndex(7))
 
 
 def test_an_older_node_may_read_the_catalog_until_the_level_is_raised(
@@ -105,7 +105,7 @@ class Senders:
         if request_id in self.catalog.applied_requests:
             return
         try:
-            check_known(known if self.is_checked else None, self.catalog.forgotten_index)
+            check_not_forgotten(known if self.is_checked else None, self.catalog.forgotten_index)
         except OutcomeUnknown:
             self.refused.add(request_id)
             return

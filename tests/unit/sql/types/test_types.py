@@ -51,11 +51,18 @@ def test_what_is_printed_can_be_read(of: SqlType) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "FOO", "DECIMAL", "DECIMAL(a)", "ARRAY<", "MAP<INT>", "INT x", "ARRAY<" * 99]
+    "text", ["", "FOO", "DECIMAL", "DECIMAL(a)", "ARRAY<", "MAP<INT>", "INT x", "ARRAY<" * 49]
 )
 def test_no_type(text: str) -> None:
     with pytest.raises(StatementError, match="unknown type"):
         parse_type(text)
+
+
+def test_types_are_nested_to_a_bound() -> None:
+    deepest = "ARRAY<" * 50 + "INTEGER" + ">" * 50
+    assert parse_type(deepest).nesting == 50
+    with pytest.raises(StatementError, match="nested deeper than 50 levels"):
+        parse_type(f"STRUCT<X {deepest}>")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,8 @@ class LiveAnswers:
         ending, last = Ending.FAILED, b""
         try:
             ending = await self._steps(live, ended, send)
-            last = live.last(ending)
+            if ending is not Ending.GONE:
+                last = live.last(ending)
         except _Unsent:
             return ended.result()  # without a token: it would point past what was not sent
         except Exception as error:

@@ -142,6 +142,37 @@ def test_a_client_that_catches_up_gets_its_token(tmp_path: Path) -> None:
     assert asyncio.run(run()) == ([b"head\n", b"row 1\n", b"row 2\n", b"token 2\n"], True)
 
 
+def test_a_client_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """Nobody reads a last message, so none is made."""
+
+    class Quiet(Rows):
+        def step(self) -> bytes | None:
+            return None
+
+        def last(self, ending: Ending) -> bytes:
+            raise AssertionError(f"asked for the last message of {ending}")
+
+        def failed(self, error: StandpipeError) -> bytes:
+            errors.append(error)
+            return b""
+
+    errors: list[StandpipeError] = []
+
+    async def run() -> Client:
+        client, rows = Client(9), Quiet()
+        all_ = answers(tmp_path)
+        answer = asyncio.create_task(all_.answer("q", rows, client.receive, client.send))
+        await until(lambda: client.got == [b"head\n"])
+        client.go_away()
+        await answer
+        await until(rows.closed.is_set)
+        return client
+
+    client = asyncio.run(run())
+    assert errors == []
+    assert client.got == [b"head\n"]
+
+
 async def begun(all_: LiveAnswers, query_id: str, rows: Rows, client: Client) -> asyncio.Task[None]:
     """An answer that waits for its opening."""
     answer = asyncio.create_task(all_.answer(query_id, rows, client.receive, client.send))
