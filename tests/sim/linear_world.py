@@ -37,7 +37,7 @@ from standpipe.node.worker.pull import linearizable
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.linearizable import Barriers, LinearRead
-from standpipe.node.worker.pull.scans import ScanRequester
+from standpipe.node.worker.request.scan_requester import ScanRequester
 
 from .linear_histories import linear_violations
 from .session_histories import SessionAnswer, Writes

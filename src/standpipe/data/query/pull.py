@@ -10,7 +10,7 @@ Not here: which replica answers, and its bound on the lag (`control/routing/rout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
 from typing import Final, Protocol
@@ -139,7 +139,16 @@ def _decoded(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
         while not scan.is_over:
             scan.step(view)
         return scan.rows()
-    pairs = (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+    return computed(plan, stored_pairs(plan, view, partition))
+
+
+def stored_pairs(plan: PullPlan, view: ReadView, partition: int) -> Iterator[order.Pair]:
+    """What the store has for the keys of `plan` that live in `partition`, for `computed`."""
+    return (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+
+
+def computed(plan: PullPlan, pairs: Iterable[order.Pair]) -> list[bytes]:
+    """The rows of `stored_pairs`, filtered and laid out. Reads no store."""
     if plan.is_ordered:
         pairs = order.in_key_order(plan, sorted(pairs))
     rows = rows_of(plan, pairs)

@@ -95,6 +95,7 @@ class PushQuery:
             for record in self._next(partition, share):
                 self.positions[partition] = record.offset + 1
                 rows = self._shown(record)
+                share.size -= sum(len(row.columns) for row in rows)
                 shown += rows if self._left is None else rows[: self._left]
                 self._left = None if self._left is None else max(0, self._left - len(rows))
         return shown

@@ -43,7 +43,7 @@ class TopicRecord:
 
 @dataclass(slots=True)
 class Share:
-    """What may be handled at once: a number of records, or of bytes."""
+    """What may be handled at once: a number of records, or of bytes, read and shown."""
 
     records: int
     size: int

@@ -85,15 +85,16 @@ class Scan:
     def _has_copied(self) -> bool:
         return bool(self._copied or self._unpacked)
 
-    def step(self, view: Ranged) -> None:
+    def step(self, view: Ranged, is_due: Callable[[], bool] = lambda: False) -> None:
         """Copy or decode a few rows. All steps that copy must see one instant of the store.
 
-        Raises BadRequest beyond SCAN_ROWS_MAX, DamagedRow if a row fails its checksum.
+        `is_due`: asked between two rows that are decoded; true: the step ends. Raises BadRequest
+        beyond SCAN_ROWS_MAX, DamagedRow if a row fails its checksum.
         """
         if self.is_copying:
             self._copy(view)
         else:
-            self._decode()
+            self._decode(is_due)
 
     def rows(self) -> list[bytes]:
         """JSON arrays of the rows that satisfy the plan, once the scan is over."""
@@ -124,14 +125,12 @@ class Scan:
             self._copied.append(packed)
             self._copied_bytes += len(packed)
 
-    def _decode(self) -> None:
+    def _decode(self, is_due: Callable[[], bool]) -> None:
         rows_max = max(
             1, min(DECODED_ROWS, STEP_EXPRESSIONS // max(1, self._plan.expression_count))
         )
         self._unpack()
-        count = min(rows_max, len(self._unpacked))
-        pairs = [self._unpacked.popleft() for _ in range(count)]
-        self._last_key = pairs[-1][0]
+        pairs = self._drawn(min(rows_max, len(self._unpacked)), is_due)
         wanted = order.behind(self._plan, pairs) if self._plan.is_ordered else pairs
         rows = rows_of(self._plan, wanted)
         if self._plan.is_count:
@@ -142,6 +141,14 @@ class Scan:
         found = list(rows if self._plan.is_ordered else islice(rows, missing))
         self._rows += found
         self.kept_bytes += sum(map(len, found)) + ROW_BYTES * len(found)
+
+    def _drawn(self, count: int, is_due: Callable[[], bool]) -> Iterator[Pair]:
+        for number in range(count):
+            if number and is_due():
+                return
+            pair = self._unpacked.popleft()
+            self._last_key = pair[0]
+            yield pair
 
     def _unpack(self) -> None:
         if not self._unpacked and self._copied:

@@ -176,8 +176,8 @@ class Worker:
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
         )
         #: of clients, and of peers: neither can take all that there is for answers
-        self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 4)
-        self.peer_answers = AnswerBudget(self.settings[MEMORY_MAX] // 8)
+        self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 8)
+        self.peer_answers = AnswerBudget(self.settings[MEMORY_MAX] // 16)
         self.lanes = StatementLanes()
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
         self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
@@ -320,6 +320,7 @@ class Worker:
         self.live.close()
         self.hedged_reads.close()
         self.slow_path.large_texts.close()
+        self.slow_path.scans.beside.close()
         self.slow_path.stream_pulls.close()
         self.lanes.close()
         await self.forwarder.close()

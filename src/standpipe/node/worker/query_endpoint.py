@@ -21,13 +21,13 @@ from standpipe.errors import BadRequest, BodyTooLarge
 from standpipe.node.worker.addresses import SILENT_SECONDS_MAX
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form, accepted, header
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.sql.lookup.plan_cache import NotAPullQuery
 from standpipe.sql.syntax.ast_statements import PrintTopic

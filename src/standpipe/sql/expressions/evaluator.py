@@ -24,7 +24,7 @@ from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import key_of
-from standpipe.sql.expressions.python.computed import Computed, lengths
+from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
@@ -301,8 +301,8 @@ class Evaluator:
             wanted, allowed = work(*given), share()
             if wanted > allowed:
                 raise NotComputable(
-                    f"{name} would work on {wanted} characters or items of a row; {allowed} are "
-                    "allowed."
+                    f"{name} would work on {wanted} characters of a row; {allowed} are allowed."
+                    f" An item of a list counts as {ITEM_WORK} characters."
                 )
             if made.takes_budget:
                 return made.compute(*given, budget=[allowed - wanted])

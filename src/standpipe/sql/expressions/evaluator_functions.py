@@ -20,6 +20,8 @@ from standpipe.sql.expressions.python import (
     texts,
 )
 from standpipe.sql.expressions.python.computed import Computed
+from standpipe.sql.syntax import ast
+from standpipe.sql.types.types import SqlType
 
 FUNCTIONS: Final[Mapping[str, Computed]] = {
     **numbers.FUNCTIONS,
@@ -35,3 +37,21 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
 SLOW: Final = frozenset(regular_expressions.FUNCTIONS) | lambdas.NAMES
 #: how many others one of them counts for: as many as one step of a scan (`data/query/scan.py`)
 SLOW_EXPRESSIONS: Final = 4_000
+
+
+def is_costly(part: object) -> bool:
+    """Whether a row may take long to compute, as it depends on the sizes of texts and lists."""
+    return any(_is_costly(node) for node, _ in ast.walk(part))
+
+
+def _is_costly(node: ast.SyntaxNode | SqlType) -> bool:
+    match node:
+        case ast.Like():
+            return True
+        case ast.Arithmetic(operator="||"):
+            return True
+        case ast.FunctionCall(name=name):
+            made = FUNCTIONS.get(name)
+            return name in SLOW or (made is not None and made.work is not None)
+        case _:
+            return False

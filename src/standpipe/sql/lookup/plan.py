@@ -14,7 +14,7 @@ import msgspec
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
-from standpipe.sql.expressions.evaluator_functions import SLOW, SLOW_EXPRESSIONS
+from standpipe.sql.expressions.evaluator_functions import SLOW, SLOW_EXPRESSIONS, is_costly
 from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
@@ -66,6 +66,7 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         projection=shown.projection,
         cells=shown.cells,
         arrays=arrays,
+        is_costly=is_costly((query.items, query.where)),
     )
     predicate = Predicate(names, query.where, query.at)
     takes_more = is_beyond(query)

@@ -196,6 +196,23 @@ def test_a_step_has_fewer_rows_the_more_each_computes() -> None:
     assert steps(SLOW_EXPRESSIONS) == 4, "a regular expression may take 10 ms for each"
 
 
+@pytest.mark.parametrize("changes", [{}, {"is_ordered": True}, {"limit": 2}, {"is_count": True}])
+def test_a_step_ends_after_the_row_with_which_it_is_due(changes: dict[str, object]) -> None:
+    """One row may take as long as all that a step may have."""
+    asked = plan(**changes)
+    whole, made = scan.Scan(asked), scan.Scan(asked)
+    while not whole.is_over:
+        whole.step(PLAIN)
+    made.step(PLAIN)
+    assert not made.is_copying, "the store is read"
+    steps = 0
+    while not made.is_over:
+        made.step(PLAIN, lambda: True)
+        steps += 1
+    assert steps == changes.get("limit", 3), "a row each"
+    assert made.rows() == whole.rows()
+
+
 def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "SCAN_ROWS_MAX", 2)
     decoded: list[object] = []

@@ -15,10 +15,10 @@ from standpipe.freshness import Freshness
 from standpipe.node.worker import query_endpoint
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.answer_budget import AnswerBudget
+from standpipe.node.worker.request.scan_requester import ScanRequester
 
 FRESH = Freshness(served_by="n", role="active", state="RUNNING")
 SCOPE = {

@@ -43,9 +43,9 @@ from standpipe.model import ReplicaStatus
 from standpipe.node.batched import Shared
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.request.cluster_view import Map
+from standpipe.node.worker.request.scan_requester import ScanRequester
 
 #: between two barriers of a worker
 EVERY_S: Final = 0.05

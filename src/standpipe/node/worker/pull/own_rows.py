@@ -15,6 +15,7 @@ import asyncio
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -23,8 +24,9 @@ from msgspec.structs import replace
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import SessionVerdict
+from standpipe.data.query.order import Pair
 from standpipe.data.query.partition_keys import NO_KEYS
-from standpipe.data.query.pull import is_plain, lookup, lookup_keys
+from standpipe.data.query.pull import computed, is_plain, lookup, lookup_keys, stored_pairs
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
@@ -171,6 +173,8 @@ class OwnRows:
         self, query: PullQuery, local: LocalRead, partition: int
     ) -> tuple[list[bytes], Judged]:
         """Rows of keys. The loop turns before the next lookup of many keys."""
+        rows: list[bytes] = []
+        pairs: list[Pair] | None = None  # of rows that may take long: not computed on the loop
         async with self._turn if len(query.plan.keys) > CHEAP_KEYS_MAX else nullcontext():
             page = local.page()
             store = local.replica.store
@@ -179,13 +183,20 @@ class OwnRows:
                 with self.in_hand.on_loop(query.digest), store.begin() as instant:
                     # judged before the rows are read: a refusal is charged for none
                     found = local.judged(page, store.meta_of(instant))
-                    rows = self._rows(query, View(instant), partition)
+                    if query.plan.is_costly:
+                        pairs = list(stored_pairs(query.plan, View(instant), partition))
+                    else:
+                        rows = self._rows(query, View(instant), partition)
             finally:
                 # a refusal, with this frame in its traceback, is kept while the read waits; and as
                 # long as the transaction is there, so is its slot, of 512 for the node's workers
                 del instant
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
+        if pairs is not None:
+            compute = partial(computed, query.plan, pairs)
+            rows = await self.scans.beside.run(compute, query.digest)
+            query.requester.hold(sum(map(len, rows)))
         return rows, found
 
     def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:

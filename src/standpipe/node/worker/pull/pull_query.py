@@ -9,9 +9,9 @@ from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.model import ReplicaId
 from standpipe.node.worker.pull.linearizable import LinearRead
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_read import SessionRead
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
 

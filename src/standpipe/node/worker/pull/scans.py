@@ -16,6 +16,9 @@ large rows), the scan continues after its last row as long as the store shows th
 shows a newer one, the scan begins again, at most BEGINS_MAX times; then it is refused with the
 reason.
 
+Rows that may each take long, since they depend on the sizes of texts and lists, are computed in a
+thread beside the loop (`row_thread.RowThread`), for a slice of SLICE_BESIDE_S.
+
 Not here: what a slice does (`data/query/scan.py`), which replica is scanned
 (`node/worker/pull/slow_path.py`).
 """
@@ -29,17 +32,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.files.turn_page import DIGEST_BYTES
-from standpipe.adapters.http.server import Receive
 from standpipe.data.query.scan import Ranged, Scan
-from standpipe.errors import BadRequest
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
+from standpipe.node.worker.pull.row_thread import RowThread
 from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
-from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
 #: a slice ends with the step in which this passes, about 0.1 ms later
 SLICE_S: Final = 0.000_5
+#: a slice in the thread: it competes with the loop, and each change of threads costs 0.1 ms
+SLICE_BESIDE_S: Final = 0.02
 #: between two slices, while lookups come
 REST_S: Final = 0.001
 #: half of `node.tailer.main.PIN_MS_MAX`, after which the tailer kills the worker
@@ -75,77 +79,6 @@ class OpenView(Ranged, Protocol):
         ...
 
 
-class ScanRequester:
-    """The client or peer that waits for a scan.
-
-    It may go away. A peer needs a sign of work now and then, or it takes the silence for a failed
-    path. What is collected for it counts against the worker's budget until `release`.
-    """
-
-    def __init__(
-        self,
-        receive: Receive | None = None,
-        say: Callable[[], None] | None = None,
-        every_ms: int | None = None,
-        *,
-        budget: AnswerBudget | None = None,
-        is_peer: bool = False,
-        address: str = "",
-    ) -> None:
-        """`say` is called every `every_ms`; None: the requester wants no sign of work."""
-        self.is_peer, self.address = is_peer, address
-        self._receive, self._say = receive, say
-        self._every_s = None if every_ms is None else every_ms / 1000
-        self._said_s = 0.0
-        self._leaving: asyncio.Task[None] | None = None
-        self._budget = budget or AnswerBudget()
-        self._held_bytes = 0
-        self._is_released = False
-
-    def hold(self, more_bytes: int) -> None:
-        """More of its answer was collected. Raises BadRequest and TooManyRequests.
-
-        After `release` nothing is charged: the loser of a hedge may end after the answer is out.
-        """
-        if self._is_released:
-            return
-        self._budget.take(self._held_bytes, more_bytes)
-        self._held_bytes += more_bytes
-
-    def release(self) -> None:
-        """Its answer is out, or it gets none."""
-        self._is_released = True
-        self.close()
-        self._budget.give_back(self._held_bytes)
-        self._held_bytes = 0
-
-    def look(self) -> None:
-        """Send a sign of work, if one is due. Raises BadRequest when the requester is gone."""
-        now_s = time.monotonic()
-        if self._say and self._every_s is not None and now_s - self._said_s >= self._every_s:
-            self._said_s = now_s
-            self._say()
-        if self.is_gone:
-            raise BadRequest("the client disconnected before its answer")
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it went away. The first call begins to watch for that."""
-        if self._leaving is None and self._receive is not None:
-            self._leaving = asyncio.create_task(_left(self._receive))
-        return self._leaving is not None and self._leaving.done()
-
-    def close(self) -> None:
-        """Stop watching whether the requester is there."""
-        if self._leaving is not None:
-            self._leaving.cancel()
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 @dataclass(frozen=True)
 class ScanRequest(Generic[Begun]):
     """A scan of one partition's store."""
@@ -174,9 +107,12 @@ class Scans:
         lookups: Callable[[], int] = lambda: 0,
         may_begin: Callable[[], None] = lambda: None,
         in_hand: TextsInHand | None = None,
+        beside: RowThread | None = None,
     ) -> None:
+        """`beside`: where rows that may take long are computed."""
         self._lookups, self._may_begin = lookups, may_begin
         self._in_hand = in_hand or TextsInHand()
+        self.beside = beside or RowThread(self._in_hand)
         self._order: ScanOrder[_Running] = ScanOrder()
         self._pump: asyncio.Task[None] | None = None
 
@@ -221,7 +157,7 @@ class Scans:
                 queued = self._order.next()
                 if queued is None:
                     return
-                self._slice(queued)
+                await self._slice_beside(queued) if queued.work.is_beside else self._slice(queued)
         finally:
             self._pump = None
 
@@ -233,11 +169,36 @@ class Scans:
             if queued.has_place:
                 running.look()
             with self._in_hand.on_loop(running.scan.digest):
-                is_over = running.work.next_slice()
+                running.work.next_slice()
         except Exception as error:
             running.fail(error)
             return
-        if is_over:
+        self._sliced(queued)
+
+    async def _slice_beside(self, queued: QueuedScan[_Running]) -> None:
+        """A slice of rows that may each take long, in a thread: meanwhile, the loop turns."""
+        running = queued.work
+        if running.over.done():
+            return
+        try:
+            if queued.has_place:
+                running.look()
+            running.work.release()
+            await self.beside.run(running.work.slice_beside, running.scan.digest)
+        except Exception as error:
+            running.fail(error)
+            return
+        if not running.over.done():
+            self._sliced(queued)
+
+    def _sliced(self, queued: QueuedScan[_Running]) -> None:
+        running = queued.work
+        try:
+            running.work.charge()
+        except Exception as error:
+            running.fail(error)
+            return
+        if running.work.is_over:
             running.over.set_result(None)
             return
         queued.is_copying = queued.has_place and running.work.is_copying
@@ -260,6 +221,11 @@ class _Running:
     scan: ScanRequest[Any]
     work: _Work[Any]
     over: asyncio.Future[None]
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the next slice belongs into the thread."""
+        return self.work.is_beside
 
     def look(self) -> None:
         """Raises BadRequest when the requester is gone, ForwardRefused when the time is over."""
@@ -293,22 +259,44 @@ class _Work(Generic[Begun]):
         #: of the rows, as charged to the requester
         self._held_bytes = 0
 
-    def next_slice(self) -> bool:
-        """One slice. True: it was the last one. Raises BadRequest and TooManyRequests if its rows
-        take too much memory."""
+    def next_slice(self) -> None:
+        """One slice on the loop. It ends where `is_beside` becomes true."""
         until_s = time.monotonic() + SLICE_S
-        is_over = False
-        while not is_over:
+        while True:
             view = self._view()
-            if not self._scan.is_over:
+            if not self._scan.is_over and not self.is_beside:
                 self._scan.step(view)
-            is_over = self._scan.is_over
-            if time.monotonic() >= until_s:
-                break
+            if self.is_over or self.is_beside or time.monotonic() >= until_s:
+                return
+
+    def slice_beside(self) -> None:
+        """One slice in a thread: rows that were copied."""
+        until_s = time.monotonic() + SLICE_BESIDE_S
+
+        def is_due() -> bool:
+            return time.monotonic() >= until_s
+
+        while self.is_beside:
+            self._scan.step(_NOTHING, is_due)
+            if is_due():
+                return
+
+    def charge(self) -> None:
+        """Charge the requester for the rows of the newest slice. Raises BadRequest and
+        TooManyRequests if they take too much memory."""
         kept_bytes = self._scan.kept_bytes
         self._requester.hold(kept_bytes - self._held_bytes)
         self._held_bytes = kept_bytes
-        return is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last slice was done."""
+        return self._begun is not None and self._scan.is_over
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the next rows are computed in a thread."""
+        return self._plan.is_costly and not self._scan.is_copying and not self._scan.is_over
 
     @property
     def is_copying(self) -> bool:

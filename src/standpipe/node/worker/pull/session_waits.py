@@ -28,7 +28,8 @@ from standpipe.errors import StandpipeError, TooManyRequests
 from standpipe.model import ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.hedging import AllRefused
-from standpipe.node.worker.pull.scans import LOOK_S, ScanRequester
+from standpipe.node.worker.pull.scans import LOOK_S
+from standpipe.node.worker.request.scan_requester import ScanRequester
 
 TICK_S_MIN: Final = 0.001
 TICK_S_MAX: Final = 0.010

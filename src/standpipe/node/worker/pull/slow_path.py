@@ -11,8 +11,7 @@
 A query over several partitions gets a complete answer or an error. A partition is read from the
 first replica that gives its rows; if none does, the error names what each one said.
 
-Not here: HTTP (`node.worker.query_endpoint`), a key whose rows lie here
-(`node.worker.pull.fast_path`), what a forward does (`node.worker.pull.forward`).
+Not here: HTTP (`node.worker.query_endpoint`), keys of this node (`fast_path`), peers (`forward`).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from standpipe.node.worker.pull.refusals import (
 )
 from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
 from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
-from standpipe.node.worker.pull.scans import ScanRequester, Scans
+from standpipe.node.worker.pull.scans import Scans
 from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens, stamp_of
 from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
@@ -67,6 +66,7 @@ from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replica
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.request.wait_limits import WaitLimits
 from standpipe.sql.plans import PullPlan
 

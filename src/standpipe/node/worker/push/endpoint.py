@@ -137,6 +137,10 @@ class _InHand:
         return self.live.media
 
     @property
+    def is_costly(self) -> bool:
+        return self.live.is_costly
+
+    @property
     def is_over(self) -> bool:
         return self.live.is_over
 
@@ -148,7 +152,8 @@ class _InHand:
         return self.live.head()
 
     def step(self) -> bytes | None:
-        with self.texts.on_loop(self.digest):
+        place = self.texts.in_thread if self.live.is_costly else self.texts.on_loop
+        with place(self.digest):
             return self.live.step()
 
     def last(self, ending: Ending) -> bytes:

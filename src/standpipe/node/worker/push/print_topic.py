@@ -37,6 +37,11 @@ class PrintAnswer:
         return Form.LINES.value
 
     @property
+    def is_costly(self) -> bool:
+        """Never: records are shown as they are."""
+        return False
+
+    @property
     def is_over(self) -> bool:
         """Whether the statement's LIMIT is reached."""
         return self._print.is_over

@@ -109,6 +109,11 @@ class PushAnswer:
         return self.form.form.value
 
     @property
+    def is_costly(self) -> bool:
+        """Whether a row may take long to compute."""
+        return self.plan.is_costly
+
+    @property
     def is_over(self) -> bool:
         """Whether the statement's LIMIT is reached."""
         return self._query.is_over

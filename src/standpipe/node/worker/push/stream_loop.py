@@ -67,11 +67,17 @@ class _EndedEarly(Exception):
 
 
 class Live(Protocol):
-    """One answer. `open` and `close` may take a moment and run in a thread; `step` never waits."""
+    """One answer. `open` and `close` may take a moment and run in a thread; `step` never waits. A
+    step of a costly one runs in a thread, too: one row may take long."""
 
     @property
     def media(self) -> bytes:
         """Media type of the answer."""
+        ...
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether its steps belong into a thread."""
         ...
 
     @property
@@ -147,6 +153,11 @@ class LiveAnswers:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _openers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")
+    )
+
+    #: as `node.worker.pull.row_thread`
+    _beside: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="costly-pushes")
     )
 
     def reload_if_changed(self) -> None:
@@ -250,7 +261,10 @@ class LiveAnswers:
                 idle_s = IDLE_S[0]
 
     async def _step(self, live: Live) -> bytes | None:
-        """One step; the next one, of whatever answer, comes after a turn of the loop."""
+        """One step; the next one, of whatever answer, comes after a turn of the loop. Costly ones
+        have a thread, in which they take turns."""
+        if live.is_costly:
+            return await asyncio.get_running_loop().run_in_executor(self._beside, live.step)
         async with self._turn:
             chunk = live.step()
             await asyncio.sleep(0)
@@ -259,6 +273,7 @@ class LiveAnswers:
     def close(self) -> None:
         """Does not wait for what is still opening: the process ends."""
         self._openers.shutdown(wait=False, cancel_futures=False)
+        self._beside.shutdown(wait=False, cancel_futures=True)
 
 
 async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:

@@ -18,7 +18,6 @@ from starlette.responses import PlainTextResponse
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import Headers, Receive, Send
 from standpipe.errors import BodyTooLarge
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.query_batch.answer import BatchForm, arrow
 from standpipe.node.worker.query_batch.reads import BatchReads
@@ -26,6 +25,7 @@ from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.head import accepted, header
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 
 

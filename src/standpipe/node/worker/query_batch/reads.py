@@ -26,7 +26,6 @@ from standpipe.data.query.pull import cell_json
 from standpipe.errors import BadRequest, ServerError
 from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.pull_query import PullQuery
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.slow_path import SlowPath
 from standpipe.node.worker.query_batch.answer import BatchAnswer, PartitionFreshness
 from standpipe.node.worker.query_batch.request_body import (
@@ -39,6 +38,7 @@ from standpipe.node.worker.query_batch.request_body import (
 )
 from standpipe.node.worker.request.answer import oldest
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan, Value
 from standpipe.sql.types.names import folded, name_literal
 

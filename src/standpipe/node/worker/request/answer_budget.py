@@ -3,7 +3,7 @@
 Rows of a scan are held until the client has taken them, and a client may take them slowly. What is
 held is charged to its query while it grows, and given back when the answer is out or abandoned.
 
-Not here: who waits for the answer (`node.worker.pull.scans.ScanRequester`).
+Not here: who waits for the answer (`node.worker.request.scan_requester`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from standpipe.errors import BadRequest, TooManyRequests
 
-#: of all answers of a worker; a quarter of what a worker may take by default
-HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+#: of all answers of a worker; an eighth of what a worker may take by default
+HELD_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 @dataclass

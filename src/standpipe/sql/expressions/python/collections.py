@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from standpipe.sql.expressions.python.computed import (
+    ITEM_WORK,
     Computed,
     first_length,
     lengths,
@@ -119,8 +120,8 @@ def _series(start: int, end: int, step: int | None = None) -> list[int] | None:
     return list(range(start, end + (1 if step > 0 else -1), step))
 
 
-def _series_length(start: int, end: int, step: int = 1) -> int:
-    return abs(end - start) // max(1, abs(step)) + 1
+def _series_work(start: int, end: int, step: int = 1) -> int:
+    return ITEM_WORK * (abs(end - start) // max(1, abs(step)) + 1)
 
 
 def _slice(items: list[Any] | None, start: int | None, end: int | None) -> list[Any] | None:
@@ -148,22 +149,28 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     ),
     "ARRAY_CONCAT": Computed(_concat, is_strict=False, work=lengths),
     "ARRAY_CONTAINS": Computed(_contains, is_strict=False, work=first_length),
-    "ARRAY_DISTINCT": Computed(_first, work=len),
+    "ARRAY_DISTINCT": Computed(_first, work=first_length),
     "ARRAY_EXCEPT": Computed(_except, work=lengths),
     "ARRAY_INTERSECT": Computed(_intersect, work=lengths),
     "ARRAY_JOIN": of_types(_join, is_strict=False, work=_join_work),
     "ARRAY_LENGTH": Computed(len),
-    "ARRAY_MAX": Computed(lambda items: max(present(*items), key=order_of, default=None), work=len),
-    "ARRAY_MIN": Computed(lambda items: min(present(*items), key=order_of, default=None), work=len),
+    "ARRAY_MAX": Computed(
+        lambda items: max(present(*items), key=order_of, default=None), work=first_length
+    ),
+    "ARRAY_MIN": Computed(
+        lambda items: min(present(*items), key=order_of, default=None), work=first_length
+    ),
     "ARRAY_REMOVE": Computed(_remove, is_strict=False, work=first_length),
-    "ARRAY_SORT": Computed(_sorted, is_strict=False, work=lambda items, *_: 4 * len(items or ())),
+    "ARRAY_SORT": Computed(
+        _sorted, is_strict=False, work=lambda items, *_: 4 * first_length(items)
+    ),
     "ARRAY_UNION": Computed(lambda one, two: _first([*one, *two]), work=lengths),
     "AS_MAP": Computed(_as_map, work=lengths),
     "ENTRIES": Computed(_entries, is_strict=False, work=first_length),
-    "GENERATE_SERIES": Computed(_series, work=_series_length),
-    "MAP_KEYS": Computed(list, work=len),
+    "GENERATE_SERIES": Computed(_series, work=_series_work),
+    "MAP_KEYS": Computed(list, work=first_length),
     "MAP_UNION": Computed(_union, is_strict=False, work=lengths),
-    "MAP_VALUES": Computed(lambda entries: list(entries.values()), work=len),
+    "MAP_VALUES": Computed(lambda entries: list(entries.values()), work=first_length),
     "SLICE": Computed(_slice, is_strict=False, work=first_length),
     "SPLIT_TO_MAP": Computed(_split_to_map, work=first_length),
 }

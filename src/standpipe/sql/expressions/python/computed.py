@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from standpipe.sql.types.types import SqlType
 
+#: An item is an object, which is made and freed, while the interpreter does nothing else.
+ITEM_WORK: Final = 8
 #: (types of the parameters, type of the result) -> the function for these types
 ForTypes = Callable[[tuple[SqlType, ...], SqlType], Callable[..., Any]]
 
@@ -21,7 +23,8 @@ ForTypes = Callable[[tuple[SqlType, ...], SqlType], Callable[..., Any]]
 class Computed:
     """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL.
 
-    `work`: characters that it reads or makes, or items that it looks at; None: a fixed amount.
+    `work`: characters that it reads or makes; an item of a list counts for ITEM_WORK of them. None:
+    a fixed amount.
     `for_types`: makes `compute`, for a function whose result depends on types.
     `counts`: numbers of arguments that it has in Python; empty: those of the registry.
     `takes_budget`: it counts its work itself as it goes: the argument `budget` is a list of the one
@@ -54,12 +57,17 @@ def present(*values: Any) -> list[Any]:
 
 def first_length(first: Any, *_: Any) -> int:
     """Work of a function that reads its first argument once."""
-    return 0 if first is None else len(first)
+    return 0 if first is None else size_of(first)
 
 
 def lengths(*given: Any) -> int:
     """Work of a function that reads all its arguments once."""
-    return sum(len(each) for each in given if hasattr(each, "__len__"))
+    return sum(size_of(each) for each in given if hasattr(each, "__len__"))
+
+
+def size_of(value: Any) -> int:
+    """Characters of a text; ITEM_WORK for each item of a list or an entry of a map."""
+    return len(value) * (1 if isinstance(value, (str, bytes)) else ITEM_WORK)
 
 
 def order_of(value: Any) -> Any:

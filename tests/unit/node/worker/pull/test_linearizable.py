@@ -35,10 +35,10 @@ from standpipe.node.worker.pull import linearizable
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.forward_headers import BARRIER_HEADER, RequestFormat
 from standpipe.node.worker.pull.linearizable import Barriers, first_caught_up
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.query_batch.request_body import parse_batch
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.request.session_writes import session_writes
 from standpipe.session_token import (
     LEVEL_PROPERTY,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,19 @@ from tests.unit.node.workers import KEYS, Worker, page, select
 
 from standpipe.config import lags
 from standpipe.control.routing.bounds import Bounds
+from standpipe.data.query.order import Pair
+from standpipe.data.query.pull import computed
 from standpipe.errors import BadRequest, NoReplica
 from standpipe.freshness import Freshness
 from standpipe.model import NO_BATCH, ReplicaState, ReplicaStatus
+from standpipe.node.worker.pull import own_rows
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check_answer
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.scans import ScanRequest
 from standpipe.node.worker.request.body import refuse_levels
 from standpipe.node.worker.request.head import Form
+from standpipe.sql.plans import PullPlan
 
 REPLICA, SOURCE = lags.REPLICA_LAG_MAX.name, lags.SOURCE_LAG_MAX.name
 ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
@@ -62,6 +67,30 @@ async def served_by(worker: Worker, text: str, **bounds: object) -> str:
         async for _ in answer.pieces:
             pass
     return answer.fresh.served_by
+
+
+@pytest.mark.parametrize("entry", ["a", "b"], ids=["own", "forwarded"])
+def test_the_loop_turns_while_a_costly_row_of_a_key_is_computed(
+    tmp_path: Path, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned: list[bool] = []
+
+    async def story(nodes: Nodes) -> None:
+        loop = asyncio.get_running_loop()
+
+        def waiting(plan: PullPlan, pairs: list[Pair]) -> list[bytes]:
+            gate = threading.Event()
+            loop.call_soon_threadsafe(gate.set)
+            turned.append(gate.wait(20))
+            return computed(plan, pairs)
+
+        monkeypatch.setattr(own_rows, "computed", waiting)
+        nodes["a"].hold(0, aged(nodes["a"]))
+        text = f"SELECT LPAD(ID, 1, 'x') AS X FROM USERS WHERE ID = '{KEYS[0]}';"
+        assert await served_by(nodes[entry], text) == "a"
+
+    run(tmp_path, story, {0: ["a"]})
+    assert turned == [True]
 
 
 @pytest.mark.parametrize("text", [ONE, TWO, SCAN])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,10 +26,10 @@ from standpipe.node.worker.pull.scans import (
     BEGINS_MAX,
     OUTRUN,
     ScanRequest,
-    ScanRequester,
     Scans,
 )
 from standpipe.node.worker.request.answer_budget import AnswerBudget
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
 ROWS = 10
@@ -113,6 +114,82 @@ async def read(
         PLAN, lambda: (store.batch, store.instant()), requester or ScanRequester(), until_s
     )
     return await (of or Scans()).rows(request)
+
+
+def waiting_plan(loop: asyncio.AbstractEventLoop) -> tuple[PullPlan, list[bool]]:
+    """A plan of which each row waits until the loop has turned, and whether it did in time."""
+    turned: list[bool] = []
+
+    def cell(row: Sequence[Any]) -> Any:
+        gate = threading.Event()
+        loop.call_soon_threadsafe(gate.set)
+        turned.append(gate.wait(20))
+        return row[0]
+
+    types = ("STRING",)
+    costly = {"cells": (cell,), "column_names": ("X",), "column_types": types, "is_costly": True}
+    return msgspec.structs.replace(PLAN, **costly), turned
+
+
+def test_the_loop_turns_while_a_costly_row_is_computed() -> None:
+    """Nothing is held of the store meanwhile: the tailer would kill the worker for its pages."""
+
+    async def run() -> tuple[list[bytes], list[bool]]:
+        plan, turned = waiting_plan(asyncio.get_running_loop())
+        store = Store()
+        request = ScanRequest(
+            plan, lambda: (store.batch, store.instant()), ScanRequester(), time.monotonic() + 3600
+        )
+        rows, _ = await Scans().rows(request)
+        assert all(instant.is_over for instant in store.instants)
+        return rows, turned
+
+    rows, turned = asyncio.run(run())
+    assert turned == [True] * ROWS
+    assert rows == [b'["%c"]' % (ord("a") + n) for n in range(ROWS)]
+
+
+def test_what_a_costly_row_takes_is_charged() -> None:
+    async def run() -> None:
+        plan, _ = waiting_plan(asyncio.get_running_loop())
+        store, budget = Store(), AnswerBudget(bytes_max=100)
+        requester = ScanRequester(budget=budget)
+        request = ScanRequest(
+            plan, lambda: (store.batch, store.instant()), requester, time.monotonic() + 3600
+        )
+        with pytest.raises(BadRequest, match="more than 100 bytes"):
+            await Scans().rows(request)
+        requester.release()
+        assert budget.held_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_a_reader_may_go_while_its_costly_row_is_computed() -> None:
+    async def run() -> None:
+        scans_, begun, gate = Scans(), asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def cell(row: Sequence[Any]) -> Any:
+            loop.call_soon_threadsafe(begun.set)
+            gate.wait(20)
+            return row[0]
+
+        plan = msgspec.structs.replace(
+            PLAN, cells=(cell,), column_names=("X",), column_types=("STRING",), is_costly=True
+        )
+        store = Store()
+        request = ScanRequest(
+            plan, lambda: (store.batch, store.instant()), ScanRequester(), time.monotonic() + 3600
+        )
+        reader = asyncio.create_task(scans_.rows(request))
+        await begun.wait()
+        reader.cancel()
+        await asyncio.wait([reader])
+        gate.set()
+        assert await read(Store(), of=scans_) == (rows_of(1), 1), "others are served"
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ from standpipe.model import (
     ReplicaStatus,
 )
 from standpipe.node.worker.pull.forward_headers import WAITS_HEADER, RequestFormat
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_read import NO_SESSIONS
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,

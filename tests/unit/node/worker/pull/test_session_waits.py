@@ -19,8 +19,8 @@ from standpipe.model import BatchId, NodeId, ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull import session_waits
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.hedging import AllRefused
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.pull.session_waits import SessionWaits, first_covered
+from standpipe.node.worker.request.scan_requester import ScanRequester
 
 REPLICA, OTHER = ReplicaId("T1", 1, 0), ReplicaId("T1", 1, 1)
 LONG_S = 60.0

@@ -15,9 +15,9 @@ from tests.unit.node.workers import KEYS, USERS, Worker, page
 from standpipe.errors import BadRequest, NoReplica
 from standpipe.model import NO_BATCH, OF_LOG, BatchId, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.scans import ScanRequester
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY
 
 DIRECT = msgspec.structs.replace(USERS, query_id=None, is_direct=True)

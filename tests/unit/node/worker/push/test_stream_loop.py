@@ -25,6 +25,7 @@ class Rows:
 
     media = b"text/plain"
     is_over = False
+    is_costly = False
 
     def __init__(self, gate: threading.Event | None = None) -> None:
         self._gate = gate
@@ -140,6 +141,32 @@ def test_a_client_that_catches_up_gets_its_token(tmp_path: Path) -> None:
         return await lagging(answers(tmp_path), client, catch_up)
 
     assert asyncio.run(run()) == ([b"head\n", b"row 1\n", b"row 2\n", b"token 2\n"], True)
+
+
+def test_the_loop_turns_while_a_costly_step_is_made(tmp_path: Path) -> None:
+    class Costly(Rows):
+        is_costly = True
+
+        def step(self) -> bytes | None:
+            gate = threading.Event()
+            loop.call_soon_threadsafe(gate.set)
+            turned.append(gate.wait(20))
+            return super().step()
+
+    turned: list[bool] = []
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        client = Client(3)
+        all_ = answers(tmp_path)
+        answer = asyncio.create_task(all_.answer("q", Costly(), client.receive, client.send))
+        await until(lambda: client.got == [b"head\n", b"row 1\n", b"row 2\n"])
+        client.go_away()
+        await answer
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(run())
+    assert set(turned) == {True}
 
 
 def test_a_client_that_goes_away_is_no_error(tmp_path: Path) -> None:

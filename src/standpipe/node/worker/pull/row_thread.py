@@ -1,0 +1,42 @@
+"""Rows that may take long, computed in a thread beside the worker's loop.
+
+A function of a long text takes up to a second for one row (`sql.expressions.evaluator.WORK_MAX`).
+On the loop, no lookup would be answered meanwhile, and the node's parent would kill the worker as
+wedged. In a thread, the loop gets the interpreter back every few milliseconds
+(`sys.setswitchinterval`). One thread, since a second one would take as much from the loop again.
+
+Not here: which plans are costly (`sql.expressions.evaluator_functions.is_costly`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from standpipe.node.worker.request.in_hand import TextsInHand
+
+T = TypeVar("T")
+
+
+class RowThread:
+    """That of one worker."""
+
+    def __init__(self, in_hand: TextsInHand) -> None:
+        self._in_hand = in_hand
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="costly-rows")
+
+    async def run(self, compute: Callable[[], T], digest: bytes) -> T:
+        """What `compute` returns or raises; `digest` names its text. A caller that is cancelled
+        does not end what has begun."""
+
+        def work() -> T:
+            with self._in_hand.in_thread(digest):
+                return compute()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """The process ends: does not wait for what runs."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,85 @@
+"""Who waits for the rows of a read, and what is collected for it.
+
+Not here: the scans themselves (`node.worker.pull.scans`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from standpipe.adapters.http.server import Receive
+from standpipe.errors import BadRequest
+from standpipe.node.worker.request.answer_budget import AnswerBudget
+
+
+class ScanRequester:
+    """The client or peer that waits for a scan.
+
+    It may go away. A peer needs a sign of work now and then, or it takes the silence for a failed
+    path. What is collected for it counts against the worker's budget until `release`.
+    """
+
+    def __init__(
+        self,
+        receive: Receive | None = None,
+        say: Callable[[], None] | None = None,
+        every_ms: int | None = None,
+        *,
+        budget: AnswerBudget | None = None,
+        is_peer: bool = False,
+        address: str = "",
+    ) -> None:
+        """`say` is called every `every_ms`; None: the requester wants no sign of work."""
+        self.is_peer, self.address = is_peer, address
+        self._receive, self._say = receive, say
+        self._every_s = None if every_ms is None else every_ms / 1000
+        self._said_s = 0.0
+        self._leaving: asyncio.Task[None] | None = None
+        self._budget = budget or AnswerBudget()
+        self._held_bytes = 0
+        self._is_released = False
+
+    def hold(self, more_bytes: int) -> None:
+        """More of its answer was collected. Raises BadRequest and TooManyRequests.
+
+        After `release` nothing is charged: the loser of a hedge may end after the answer is out.
+        """
+        if self._is_released:
+            return
+        self._budget.take(self._held_bytes, more_bytes)
+        self._held_bytes += more_bytes
+
+    def release(self) -> None:
+        """Its answer is out, or it gets none."""
+        self._is_released = True
+        self.close()
+        self._budget.give_back(self._held_bytes)
+        self._held_bytes = 0
+
+    def look(self) -> None:
+        """Send a sign of work, if one is due. Raises BadRequest when the requester is gone."""
+        now_s = time.monotonic()
+        if self._say and self._every_s is not None and now_s - self._said_s >= self._every_s:
+            self._said_s = now_s
+            self._say()
+        if self.is_gone:
+            raise BadRequest("the client disconnected before its answer")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it went away. The first call begins to watch for that."""
+        if self._leaving is None and self._receive is not None:
+            self._leaving = asyncio.create_task(_left(self._receive))
+        return self._leaving is not None and self._leaving.done()
+
+    def close(self) -> None:
+        """Stop watching whether the requester is there."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
