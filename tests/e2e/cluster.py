@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 from rich.console import Console
 
+from standpipe.client import ServerRefused
 from standpipe.local.client import status
 from standpipe.local.client.rest_client import NodesClient, PullAnswer
 from standpipe.local.cluster.ports import any_port
@@ -159,10 +161,17 @@ def free_port_range() -> int:
 
 
 def wait_until(look: Callable[[], T | None], what: str, shown: Callable[[], str] = str) -> T | None:
-    """Look every 0.1 s until there is something; fails after WAIT_S_MAX."""
-    deadline = time.monotonic() + WAIT_S_MAX
+    """Look every 0.1 s until there is something; fails after WAIT_S_MAX. A node that refuses for
+    now (503) counts as not yet; every other error fails at once."""
+    deadline, refusal = time.monotonic() + WAIT_S_MAX, ""
     while time.monotonic() < deadline:
-        if (found := look()) is not None and found is not False:
-            return found
+        try:
+            if (found := look()) is not None and found is not False:
+                return found
+            refusal = ""
+        except ServerRefused as error:
+            if error.error_code // 100 != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            refusal = f"{error!r}; "
         time.sleep(0.1)
-    raise AssertionError(f"not within {WAIT_S_MAX:.0f} s: {what}; last seen: {shown()}")
+    raise AssertionError(f"not within {WAIT_S_MAX:.0f} s: {what}; last seen: {refusal}{shown()}")

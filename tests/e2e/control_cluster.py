@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.sealed_http import sealed_client
 
 from standpipe.adapters.files.private import write_secret
 from standpipe.adapters.files.published import read_snapshot
+from standpipe.config.keys import FETCH_TIMEOUT
 from standpipe.control.metadata.commands import LogPage
 from standpipe.errors import LogUnavailable
 from standpipe.local.cluster.ports import any_port
@@ -29,6 +30,11 @@ from standpipe.node.configuration import NodeConfig, Setting
 SECRET = "swordfish"
 _CONTROL = "standpipe.node.controller.main"
 WAIT_S_MAX = 120.0  # generous: a busy machine is no failure
+#: For tests in which no leader may lose the leadership to a busy machine: it may stand still, or
+#: wait for its disk, for more than two seconds. One that is cut off is replaced within
+#: ELECTED_S_MAX.
+PATIENT_QUORUM: dict[str, int] = {FETCH_TIMEOUT.name: int(FETCH_TIMEOUT.high or 0)}
+ELECTED_S_MAX = 8  # a fetch time-out with its jitter, and an election
 NAMES = ("node-1", "node-2", "node-3")
 NOBODY_LEADS = LogUnavailable.code
 
@@ -205,9 +211,13 @@ class ControlCluster:
 
 
 def running(
-    directory: Path, names: Sequence[str] = NAMES, hosts: Hosts | None = None
+    directory: Path,
+    names: Sequence[str] = NAMES,
+    hosts: Hosts | None = None,
+    settings: Mapping[str, Setting] | None = None,
 ) -> Iterator[ControlCluster]:
-    cluster = ControlCluster(directory, names=names, hosts=hosts)
+    """`settings`: keys of each node."""
+    cluster = ControlCluster(directory, names=names, hosts=hosts, settings={**(settings or {})})
     try:
         cluster.start(*names)
         cluster.until_voters(*names)

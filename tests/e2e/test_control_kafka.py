@@ -10,6 +10,7 @@ from tests.e2e.control_cluster import ControlCluster, until
 from tests.e2e.test_control import STREAM, TABLE
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
+from standpipe.control.ddl.responses import TOPIC_WILL_FOLLOW
 from standpipe.control.metadata.topic_reconciler import CreateTopic, DeleteTopic, ObservedTopic
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.cluster.ports import any_port
@@ -46,6 +47,21 @@ def control(broker: Broker, kafka: KafkaAdmin, tmp_path: Path) -> Iterator[Contr
             kafka.carry_out(DeleteTopic(name))
 
 
+def followed(control: ControlCluster, sql: str, request_id: str) -> None:
+    """Until the answer says that Kafka's topics are as the statement wants them. A statement waits
+    ten seconds for that; a busy broker may take longer, and the same request is asked again. A
+    warning about one topic fails."""
+
+    def has_followed() -> bool:
+        answer = control.execute(NODE, sql, request_id)
+        assert answer.status_code == 200, answer.text
+        warnings = [each["message"] for each in answer.json()["entities"][0]["warnings"]]
+        assert all(text.startswith(TOPIC_WILL_FOLLOW) for text in warnings), warnings
+        return not warnings
+
+    until(f"the topics of {sql}", has_followed)
+
+
 def observed(kafka: KafkaAdmin, name: str) -> ObservedTopic:
     return kafka.observe([name])[name]
 
@@ -53,11 +69,9 @@ def observed(kafka: KafkaAdmin, name: str) -> ObservedTopic:
 def test_topics_are_there_when_a_statement_is_answered(
     control: ControlCluster, kafka: KafkaAdmin
 ) -> None:
-    answer = control.execute(NODE, STREAM.format("S", "s"), "r1").json()
-    assert answer["entities"][0]["warnings"] == []
+    followed(control, STREAM.format("S", "s"), "r1")
     assert observed(kafka, "s").partitions == 2
-    answer = control.execute(NODE, TABLE, "r2").json()
-    assert answer["entities"][0]["warnings"] == []
+    followed(control, TABLE, "r2")
     table = observed(kafka, "T")
     assert table.partitions == 2
     assert table.config["cleanup.policy"] == "compact"
@@ -80,10 +94,10 @@ def test_a_statement_over_a_topic_takes_its_partitions(
 
 
 def test_only_delete_topic_deletes(control: ControlCluster, kafka: KafkaAdmin) -> None:
-    control.execute(NODE, STREAM.format("KEEP", "keep"), "r1")
-    control.execute(NODE, STREAM.format("GO", "go"), "r2")
-    assert control.execute(NODE, "DROP STREAM KEEP;", "r3").status_code == 200
-    assert control.execute(NODE, "DROP STREAM GO DELETE TOPIC;", "r4").status_code == 200
+    followed(control, STREAM.format("KEEP", "keep"), "r1")
+    followed(control, STREAM.format("GO", "go"), "r2")
+    followed(control, "DROP STREAM KEEP;", "r3")
+    followed(control, "DROP STREAM GO DELETE TOPIC;", "r4")
     counts = kafka.partition_counts()
     assert "keep" in counts
     assert "go" not in counts
@@ -91,22 +105,22 @@ def test_only_delete_topic_deletes(control: ControlCluster, kafka: KafkaAdmin) -
     control.kill(NODE)
     control.start(NODE)
     until("control", lambda: control.describe(NODE))
-    control.execute(NODE, STREAM.format("S", "s"), "r5")
+    followed(control, STREAM.format("S", "s"), "r5")
     assert "go" in kafka.partition_counts(), "a later namesake is safe, also after a restart"
 
 
 def test_a_deleted_topic_can_be_made_anew(control: ControlCluster, kafka: KafkaAdmin) -> None:
-    control.execute(NODE, STREAM.format("S", "s"), "r1")
-    control.execute(NODE, "DROP STREAM S DELETE TOPIC;", "r2")
+    followed(control, STREAM.format("S", "s"), "r1")
+    followed(control, "DROP STREAM S DELETE TOPIC;", "r2")
     again = STREAM.format("S", "s").replace("PARTITIONS=2", "PARTITIONS=3")
-    assert control.execute(NODE, again, "r3").json()["entities"][0]["warnings"] == []
+    followed(control, again, "r3")
     assert observed(kafka, "s").partitions == 3
 
 
 def test_a_wrong_configuration_is_mended(control: ControlCluster, kafka: KafkaAdmin) -> None:
     kafka.carry_out(CreateTopic("T", 2, {"cleanup.policy": "delete"}))
-    control.execute(NODE, STREAM.format("S", "s"), "r1")
-    assert control.execute(NODE, TABLE, "r2").json()["entities"][0]["warnings"] == []
+    followed(control, STREAM.format("S", "s"), "r1")
+    followed(control, TABLE, "r2")
     assert observed(kafka, "T").config["cleanup.policy"] == "compact"
 
 

@@ -69,7 +69,7 @@ def service(cluster: Cluster) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def fetch(address: str) -> Any:

@@ -81,7 +81,7 @@ def test_both_workers_answer(node: Node) -> None:
     for worker in node.workers:
         worker.send_signal(signal.SIGSTOP)
         reached = 0
-        for _ in range(12):
+        for _ in range(60):  # half of them go to the one that is stopped
             with socket.create_connection(("127.0.0.1", node.port()), 5) as client:
                 client.settimeout(1)
                 client.sendall(PREFACE + bytes.fromhex("000000040000000000"))

@@ -83,10 +83,14 @@ def batch_in(value: bytes | None, query_id: str) -> tuple[int, dict[int, int]] |
 
 
 def batches_of(cluster: TestCluster, query_id: str) -> dict[int, dict[int, int]]:
-    """What all batches cover, once nothing more is read."""
+    """What all batches cover that were committed before the call."""
     consumer, found = progress_of(cluster), dict[int, dict[int, int]]()
-    while (message := consumer.poll(5.0)) is not None:
-        batch = None if message.error() else batch_in(message.value(), query_id)
+    topic = TopicPartition(progress_topic("default_"), 0)
+    end = consumer.get_watermark_offsets(topic, timeout=30)[1]
+    while consumer.position([topic])[0].offset < end:
+        message = consumer.poll(1.0)
+        value = None if message is None or message.error() else message.value()
+        batch = batch_in(value, query_id)
         if batch is not None:
             found[batch[0]] = batch[1]
     consumer.close()

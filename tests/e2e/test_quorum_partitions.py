@@ -12,13 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.e2e.control_cluster import ControlCluster, running, until
+from tests.e2e.control_cluster import (
+    ELECTED_S_MAX,
+    PATIENT_QUORUM,
+    ControlCluster,
+    running,
+    until,
+)
 from tests.e2e.histories import Load
 from tests.e2e.netns import Hosts, NotPermitted, hosts
 from tests.e2e.quorum_faults import check, homes, load_on, lost, more
 
 FIVE = ("node-1", "node-2", "node-3", "node-4", "node-5")
-WATCH_S = 4  # longer than every time-out of an election
 
 
 @dataclass
@@ -50,11 +55,13 @@ class Story:
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Iterator[Story]:
-    """Afterwards nothing may be lost and the whole history must have an order."""
+def story(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Story]:
+    """Afterwards nothing may be lost and the whole history must have an order. A parameter, if
+    there is one, holds keys of each node."""
+    settings: dict[str, int] = getattr(request, "param", {})
     try:
         with hosts(FIVE) as five:
-            for cluster in running(tmp_path, FIVE, five):
+            for cluster in running(tmp_path, FIVE, five, settings):
                 load = load_on(cluster, homes(cluster), pause_s=0.01)
                 load.start()
                 more(load, 20)
@@ -94,22 +101,27 @@ def test_a_leader_that_hears_nobody_is_replaced(story: Story) -> None:
     story.heal()
 
 
+nobody_is_deposed_by_load = pytest.mark.parametrize("story", [PATIENT_QUORUM], indirect=True)
+
+
+@nobody_is_deposed_by_load
 def test_a_follower_without_its_leader_deposes_nobody(story: Story) -> None:
     """It reaches three voters that hear the leader: pre-votes are refused, no epoch moves."""
     alone, epoch = story.others[0], story.epoch(story.leader)
     story.hosts.split([alone], [story.leader])
     more(story.load, 20)
-    time.sleep(WATCH_S)
+    time.sleep(ELECTED_S_MAX)
     assert story.epoch(story.leader) == epoch
     story.heal()
     assert story.epoch(alone) == epoch, "nor does its return"
 
 
+@nobody_is_deposed_by_load
 def test_a_follower_that_is_cut_off_deposes_nobody_when_it_returns(story: Story) -> None:
     alone, epoch = story.others[0], story.epoch(story.leader)
     story.hosts.split([alone], [story.leader, *story.others[1:]])
     more(story.load, 20)
-    time.sleep(WATCH_S)
+    time.sleep(ELECTED_S_MAX)
     story.heal()
-    time.sleep(1)
+    time.sleep(ELECTED_S_MAX)
     assert story.epoch(alone) == epoch

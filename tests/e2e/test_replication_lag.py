@@ -98,7 +98,9 @@ class Lag:
         assert behind is not None
         assert ahead is not None
         lag = max(0, ahead.committed_end - behind.position)
-        self.most = max(self.most, lag)
+        again = self.standby.read()
+        if again is not None and again.position == behind.position:  # else it is too large
+            self.most = max(self.most, lag)
         return lag
 
 

@@ -89,7 +89,9 @@ def session(cluster: TestCluster, number: int, history: History) -> None:
     chance, key = random.Random(number), f"s{number}"
     addresses = [address for _, address in cluster.addresses]
     wanted = dict.fromkeys(TABLES, 0)
-    with standpipe.connect(addresses[number % 3], session=True, finds_members=False) as client:
+    with standpipe.connect(
+        addresses[number % 3], session=True, finds_members=False, timeout_s=60
+    ) as client:
         for step in range(INSERTS):
             is_left_out = step % 4 == 3
             client.insert("W_EVENTS", {"k": key, "v": -1 if is_left_out else step})
@@ -190,7 +192,7 @@ def test_a_table_is_replaced_meanwhile(cluster: TestCluster) -> None:
     generation, inserted, history = 1, 0, History()
     with ExitStack() as opened:
         entries = [opened.enter_context(NodesClient([each])) for each in addresses]
-        client = opened.enter_context(standpipe.connect(addresses, session=True))
+        client = opened.enter_context(standpipe.connect(addresses, session=True, timeout_s=60))
         client.insert("W_STEPS", {"k": "a", "v": 1})
         inserted = 1
         cluster.wait_for_rows(text_of("W_COUNTED", "a"), [[1]])

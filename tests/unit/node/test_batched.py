@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.unit.node.worker.pull.test_hedging import timeless
 
 from standpipe.node.batched import Shared
 
@@ -71,7 +72,7 @@ def test_questions_keep_their_distance_and_serve_all_who_came_by_then() -> None:
         assert [await one for one in waiting] == [2, 2, 2]
         assert loop.time() - began_s >= 0.05
 
-    asyncio.run(story())
+    timeless(story())
 
 
 def test_a_question_that_fails_fails_its_askers_alone() -> None:

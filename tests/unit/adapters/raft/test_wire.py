@@ -276,9 +276,12 @@ def test_a_frame_that_was_tampered_with_ends_the_connection(
             a.book["b"] = [between.address]
             a.wire.send("b", ask(1))
             await b.until(lambda: b.heard_of)
+            before = len(between.sent)
             between.mangle = mangle
             a.wire.send("b", ask(2))
-            await asyncio.sleep(0.05)
+            async with asyncio.timeout(20):
+                while len(between.sent) == before:  # noqa: ASYNC110 the relay tells no event
+                    await asyncio.sleep(0.001)
             between.mangle = lambda data: data
             if name == "left out":
                 a.wire.send("b", ask(3))

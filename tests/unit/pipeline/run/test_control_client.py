@@ -38,7 +38,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
