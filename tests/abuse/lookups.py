@@ -14,6 +14,8 @@ import json
 import signal
 import time
 
+from standpipe.adapters.process import die_with_parent
+
 READ_S_MAX = 5.0
 Sample = tuple[float, float, str]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -43,7 +45,7 @@ class Lookups:
         streams: Streams | None = None
         try:
             async with asyncio.timeout(READ_S_MAX):
-                streams = self._idle[node].pop() if self._idle[node] else await _connect(node)
+                streams = self._kept(node) or await _connect(node)
                 why = await _ask(*streams, key)
             self._idle[node].append(streams)
         except (OSError, EOFError, TimeoutError, ValueError) as error:
@@ -51,6 +53,15 @@ class Lookups:
             if streams is not None:
                 streams[1].close()
         self.samples.append((due_s, 1000 * (time.monotonic() - due_s), why))
+
+    def _kept(self, node: str) -> Streams | None:
+        """A connection that the node has not closed: it closes those that were idle for long."""
+        while self._idle[node]:
+            streams = self._idle[node].pop()
+            if not streams[0].at_eof():
+                return streams
+            streams[1].close()
+        return None
 
 
 async def _connect(node: str) -> Streams:
@@ -95,4 +106,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     asyncio.run(main())

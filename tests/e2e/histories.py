@@ -26,8 +26,10 @@ import msgspec
 from tests.sealed_http import sealed_client
 
 from standpipe.control.metadata.catalog import from_bytes
+from standpipe.errors import OutcomeUnknown
 
 Kind = Literal["add", "read"]
+OUTCOME_UNKNOWN = f'"error_code":{OutcomeUnknown.code}'
 
 
 @dataclass
@@ -79,6 +81,7 @@ class Load:
 
     def __post_init__(self) -> None:
         self._is_over = threading.Event()
+        self._known_index = 0
         self._added = [0] * len(self.clients)
         self._threads = [
             threading.Thread(target=self._run, args=(number, client), daemon=True)
@@ -130,8 +133,12 @@ class Load:
             yield draw.choice(self.addresses)
 
     def _call(self, http: httpx2.Client, kind: Kind, ways: Iterator[str]) -> int | None:
-        """The value, tried at one node after the other; None when the load ends before."""
-        body = msgspec.json.encode({"pipeline_id": "p", "request_id": uuid.uuid4().hex})
+        """The value, tried at one node after the other; None when the load ends before, or if the
+        write came too late for anyone to know its outcome."""
+        request: dict[str, object] = {"pipeline_id": "p", "request_id": uuid.uuid4().hex}
+        if self._known_index:
+            request["known_index"] = self._known_index
+        body = msgspec.json.encode(request)
         while not self._is_over.is_set():
             address, began_ns = next(ways), time.monotonic_ns()
             try:
@@ -139,6 +146,8 @@ class Load:
             except httpx2.TransportError:
                 time.sleep(0.02)
                 continue
+            if answer.status_code == OutcomeUnknown.status and OUTCOME_UNKNOWN in answer.text:
+                return None
             if answer.status_code == 200:
                 self.served.append(Served(address, kind, began_ns, time.monotonic_ns()))
                 return self._value(kind, answer)
@@ -152,7 +161,9 @@ class Load:
 
     def _value(self, kind: Kind, answer: httpx2.Response) -> int:
         if kind == "add":
-            return int(answer.json()["lease_epoch"])
+            given = answer.json()
+            self._known_index = max(self._known_index, given["log_index"])
+            return int(given["lease_epoch"])
         return int(from_bytes(answer.content).pipeline_epoch)
 
 
