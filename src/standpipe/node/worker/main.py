@@ -32,7 +32,7 @@ from typing import Any
 import structlog
 import uvloop
 
-from standpipe.adapters import crash_only
+from standpipe.adapters import crash_only, process
 from standpipe.adapters.clock import Clock, steadily
 from standpipe.adapters.files import published
 from standpipe.adapters.files.turn_page import TurnWriter, page_of
@@ -44,7 +44,6 @@ from standpipe.adapters.http.server import Listener, serve
 from standpipe.adapters.http.tls import certificate_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
-from standpipe.adapters.process import die_with_parent, raise_file_limit, write_pid
 from standpipe.adapters.sealed.handshake import PEER
 from standpipe.config.keys import (
     BODY_MAX,
@@ -373,14 +372,15 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--node-file", type=Path, required=True)
     options.add_argument("--worker", type=int, required=True)
     given = options.parse_args(arguments)
-    die_with_parent()
+    process.die_with_parent()
     configuration.log_json(f"worker-{given.worker}")
     crash_only.end_with_threads()
     try:
         node = configuration.load(given.node_file)
         worker = Worker(node, node.settings(), given.worker)
-        write_pid(node.paths.run / f"worker-{given.worker}.pid")
-        raise_file_limit()
+        process.write_pid(node.paths.run / f"worker-{given.worker}.pid")
+        process.raise_file_limit()
+        process.keep_little_freed_memory()
         sys.setswitchinterval(SWITCH_S)
         gc.disable()
         warm_up(node)

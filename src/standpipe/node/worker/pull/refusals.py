@@ -18,11 +18,12 @@ from standpipe.control.routing.route import Verdict
 from standpipe.control.routing.session import IMPOSSIBLE, SessionVerdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError, TokenRefused
 from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
-from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.session_token import ANEW
 
 #: partitions that a message names; the details name all
 NAMED_PARTITIONS_MAX: Final = 8
+NOT_DONE: Final = "It was not done in time."
 
 
 def is_not_ready(status: ReplicaStatus | None) -> bool:
@@ -87,6 +88,11 @@ class Failure:
         return all(refusal.is_not_ready for _, refusal in self.tried)
 
     @property
+    def is_too_slow(self) -> bool:
+        """Whether a replica worked on it until the time was over: it is no replica's fault."""
+        return any(refusal.why.startswith(TOO_SLOW) for _, refusal in self.tried)
+
+    @property
     def progress(self) -> float | None:
         """Progress of the furthest replica, 0 to 1; None: unknown."""
         said = (refusal.progress for _, refusal in self.tried)
@@ -128,11 +134,9 @@ def client_error(text: str, unanswered: Unanswered, *, now_boot_ms: int) -> Stan
     if len(others) > NAMED_PARTITIONS_MAX:
         reasons += f" and {len(others) - NAMED_PARTITIONS_MAX} more partitions"
     if not young:
-        return NoReplica(
-            f"Unable to execute pull query {text}. "
-            f"All nodes are dead or exceed max allowed lag. {reasons}",
-            **details,
-        )
+        is_too_slow = any(failure.is_too_slow for failure in listed)
+        why = NOT_DONE if is_too_slow else "All nodes are dead or exceed max allowed lag."
+        return NoReplica(f"Unable to execute pull query {text}. {why} {reasons}", **details)
     shares = [failure.progress for failure in young]
     known = [share for share in shares if share is not None]
     least = min(known) if len(known) == len(shares) else None

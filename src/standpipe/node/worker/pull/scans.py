@@ -112,7 +112,7 @@ class Scans:
         """`beside`: where rows that may take long are computed."""
         self._lookups, self._may_begin = lookups, may_begin
         self._in_hand = in_hand or TextsInHand()
-        self.beside = beside or RowThread(self._in_hand)
+        self.beside = beside or RowThread(self._in_hand, lookups)
         self._order: ScanOrder[_Running] = ScanOrder()
         self._pump: asyncio.Task[None] | None = None
 

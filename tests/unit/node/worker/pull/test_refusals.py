@@ -11,9 +11,10 @@ from tests.unit.node.workers import USERS
 from standpipe.control.routing.route import Verdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError
 from standpipe.model import NodeId
-from standpipe.node.worker.pull.forward import ForwardRefused
+from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.node.worker.pull.refusals import (
     NAMED_PARTITIONS_MAX,
+    NOT_DONE,
     Failure,
     Unanswered,
     client_error,
@@ -58,6 +59,14 @@ def test_error_names_every_replica() -> None:
     told = [(one["partition"], one["node"], one["usable"]) for one in details(error)["verdicts"]]
     assert told == [(2, A, False), (2, B, False), (2, C, False)]
     assert details(error)["verdicts"][0]["lag_records"] == 7, "as the replica said"
+
+
+def test_a_query_that_took_too_long_is_no_dead_node() -> None:
+    slow = Failure(1, [(verdict(A), ForwardRefused(TOO_SLOW))])
+    error = error_of(stale(0, B), slow)
+    assert error.message.startswith(f"Unable to execute pull query {TEXT}. {NOT_DONE} [Partition 0")
+    assert TOO_SLOW in error.message
+    assert error.status == 503
 
 
 @pytest.mark.parametrize(

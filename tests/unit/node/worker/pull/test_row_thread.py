@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from standpipe.adapters.files.turn_page import DIGEST_BYTES, TurnWriter, read_turns
+from standpipe.node.worker.pull import row_thread
 from standpipe.node.worker.pull.row_thread import RowThread
 from standpipe.node.worker.request.in_hand import TextsInHand
 
 DIGEST = b"d" * DIGEST_BYTES
+
+
+@dataclass(frozen=True)
+class Time:
+    """Stands for the module `time`."""
+
+    sleep: Callable[[float], None]
+    monotonic: Callable[[], float]
 
 
 def test_its_text_is_in_hand_meanwhile(tmp_path: Path) -> None:
@@ -36,6 +47,25 @@ def test_errors_are_the_callers() -> None:
             await RowThread(TextsInHand()).run(lambda: 1 // 0, DIGEST)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("lookups", "rests"), [([0, 0, 0, 0], 0), ([0, 0, 5, 5], 1)])
+def test_it_rests_as_long_as_it_worked_while_lookups_come(
+    lookups: list[int], rests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lookups`: what the counter says each time that it is asked."""
+    rested: list[float] = []
+    now_s = iter([10.0, 10.3, 20.0, 20.1])
+    monkeypatch.setattr(row_thread, "time", Time(rested.append, lambda: next(now_s)))
+    said = iter(lookups)
+
+    async def run() -> None:
+        beside = RowThread(TextsInHand(), lambda: next(said))
+        await beside.run(lambda: None, DIGEST)
+        await beside.run(lambda: None, DIGEST)
+
+    asyncio.run(run())
+    assert rested == pytest.approx([0.3] * rests)
 
 
 def test_one_at_a_time_in_the_order_of_their_arrival() -> None:

@@ -1,0 +1,42 @@
+"""What a process does with the memory that it has freed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+#: large texts and lists, made and freed by several threads in turn; prints the growth in MB
+WORK = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from standpipe.adapters.process import keep_little_freed_memory
+
+def own_mb():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) // 1024
+
+def work(size):
+    items = {each: str(each) for each in range(size)}
+    return len("".join(items.values()).replace("1", "one").encode())
+
+if sys.argv[1] == "keep little":
+    keep_little_freed_memory()
+threads = [ThreadPoolExecutor(1) for _ in range(4)]
+before = own_mb()
+for _ in range(2):
+    for thread in threads:
+        thread.submit(work, 400_000).result()
+print(own_mb() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_little_is_kept_of_what_large_rows_took() -> None:
+    def growth_mb(how: str) -> int:
+        command = [sys.executable, "-c", WORK, how]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert growth_mb("keep little") < growth_mb("as usual") / 2
