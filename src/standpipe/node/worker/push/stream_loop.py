@@ -211,7 +211,9 @@ class LiveAnswers:
         self.board.end(place.query_id)
         if not opening.cancelled() and opening.exception() is None and opening.result():
             assert place.live is not None
-            self._openers.submit(_close, place.live)
+            # after a step that may still run: a consumer is used by one thread at a time
+            threads = self._beside if place.live.is_costly else self._openers
+            threads.submit(_close, place.live)
 
     async def pump(self, place: Place, live: Live, send: Send) -> None:
         """The answer, from its opening to its last byte."""

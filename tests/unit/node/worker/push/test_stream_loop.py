@@ -169,6 +169,43 @@ def test_the_loop_turns_while_a_costly_step_is_made(tmp_path: Path) -> None:
     assert set(turned) == {True}
 
 
+def test_a_costly_answer_is_closed_after_its_last_step(tmp_path: Path) -> None:
+    """Kafka's consumer must not be closed in one thread while another one polls it."""
+
+    class Slow(Rows):
+        is_costly = True
+        is_stepping = False
+        was_closed_early = False
+
+        def step(self) -> bytes | None:
+            self.is_stepping = True
+            loop.call_soon_threadsafe(stepping.set)
+            gate.wait(20)
+            self.is_stepping = False
+            return None
+
+        def close(self) -> None:
+            self.was_closed_early = self.is_stepping
+            super().close()
+
+    gate, stepping = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def run() -> Slow:
+        client, rows, all_ = Client(9), Slow(), answers(tmp_path)
+        answer = asyncio.create_task(all_.answer("q", rows, client.receive, client.send))
+        await stepping.wait()
+        answer.cancel()
+        await asyncio.wait([answer])
+        await asyncio.sleep(0.1)  # an early close has its chance
+        gate.set()
+        await until(rows.closed.is_set)
+        return rows
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert not runner.run(run()).was_closed_early
+
+
 def test_a_client_that_goes_away_is_no_error(tmp_path: Path) -> None:
     """Nobody reads a last message, so none is made."""
 
