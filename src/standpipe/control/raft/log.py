@@ -180,13 +180,6 @@ class LogView:
 
     # -- comparing logs ---------------------------------------------------------------------------
 
-    def covers(self, last_epoch: LeaderEpoch, end_offset: LogOffset) -> bool:
-        """Whether a log with this (last epoch, end) holds all that ours may have committed.
-
-        Source: KIP-595 Vote: the later last epoch wins; among equals, the longer log.
-        """
-        return (last_epoch, end_offset) >= (self.last_epoch, self.end)
-
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         """The largest epoch of this log not above the given one, and where it ends."""
         index = bisect_right(self._epochs, epoch, key=lambda known: known.epoch)

@@ -151,21 +151,6 @@ def test_the_high_watermark_rises_up_to_the_end() -> None:
     assert view.high_watermark == 2
 
 
-@covers("EL-23")
-@pytest.mark.parametrize(
-    ("last", "end", "ok", "why"),
-    [
-        (3, 1, True, "later epoch, shorter"),
-        (2, 3, True, "equal"),
-        (2, 4, True, "longer"),
-        (2, 2, False, "shorter"),
-        (1, 9, False, "older epoch, however long"),
-    ],
-)
-def test_covers(last: int, end: int, ok: bool, why: str) -> None:
-    assert a_log(1, 2, 2).covers(last, end) is ok, why
-
-
 @covers("RC-25", "RC-04")
 def test_a_cut_brings_the_former_voters_back() -> None:
     view = a_log(1)

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.unit.control.raft_bench import key
+from tests.unit.control.scenarios import covers
 
 from standpipe.control.raft.events import ElectionState
 from standpipe.control.raft.messages import VoteRequest
@@ -13,11 +14,13 @@ def asks(*, pre: bool, last: int = 2, end: int = 5, who: int = 2) -> VoteRequest
     return VoteRequest(1, 4, key(who), key(1), last, end, pre)
 
 
+@covers("EL-23")
 @pytest.mark.parametrize("pre", [True, False])
 @pytest.mark.parametrize(
     ("last", "end", "why"),
     [
         (2, 5, "log is up to date"),
+        (2, 6, "log is up to date"),
         (3, 1, "log is up to date"),
         (2, 4, "log 2/4 is behind 2/5"),
         (1, 9, "log 1/9 is behind 2/5"),
