@@ -191,7 +191,7 @@ class PullPlan(Record, frozen=True, kw_only=True):
     cells: tuple[Callable[[Sequence[Any]], Any], ...] | None = None
     expression_count: int = 0  # how many `where` and `cells` compute for a row: what a row costs
     #: a row may take long, whatever it has: for functions of texts and lists, and for patterns
-    is_costly: bool = False
+    has_costly_rows: bool = False
     is_ordered: bool = False  # ORDER BY the key, over all partitions
     is_count: bool = False  # COUNT(*): one row, over all partitions
     #: the last row of the previous page: its key columns, and the window bounds that AFTER named
@@ -238,7 +238,7 @@ class PushPlan(Record, frozen=True, kw_only=True):
     is_left: bool = False
     limit: int | None = None
     arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
-    is_costly: bool = False  # as in PullPlan
+    has_costly_rows: bool = False  # as in PullPlan
 
 
 class PrintPlan(Record, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ def _measure_worker(folder: str) -> None:
 
     def measure(loop):
         """A timer, not a task: the loop's owner waits for its tasks."""
+        # open as long as the process; pathlib would be imported before the worker's own code
         file = open(f"{folder}/{os.getpid()}", "a", buffering=1)  # noqa: PTH123, SIM115
 
         def tick(wall_s: float, used_s: float) -> None:

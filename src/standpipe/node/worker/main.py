@@ -94,6 +94,7 @@ from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.in_hand import TURN_MS, TextsInHand
 from standpipe.node.worker.request.own_memory import WEIGH_MS, OwnMemory
 from standpipe.node.worker.request.page_guard import PageGuard
+from standpipe.node.worker.request.row_thread import RowThread
 from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
@@ -157,6 +158,8 @@ class Worker:
         progress = progress_topic(self.node.service_id)
         seal = ProgressSeal(self.node.secret(), progress)
         index = partial(read_index, self.control, dialled(self.node.internal))
+        answered = self.metrics.answered_count
+        self.row_thread = RowThread(answered)
         self.slow_path = SlowPath(
             node_id=self.node.node_id,
             map=self.map,
@@ -169,7 +172,7 @@ class Worker:
             routing_timeout_ms=self.settings[ROUTING_TIMEOUT],
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
             in_hand=self.in_hand,
-            scans=Scans(self.metrics.answered_count, self.memory.check, self.in_hand),
+            scans=Scans(answered, self.memory.check, self.in_hand, self.row_thread),
             large_texts=LargeTexts(self.in_hand),
             stream_pulls=StreamPulls(self.kafka, self.memory.check, self.in_hand, seal=seal),
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
@@ -179,7 +182,7 @@ class Worker:
         self.peer_answers = AnswerBudget(self.settings[MEMORY_MAX] // 16)
         self.lanes = StatementLanes()
         board = PushRegistry(paths.push, self.number, self.settings[PUSH_QUERIES_MAX])
-        self.live = LiveAnswers(board, self.metrics, as_standpipe_error)
+        self.live = LiveAnswers(board, self.metrics, as_standpipe_error, beside=self.row_thread)
         self.rules = StatementLimits.of(self.settings, self.node.service_id).rules
         self.pushes = Pushes(
             self.map,
@@ -319,7 +322,7 @@ class Worker:
         self.live.close()
         self.hedged_reads.close()
         self.slow_path.large_texts.close()
-        self.slow_path.scans.beside.close()
+        self.row_thread.close()
         self.slow_path.stream_pulls.close()
         self.lanes.close()
         await self.forwarder.close()

@@ -35,16 +35,14 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
 
 #: functions that may take ten milliseconds for one row
 SLOW: Final = frozenset(regular_expressions.FUNCTIONS) | lambdas.NAMES
-#: how many others one of them counts for: as many as one step of a scan (`data/query/scan.py`)
-SLOW_EXPRESSIONS: Final = 4_000
 
 
-def is_costly(part: object) -> bool:
+def has_costly_rows(part: object) -> bool:
     """Whether a row may take long to compute, as it depends on the sizes of texts and lists."""
-    return any(_is_costly(node) for node, _ in ast.walk(part))
+    return any(_is_costly_node(node) for node, _ in ast.walk(part))
 
 
-def _is_costly(node: ast.SyntaxNode | SqlType) -> bool:
+def _is_costly_node(node: ast.SyntaxNode | SqlType) -> bool:
     match node:
         case ast.Like():
             return True

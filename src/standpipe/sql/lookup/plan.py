@@ -14,7 +14,7 @@ import msgspec
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
-from standpipe.sql.expressions.evaluator_functions import SLOW, SLOW_EXPRESSIONS, is_costly
+from standpipe.sql.expressions.evaluator_functions import has_costly_rows
 from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
@@ -32,7 +32,6 @@ from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.types.types import SqlType
 
 ENABLE: Final = "ksql.pull.queries.enable"
 ENABLE_LIMIT: Final = "ksql.query.pull.limit.clause.enabled"
@@ -66,7 +65,7 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         projection=shown.projection,
         cells=shown.cells,
         arrays=arrays,
-        is_costly=is_costly((query.items, query.where)),
+        has_costly_rows=has_costly_rows((query.items, query.where)),
     )
     predicate = Predicate(names, query.where, query.at)
     takes_more = is_beyond(query)
@@ -78,17 +77,11 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         scanned = filtered_plan(plan, names, query, context, takes_more=takes_more)
         if takes_more:
             scanned = beyond(scanned, query, names)
-        count = sum(_cost(node) for node, _ in ast.walk((query.items, query.where)))
+        count = sum(1 for _ in ast.walk((query.items, query.where)))
         scanned = msgspec.structs.replace(scanned, limit=_count(query), expression_count=count)
         return PullTemplate(scanned, (), (), ())
     check_scan(query, names, context)
     return predicate.template(plan, limit)
-
-
-def _cost(node: ast.SyntaxNode | SqlType) -> int:
-    """How many expressions this one counts for: rows with a slow one are computed one by one."""
-    is_slow = isinstance(node, ast.FunctionCall) and node.name in SLOW
-    return SLOW_EXPRESSIONS if is_slow else 1
 
 
 def _count(query: Query) -> int | None:

@@ -19,7 +19,7 @@ from standpipe.model import Source
 from standpipe.sql.declarations.checks import check_topic_name
 from standpipe.sql.declarations.direct import PUSH, check_readable
 from standpipe.sql.expressions.evaluator import Evaluator
-from standpipe.sql.expressions.evaluator_functions import is_costly
+from standpipe.sql.expressions.evaluator_functions import has_costly_rows
 from standpipe.sql.expressions.scope import PSEUDO, find_source
 from standpipe.sql.functions.registry import is_aggregate
 from standpipe.sql.lookup import exploded
@@ -69,7 +69,7 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
         arrays=arrays,
         where=condition,
         is_left=source.kind == "TABLE" and not _reads_only(where, names, keys),
-        is_costly=is_costly((query.items, where)),
+        has_costly_rows=has_costly_rows((query.items, where)),
         limit=_limit(query.limit),
     )
 

@@ -53,6 +53,7 @@ def is_costly(text: str, plan: PullPlan) -> bool:
     """Whether a query may be what silences a peer that works on it: retried once, never hedged."""
     return (
         plan.is_scan
+        or plan.has_costly_rows
         or len(plan.keys) > CHEAP_KEYS_MAX
         or len(text) > CHEAP_CHARS_MAX
         or plan.expression_count > CHEAP_EXPRESSIONS_MAX

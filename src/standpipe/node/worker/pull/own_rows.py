@@ -183,7 +183,7 @@ class OwnRows:
                 with self.in_hand.on_loop(query.digest), store.begin() as instant:
                     # judged before the rows are read: a refusal is charged for none
                     found = local.judged(page, store.meta_of(instant))
-                    if query.plan.is_costly:
+                    if query.plan.has_costly_rows:
                         pairs = list(stored_pairs(query.plan, View(instant), partition))
                     else:
                         rows = self._rows(query, View(instant), partition)
@@ -194,10 +194,13 @@ class OwnRows:
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
         if pairs is not None:
-            compute = partial(computed, query.plan, pairs)
-            rows = await self.scans.beside.run(compute, query.digest)
+            rows = await self.scans.beside.run(partial(self._computed, query, pairs))
             query.requester.hold(sum(map(len, rows)))
         return rows, found
+
+    def _computed(self, query: PullQuery, pairs: list[Pair]) -> list[bytes]:
+        with self.in_hand.in_thread(query.digest):
+            return computed(query.plan, pairs)
 
     def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:
         hold = query.requester.hold

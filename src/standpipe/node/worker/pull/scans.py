@@ -29,14 +29,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.files.turn_page import DIGEST_BYTES
 from standpipe.data.query.scan import Ranged, Scan
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
-from standpipe.node.worker.pull.row_thread import RowThread
 from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.row_thread import RowThread
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
@@ -112,7 +113,7 @@ class Scans:
         """`beside`: where rows that may take long are computed."""
         self._lookups, self._may_begin = lookups, may_begin
         self._in_hand = in_hand or TextsInHand()
-        self.beside = beside or RowThread(self._in_hand, lookups)
+        self.beside = beside or RowThread(lookups)
         self._order: ScanOrder[_Running] = ScanOrder()
         self._pump: asyncio.Task[None] | None = None
 
@@ -157,7 +158,8 @@ class Scans:
                 queued = self._order.next()
                 if queued is None:
                     return
-                await self._slice_beside(queued) if queued.work.is_beside else self._slice(queued)
+                is_beside = queued.work.work.is_beside
+                await self._slice_beside(queued) if is_beside else self._slice(queued)
         finally:
             self._pump = None
 
@@ -184,12 +186,16 @@ class Scans:
             if queued.has_place:
                 running.look()
             running.work.release()
-            await self.beside.run(running.work.slice_beside, running.scan.digest)
+            await self.beside.run(partial(self._slice_in_thread, running))
         except Exception as error:
             running.fail(error)
             return
         if not running.over.done():
             self._sliced(queued)
+
+    def _slice_in_thread(self, running: _Running) -> None:
+        with self._in_hand.in_thread(running.scan.digest):
+            running.work.slice_beside()
 
     def _sliced(self, queued: QueuedScan[_Running]) -> None:
         running = queued.work
@@ -221,11 +227,6 @@ class _Running:
     scan: ScanRequest[Any]
     work: _Work[Any]
     over: asyncio.Future[None]
-
-    @property
-    def is_beside(self) -> bool:
-        """Whether the next slice belongs into the thread."""
-        return self.work.is_beside
 
     def look(self) -> None:
         """Raises BadRequest when the requester is gone, ForwardRefused when the time is over."""
@@ -296,7 +297,7 @@ class _Work(Generic[Begun]):
     @property
     def is_beside(self) -> bool:
         """Whether the next rows are computed in a thread."""
-        return self._plan.is_costly and not self._scan.is_copying and not self._scan.is_over
+        return self._plan.has_costly_rows and not self._scan.is_copying and not self._scan.is_over
 
     @property
     def is_copying(self) -> bool:

@@ -111,7 +111,7 @@ class PushAnswer:
     @property
     def is_costly(self) -> bool:
         """Whether a row may take long to compute."""
-        return self.plan.is_costly
+        return self.plan.has_costly_rows
 
     @property
     def is_over(self) -> bool:

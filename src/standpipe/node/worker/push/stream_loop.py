@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import structlog
@@ -32,6 +33,7 @@ from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_registry import PushRegistry
+from standpipe.node.worker.request.row_thread import RowThread
 
 #: records that one step handles: about 1 ms of a worker, and 2 KiB of answer
 STEP_RECORDS: Final = 25
@@ -155,10 +157,8 @@ class LiveAnswers:
         default_factory=lambda: ThreadPoolExecutor(OPENERS, thread_name_prefix="push")
     )
 
-    #: as `node.worker.pull.row_thread`
-    _beside: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="costly-pushes")
-    )
+    #: where the steps of costly answers are made
+    beside: RowThread = field(default_factory=RowThread)
 
     def reload_if_changed(self) -> None:
         """End queries that clients have closed; called every few tens of milliseconds."""
@@ -212,8 +212,8 @@ class LiveAnswers:
         if not opening.cancelled() and opening.exception() is None and opening.result():
             assert place.live is not None
             # after a step that may still run: a consumer is used by one thread at a time
-            threads = self._beside if place.live.is_costly else self._openers
-            threads.submit(_close, place.live)
+            submit = self.beside.submit if place.live.is_costly else self._openers.submit
+            submit(partial(_close, place.live))
 
     async def pump(self, place: Place, live: Live, send: Send) -> None:
         """The answer, from its opening to its last byte."""
@@ -264,9 +264,9 @@ class LiveAnswers:
 
     async def _step(self, live: Live) -> bytes | None:
         """One step; the next one, of whatever answer, comes after a turn of the loop. Costly ones
-        have a thread, in which they take turns."""
+        have a thread, where they take turns."""
         if live.is_costly:
-            return await asyncio.get_running_loop().run_in_executor(self._beside, live.step)
+            return await self.beside.run(live.step)
         async with self._turn:
             chunk = live.step()
             await asyncio.sleep(0)
@@ -275,7 +275,6 @@ class LiveAnswers:
     def close(self) -> None:
         """Does not wait for what is still opening: the process ends."""
         self._openers.shutdown(wait=False, cancel_futures=False)
-        self._beside.shutdown(wait=False, cancel_futures=True)
 
 
 async def _sent(send: Send, body: bytes, ended: asyncio.Future[Ending]) -> None:

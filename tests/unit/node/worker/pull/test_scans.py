@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import pytest
 from tests.unit.data.query.test_pull import SortedStore
 from tests.unit.data.rows import table
 
+from standpipe.adapters.files.turn_page import DIGEST_BYTES, TurnWriter, read_turns
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import scan
@@ -29,6 +31,7 @@ from standpipe.node.worker.pull.scans import (
     Scans,
 )
 from standpipe.node.worker.request.answer_budget import AnswerBudget
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
@@ -127,7 +130,12 @@ def waiting_plan(loop: asyncio.AbstractEventLoop) -> tuple[PullPlan, list[bool]]
         return row[0]
 
     types = ("STRING",)
-    costly = {"cells": (cell,), "column_names": ("X",), "column_types": types, "is_costly": True}
+    costly = {
+        "cells": (cell,),
+        "column_names": ("X",),
+        "column_types": types,
+        "has_costly_rows": True,
+    }
     return msgspec.structs.replace(PLAN, **costly), turned
 
 
@@ -147,6 +155,30 @@ def test_the_loop_turns_while_a_costly_row_is_computed() -> None:
     rows, turned = asyncio.run(run())
     assert turned == [True] * ROWS
     assert rows == [b'["%c"]' % (ord("a") + n) for n in range(ROWS)]
+
+
+def test_the_text_is_in_hand_while_a_costly_row_is_computed(tmp_path: Path) -> None:
+    """If the worker stops turning all the same, its parent has to know over what."""
+    page, seen = tmp_path / "turns", set[tuple[bytes, ...]]()
+    digest = b"d" * DIGEST_BYTES
+
+    def cell(row: Sequence[Any]) -> Any:
+        turns = read_turns(page)
+        assert turns is not None
+        seen.add(turns.suspects)
+        return row[0]
+
+    async def run() -> None:
+        store = Store()
+        plan = msgspec.structs.replace(
+            PLAN, cells=(cell,), column_names=("X",), column_types=("STRING",), has_costly_rows=True
+        )
+        begin = lambda: (store.batch, store.instant())  # noqa: E731
+        request = ScanRequest(plan, begin, ScanRequester(), time.monotonic() + 3600, digest)
+        await Scans(in_hand=TextsInHand(TurnWriter(page))).rows(request)
+
+    asyncio.run(run())
+    assert seen == {(digest,)}
 
 
 def test_what_a_costly_row_takes_is_charged() -> None:
@@ -176,7 +208,7 @@ def test_a_reader_may_go_while_its_costly_row_is_computed() -> None:
             return row[0]
 
         plan = msgspec.structs.replace(
-            PLAN, cells=(cell,), column_names=("X",), column_types=("STRING",), is_costly=True
+            PLAN, cells=(cell,), column_names=("X",), column_types=("STRING",), has_costly_rows=True
         )
         store = Store()
         request = ScanRequest(

@@ -6,16 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from standpipe.adapters.files.turn_page import DIGEST_BYTES, TurnWriter, read_turns
-from standpipe.node.worker.pull import row_thread
-from standpipe.node.worker.pull.row_thread import RowThread
-from standpipe.node.worker.request.in_hand import TextsInHand
-
-DIGEST = b"d" * DIGEST_BYTES
+from standpipe.node.worker.request import row_thread
+from standpipe.node.worker.request.row_thread import RowThread
 
 
 @dataclass(frozen=True)
@@ -26,25 +21,10 @@ class Time:
     monotonic: Callable[[], float]
 
 
-def test_its_text_is_in_hand_meanwhile(tmp_path: Path) -> None:
-    """If the worker stops turning all the same, its parent has to know over what."""
-    page = tmp_path / "turns"
-    beside = RowThread(TextsInHand(TurnWriter(page)))
-
-    def suspects() -> tuple[bytes, ...]:
-        seen = read_turns(page)
-        assert seen is not None
-        return seen.suspects
-
-    assert asyncio.run(beside.run(suspects, DIGEST)) == (DIGEST,)
-    assert suspects() == ()
-    beside.close()
-
-
 def test_errors_are_the_callers() -> None:
     async def run() -> None:
         with pytest.raises(ZeroDivisionError):
-            await RowThread(TextsInHand()).run(lambda: 1 // 0, DIGEST)
+            await RowThread().run(lambda: 1 // 0)
 
     asyncio.run(run())
 
@@ -60,9 +40,9 @@ def test_it_rests_as_long_as_it_worked_while_lookups_come(
     said = iter(lookups)
 
     async def run() -> None:
-        beside = RowThread(TextsInHand(), lambda: next(said))
-        await beside.run(lambda: None, DIGEST)
-        await beside.run(lambda: None, DIGEST)
+        beside = RowThread(lambda: next(said))
+        await beside.run(lambda: None)
+        await beside.run(lambda: None)
 
     asyncio.run(run())
     assert rested == pytest.approx([0.3] * rests)
@@ -78,9 +58,9 @@ def test_one_at_a_time_in_the_order_of_their_arrival() -> None:
         order.append(number)
 
     async def run() -> None:
-        beside = RowThread(TextsInHand())
+        beside = RowThread()
         tasks = [
-            asyncio.create_task(beside.run(lambda number=number: work(number), DIGEST))
+            asyncio.create_task(beside.run(lambda number=number: work(number)))
             for number in range(4)
         ]
         await asyncio.sleep(0)

@@ -6,7 +6,8 @@ wedged. In a thread, the loop gets the interpreter back every few milliseconds
 (`sys.setswitchinterval`). One thread, since a second one would take as much from the loop again;
 and while lookups come, it rests for as long as it worked, so that they have half of the core.
 
-Not here: which plans are costly (`sql.expressions.evaluator_functions.is_costly`).
+Not here: which plans have such rows (`sql.expressions.evaluator_functions.has_costly_rows`); which
+text is in hand meanwhile (`in_hand.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from standpipe.node.worker.request.in_hand import TextsInHand
-
 #: Others may have no work to be held up by meanwhile.
 REST_S_MAX: Final = 0.5
 
@@ -28,15 +27,15 @@ T = TypeVar("T")
 class RowThread:
     """That of one worker. `lookups`: how many reads the worker has answered."""
 
-    def __init__(self, in_hand: TextsInHand, lookups: Callable[[], int] = lambda: 0) -> None:
-        self._in_hand, self._lookups = in_hand, lookups
+    def __init__(self, lookups: Callable[[], int] = lambda: 0) -> None:
+        self._lookups = lookups
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="costly-rows")
         self._answered = 0
         self._worked_s = 0.0
 
-    async def run(self, compute: Callable[[], T], digest: bytes) -> T:
-        """What `compute` returns or raises; `digest` names its text. A caller that is cancelled
-        does not end what has begun."""
+    async def run(self, compute: Callable[[], T]) -> T:
+        """What `compute` returns or raises. A caller that is cancelled does not end what has
+        begun."""
 
         def work() -> T:
             if self._lookups() != self._answered:
@@ -44,12 +43,15 @@ class RowThread:
             self._answered = self._lookups()
             began_s = time.monotonic()
             try:
-                with self._in_hand.in_thread(digest):
-                    return compute()
+                return compute()
             finally:
                 self._worked_s = time.monotonic() - began_s
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have `work` done after all that was asked for before."""
+        self._thread.submit(work)
 
     def close(self) -> None:
         """The process ends: does not wait for what runs."""
