@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ import msgspec
 import pytest
 from tests.e2e.cluster import TestCluster, start, wait_until
 
+from standpipe.adapters.store.status_page import StatusReader
 from standpipe.local.client.internal_client import InternalClient, QuorumRefused
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.local.cluster.node_files import StandaloneNode, write_standalone
@@ -108,9 +110,9 @@ class Readers:
 
 @contextmanager
 def another_node(
-    cluster: TestCluster, name: str, directory: Path
+    cluster: TestCluster, name: str, directory: Path, **lanes: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A node that joins as an observer."""
+    """A node that joins as an observer. `lanes`: addresses of listeners; others are free."""
     node_file = write_standalone(
         StandaloneNode(
             node_id=name,
@@ -125,7 +127,8 @@ def another_node(
     )
     config = json.loads(node_file.read_text())
     for lane in ("public", "internal", "peer"):  # ports that are free, one by one
-        config[lane] = config[f"{lane}_advertised"] = f"127.0.0.1:{any_port()}"
+        address = lanes.get(lane) or f"127.0.0.1:{any_port()}"
+        config[lane] = config[f"{lane}_advertised"] = address
     node_file.write_text(json.dumps(config))
     with (directory / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -168,12 +171,28 @@ def settled(cluster: TestCluster) -> dict[str, Any] | None:
     return seen if is_at_rest else None
 
 
+def stay(cluster: TestCluster) -> list[str]:
+    """The nodes that a test leaves in the cluster."""
+    return [address for _, address in cluster.addresses]
+
+
+def leave(cluster: TestCluster, name: str, node: subprocess.Popen[bytes]) -> None:
+    """Drain a node, stop it, and remove it from the cluster."""
+    body = msgspec.json.encode({"node_id": name})
+    internal(cluster).ask("POST", "/nodes/drain", body)
+    wait_until(
+        lambda: not copies(cluster)[name] or None, f"{name} is empty", lambda: str(view(cluster))
+    )
+    node.send_signal(signal.SIGTERM)
+    assert node.wait(30) == 0
+    internal(cluster).ask("POST", "/nodes/remove", body)
+
+
 def test_three_nodes_become_five_and_three_again(cluster: TestCluster, tmp_path: Path) -> None:
     names = ["node-4", "node-5"]
-    stay = [address for _, address in cluster.addresses]
     # the first copies may be placed again, once all nodes are there
     wait_until(lambda: settled(cluster), "nothing moves", lambda: str(view(cluster)))
-    with Readers(stay) as readers:
+    with Readers(stay(cluster)) as readers:
         before = copies(cluster)
         assert sum(before.values()) == 8, "4 partitions, 2 copies of each"
         promised = view(cluster, "add node-4, add node-5")
@@ -208,6 +227,38 @@ def test_three_nodes_become_five_and_three_again(cluster: TestCluster, tmp_path:
             internal(cluster).ask("POST", "/nodes/remove", body)
         assert set(copies(cluster)) == set(before)
     assert readers.count > 200
+    assert (readers.failed, readers.wrong) == ([], [])
+
+
+def test_a_node_whose_workers_cannot_start_gets_no_reads(
+    cluster: TestCluster, tmp_path: Path
+) -> None:
+    """Another program has the port on which its workers would answer peers."""
+    name = "node-4"
+    pages = tmp_path / name / "run" / "status"
+    wait_until(lambda: settled(cluster), "nothing moves", lambda: str(view(cluster)))
+
+    def has_caught_up() -> bool:
+        """By its tailer's own pages."""
+        told = [StatusReader(page).read() for page in pages.glob("VISITS_*-?")]
+        return bool(told) and all(one is not None and one.offset_lag == 0 for one in told)
+
+    def held() -> dict[str, int]:
+        return next(line for line in view(cluster)["nodes"] if line["nodeId"] == name)
+
+    with socket.create_server(("127.0.0.1", 0)) as stranger, Readers(stay(cluster)) as readers:
+        address = f"127.0.0.1:{stranger.getsockname()[1]}"
+        with another_node(cluster, name, tmp_path, peer=address) as node:
+            wait_until(lambda: name in copies(cluster) or None, "it is a member")
+            wait_until(lambda: has_caught_up() or None, "its tailer has caught up")
+            time.sleep(1.5)  # longer than two reports of lags and the leader's next decision
+            seen = held()
+            assert seen["warmups"] > 0, "copies are made, and stay warm-ups"
+            assert (seen["actives"], seen["standbys"]) == (0, 0)
+            stranger.close()
+            wait_until(lambda: held()["standbys"] + held()["actives"] or None, "it serves")
+            leave(cluster, name, node)
+    assert readers.count > 100
     assert (readers.failed, readers.wrong) == ([], [])
 
 

@@ -34,7 +34,7 @@ from standpipe.local.cluster.ports import any_port
 from standpipe.model import NodeId
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
-from standpipe.node.worker.pull.forward import PROBE_PATH
+from standpipe.node.liveness.wire import PROBE_PATH
 
 __all__ = ["node"]  # a fixture
 

@@ -76,6 +76,7 @@ from standpipe.node.controller.planner import Placing, limits_of
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName
 from standpipe.node.liveness import replica_routes
+from standpipe.node.liveness.first_answer import FirstAnswer
 from standpipe.node.liveness.loop import LivenessLoop
 from standpipe.node.store_transfer.donor import StoreCopies
 
@@ -258,8 +259,13 @@ async def live(
     base, wire = await open_replica(config, internal_routes, client)
     configuration.check_tags(config)
     incarnation = base.copy.identity.incarnation
+    first_answer = FirstAnswer(config)
     liveness = LivenessLoop(
-        config, incarnation, lambda: base.copy.catalog, leader=lambda: base.copy.leader
+        config,
+        incarnation,
+        lambda: base.copy.catalog,
+        leader=lambda: base.copy.leader,
+        serves=lambda: first_answer.has_come,
     )
     values = config.settings()
     settle_s = reports_settle_ms(values) / 1000
@@ -301,6 +307,7 @@ async def live(
                 leading.run(),
                 show_when_whole(base),
                 register(base, writer),
+                first_answer.run(),
                 *(task.run() for task in made),
             ]
             for task in background:

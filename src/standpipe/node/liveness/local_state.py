@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +27,8 @@ class LocalReplicas:
 
     node_id: NodeId
     paths: NodePaths
+    #: whether workers have served (`first_answer.py`)
+    serves: Callable[[], bool] = lambda: True
     _pages: dict[ReplicaId, StatusReader] = field(default_factory=dict[ReplicaId, StatusReader])
     _seen: Catalog | None = None
     _sizes: dict[ReplicaId, tuple[int, int]] = field(
@@ -36,7 +39,10 @@ class LocalReplicas:
         self._reports = WorkersReportReader(self.paths.workers)
 
     def lags(self, catalog: Catalog, now_boot_ms: int) -> list[ReplicaLag]:
-        """Lags of every replica that is assigned here and has a status from the tailer."""
+        """Lags of every replica that is assigned here and has a status from the tailer; none
+        before workers serve, since nobody could read them."""
+        if not self.serves():
+            return []
         if catalog is not self._seen:
             self._seen = catalog
             self._follow(catalog)

@@ -81,21 +81,21 @@ class LivenessLoop:
         catalog: Callable[[], Catalog],
         clock: Clock | None = None,
         leader: Callable[[], NodeId] = lambda: NodeId(""),
+        *,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._config = config
+        self._config, self._incarnation = config, incarnation
         self._values: Config = config.settings()
-        self._incarnation = incarnation
         self._catalog, self._leader = catalog, leader
         self._clock = clock or Clock()
         self._host = config.public_advertised or config.public
-        self._own = LocalReplicas(config.node_id, config.paths)
+        self._own = LocalReplicas(config.node_id, config.paths, serves)
         self._leaving = Leaving(config.paths.leaving)
         self._client = PeerClient(identity=config.identity())
         self._verdicts = Verdicts(config.node_id, HeartbeatSettings.of(self._values))
         self._ends = EndWatch(config.kafka(), catalog, self._clock)
         self._ledger = self._ends.ledger
-        settle_ms = settings.reports_settle_ms(self._values)
-        self._belief = Belief(self._reports_age_ms_max, settle_ms)
+        self._belief = Belief(self._reports_age_ms_max, settings.reports_settle_ms(self._values))
         session = next_number(config.paths.session, self._clock.wall_ms())
         self._lag_reports = LagReports(config.node_id, incarnation, self._host, session)
         self._reporter = self._lag_reports.reporter

@@ -7,6 +7,7 @@ KLIP-12 "/heartbeat", "/reportlag"; ksqlDB's /clusterStatus; KIP-535 LagInfo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from standpipe.control.liveness.gossip import WELL, Note, Rumour
 from standpipe.control.liveness.lag import digest_of, offset_lag
@@ -23,6 +24,9 @@ from standpipe.model import (
     Source,
 )
 from standpipe.model_liveness import LagDelta, ReplicaLag
+
+#: The peer listener answers it at once: does a worker respond?
+PROBE_PATH: Final = "/probe"
 
 
 class BeatExtra(Record, frozen=True, kw_only=True):

@@ -64,12 +64,12 @@ from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.data.commit.seal import ProgressSeal
 from standpipe.errors import SetupError
 from standpipe.node import configuration
+from standpipe.node.addresses import bind_address, dialled, watched
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.leaving import Leaving
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
 from standpipe.node.room import NodeRoom
-from standpipe.node.worker.addresses import bind_address, dialled, watched
 from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States

@@ -18,7 +18,7 @@ from starlette.responses import PlainTextResponse
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
-from standpipe.node.worker.addresses import SILENT_SECONDS_MAX
+from standpipe.node.addresses import SILENT_SECONDS_MAX
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
 from standpipe.node.worker.pull.slow_path import SlowPath

@@ -26,10 +26,10 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.sealed_server import peer_of
 from standpipe.adapters.http.server import Application, Receive, Send
 from standpipe.errors import BadRequest, NotFound, Unauthorized
+from standpipe.node.liveness.wire import PROBE_PATH
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.pull.forward import PROBE_PATH
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.query_endpoint import QueryEndpoint
 from standpipe.node.worker.request.body import BOUND_PROPERTIES, asked_bounds, is_known_property

@@ -1,4 +1,4 @@
-"""What a node reports of its workers."""
+"""What a node reports of its workers, and of its copies."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from tests.unit.node.liveness.test_replica_routes import STATUS
 
 from standpipe.adapters.files import published
-from standpipe.model import NodeId
+from standpipe.adapters.store.status_page import StatusWriter, page_path
+from standpipe.control.metadata.catalog import EMPTY
+from standpipe.model import Assignment, NodeId, Placement
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.local_state import LocalReplicas
 from standpipe.node.worker_report import WorkerEnded, WorkersReport
@@ -38,3 +42,20 @@ def test_workers_ok(
     if report is not None:
         published.write(paths.workers, report)
     assert LocalReplicas(NodeId("n"), paths).workers_ok is is_ok, why
+
+
+def test_no_lags_before_workers_serve(tmp_path: Path) -> None:
+    """A copy that has caught up would get reads, and nobody would answer them."""
+    me, paths = NodeId("n"), NodePaths(tmp_path)
+    paths.make()
+    placed = Placement(table_id="T", generation=1, partition=0, replicas=(), warmups=(me,))
+    page = StatusWriter(page_path(paths.run, placed.replica_id))
+    page.write(STATUS)
+    catalog = replace(EMPTY, assignment=Assignment(placements=(placed,)))
+    serve = False
+    own = LocalReplicas(me, paths, lambda: serve)
+    assert own.lags(catalog, 1) == []
+    serve = True
+    (lag,) = own.lags(catalog, 2)
+    assert lag.position == STATUS.position
+    page.close(unlink=True)

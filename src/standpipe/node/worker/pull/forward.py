@@ -38,11 +38,10 @@ from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.errors import NotComputable, NotReady, TextRefused
 from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import NodeId, NodeInfo, Record
+from standpipe.node.liveness.wire import PROBE_PATH
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import split_lines
 
-#: The peer listener answers it at once: does a worker respond?
-PROBE_PATH: Final = "/probe"
 PROBE_WAIT_MS_MAX: Final = 10_000
 #: Slow reads in a row that open a breaker before the first of them times out.
 SILENCES_MAX: Final = 10

@@ -13,7 +13,7 @@ client does not read, the steps stop, and so does the fetching: what is in betwe
 kernel's socket buffer, uvicorn's 64 KiB and the Kafka client's 1 MiB (`adapters/kafka/tail.py`).
 
 Not here: what a step does (`Live`), how a silent client is noticed
-(`node.worker.addresses.watched`).
+(`node.addresses.watched`).
 """
 
 from __future__ import annotations

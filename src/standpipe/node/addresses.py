@@ -1,4 +1,4 @@
-"""The addresses of a worker's listeners: bound, and dialled from the same host."""
+"""The addresses of a node's listeners: bound, and dialled from the same host."""
 
 from __future__ import annotations
 
