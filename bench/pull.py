@@ -64,6 +64,7 @@ from standpipe.model import (  # noqa: E402
 )
 from standpipe.node import configuration  # noqa: E402
 from standpipe.node.configuration import NodeConfig  # noqa: E402
+from standpipe.node.worker.heavy_workers import socket_name  # noqa: E402
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = 16
@@ -219,13 +220,37 @@ def snapshot(config: NodeConfig) -> Snapshot:
 
 
 @contextmanager
-def worker(folder: Path, config: NodeConfig) -> Iterator[subprocess.Popen[bytes]]:
-    node_file = f"--node-file={folder / 'node.json'}"
-    command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "standpipe.node.worker.main"]
-    process = subprocess.Popen([*command, node_file, "--worker=0"])
+def worker(
+    folder: Path, config: NodeConfig, *, with_heavy: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of lookups. `with_heavy`: beside a heavy one, on the same core."""
+    process = started_worker(folder, "--worker=0")
     try:
         wait_for_port(port_of(config.public))
-        yield process
+        if with_heavy:
+            with heavy_worker(folder, config):
+                yield process
+        else:
+            yield process
+    finally:
+        process.terminate()
+        process.wait(5)
+
+
+def started_worker(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    node_file = f"--node-file={folder / 'node.json'}"
+    command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "standpipe.node.worker.main"]
+    return subprocess.Popen([*command, node_file, *arguments])
+
+
+@contextmanager
+def heavy_worker(folder: Path, config: NodeConfig) -> Iterator[None]:
+    number = config.heavy_numbers()[0]
+    process = started_worker(folder, f"--worker={number}", "--heavy")
+    try:
+        while not (config.paths.run / socket_name(number)).exists():
+            time.sleep(0.05)
+        yield
     finally:
         process.terminate()
         process.wait(5)

@@ -51,6 +51,7 @@ StandpipeError                         50000   base; 500
 ├── AnswerLost                         50310   client.core.attempts: at a client
 ├── NoPipeline                         50311   nothing runs Spark for a push query
 ├── OutcomeUnknown                     50312   a copy of a statement that comes too late
+├── HeavyWorkerEnded                   50313   before its answer was complete
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -327,11 +328,21 @@ class NoPipeline(StandpipeError):
 
 
 class OutcomeUnknown(StandpipeError):
-    """A statement arrived so late that the cluster no longer knows whether it was executed before.
-    Look whether it was (`SHOW`, `DESCRIBE`); if not, send it again."""
+    """A statement arrived so late that the cluster no longer knows whether it was executed before,
+    or the worker that carried it out has ended. Look whether it was executed (`SHOW`, `DESCRIBE`);
+    if not, send it again."""
 
     status = 503
     code = 50312
+
+
+class HeavyWorkerEnded(StandpipeError):
+    """The worker that worked on the answer has ended, for its memory or another request's sake. Ask
+    again."""
+
+    status = 503
+    code = 50313
+    retry_after_s = 1
 
 
 class SetupError(StandpipeError):

@@ -85,9 +85,10 @@ def send_all(nodes: Sequence[str], requests: Iterable[Costly]) -> list[Outcome]:
     return outcomes
 
 
-def workers(directory: Path) -> set[int]:
-    """Process ids of the workers of a cluster's nodes."""
-    return {int(file.read_text()) for file in directory.glob("node-*/run/worker-*.pid")}
+def workers(directory: Path, *, heavy: bool = False) -> set[int]:
+    """Process ids of the workers of a cluster's nodes: those with lookups, or the heavy ones."""
+    name = "heavy" if heavy else "worker"
+    return {int(file.read_text()) for file in directory.glob(f"node-*/run/{name}-*.pid")}
 
 
 @dataclass
@@ -95,14 +96,18 @@ class Watch:
     """The memory of workers, and whether they are still the same ones. A context manager."""
 
     directory: Path
+    heavy: set[int] = field(default_factory=set[int])
     before: dict[int, int] = field(default_factory=dict[int, int])
     growth_bytes: Counter[int] = field(default_factory=Counter[int])
     ended: set[int] = field(default_factory=set[int])
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
-        self.before = {pid: anonymous_bytes(pid) for pid in workers(self.directory)}
-        assert self.before, "the workers are found"
+        self.heavy = workers(self.directory, heavy=True)
+        lookups = workers(self.directory)
+        assert self.heavy, "the heavy workers are found"
+        assert lookups, "so are the others"
+        self.before = {pid: anonymous_bytes(pid) for pid in self.heavy | lookups}
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
         return self
@@ -130,7 +135,8 @@ def anonymous_bytes(pid: int) -> int:
     raise ProcessLookupError(pid)
 
 
-def standstills(folder: Path) -> list[tuple[float, float, float]]:
-    """(when, standstill in ms, how late in ms) of all workers; see `turns/sitecustomize.py`."""
-    lines = [line for file in folder.glob("*") for line in file.read_text().splitlines()]
+def standstills(folder: Path, processes: set[int]) -> list[tuple[float, float, float]]:
+    """(when, standstill in ms, how late in ms) of these; see `turns/sitecustomize.py`."""
+    files = [folder / str(pid) for pid in processes]
+    lines = [line for file in files for line in file.read_text().splitlines()]
     return sorted((json.loads(line) for line in lines), key=lambda line: -line[1])

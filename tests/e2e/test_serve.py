@@ -59,6 +59,7 @@ from standpipe.model import (
 from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
+from standpipe.node.worker.heavy_workers import socket_name
 
 SECRET = "a secret of the cluster"
 PARTITIONS = 4
@@ -190,13 +191,24 @@ class Node:
         writer.apply(puts, [], StoreMeta(identity=identity, batch=BatchId(7)))
         writer.close()
 
-    def start(self, number: int = 0) -> NodeProcess:
+    def start(self, number: int = 0, *more: str) -> NodeProcess:
         node_file = str(Path(self.config.data_dir) / "node.json")
-        arguments = [f"--node-file={node_file}", f"--worker={number}"]
+        arguments = [f"--node-file={node_file}", f"--worker={number}", *more]
         log = self.config.paths.logs / f"worker-{number}.log"
         worker = fork("standpipe.node.worker.main", arguments, log)
         self.workers.append(worker)
         return worker
+
+    def start_heavy(self) -> NodeProcess:
+        """A heavy worker. Returns once it listens."""
+        number = self.config.heavy_numbers()[0]
+        started = self.start(number, "--heavy")
+        until = time.monotonic() + 60
+        while not _listens(self.config.paths.run / socket_name(number)):
+            assert started.poll() is None, "it has ended"
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        return started
 
     def wait_ready(self) -> None:
         until = time.monotonic() + 60
@@ -221,6 +233,15 @@ class Node:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait(5)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(os.path.relpath(path))
+        except OSError:
+            return False
+        return True
 
 
 @dataclass

@@ -61,6 +61,13 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         "Barriers of linearizable reads that were sent to the progress topic.",
     ),
     "standpipe_barriers_failed": ((), "Of these, those that Kafka or the quorum did not answer."),
+    "standpipe_requests_passed_on": (
+        ("outcome",),
+        (
+            "Requests that a worker left to a heavy worker, as they may take long: `answered`; "
+            "`abandoned` by the client; `ended`, like the heavy worker; `unreached`: there is none."
+        ),
+    ),
     "standpipe_push_queries": (("end",), "Push queries and PRINTs that ended, by reason."),
     "standpipe_statements": (("outcome",), "Requests to /ksql."),
     "standpipe_connections_refused": (

@@ -26,6 +26,15 @@ REFUSED_TEXT_MS = key(
     doc="For this long a node refuses a text that one of its workers was executing when it was "
     "killed because its event loop made no turn.",
 )
+HEAVY_WORKERS = key(
+    "standpipe.heavy.workers",
+    int,
+    0,
+    low=0,
+    doc="Heavy workers of a node: they answer scans, pull queries on streams, functions of long "
+    "texts and large statements, with a lower priority than the workers of lookups. 0: half as "
+    "many as those, at least one.",
+)
 MEMORY_MAX = key(
     "standpipe.worker.memory.bytes.max",
     int,

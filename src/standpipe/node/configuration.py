@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from standpipe.adapters.files.private import private_directory, read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.adapters.sealed.handshake import INTERNAL, PeerIdentity
 from standpipe.config import keys, registry
+from standpipe.config.workers import HEAVY_WORKERS
 from standpipe.control.assignment.racks import parse_forced, tag_faults
 from standpipe.control.metadata import feature_levels as features
 from standpipe.errors import ConfigError, DataDirectoryRefused
@@ -77,6 +79,16 @@ class NodeConfig(Record, frozen=True, kw_only=True):
     def settings(self) -> registry.Config:
         """Values of all keys for this node. Raises ConfigError."""
         return registry.load(self.config)
+
+    @property
+    def worker_count(self) -> int:
+        """HTTP workers, the heavy ones not included. They have the numbers from 0 on."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+    def heavy_numbers(self) -> Sequence[int]:
+        """Numbers of the heavy workers. Raises ConfigError."""
+        count = self.settings()[HEAVY_WORKERS] or max(1, self.worker_count // 2)
+        return range(self.worker_count, self.worker_count + count)
 
     def kafka(self) -> KafkaConnection:
         """How this node's clients reach Kafka, secrets included. Raises ConfigError.

@@ -43,18 +43,34 @@ class WorkersReport(Record, frozen=True, kw_only=True):
     silent: tuple[int, ...] = ()
     ended: tuple[WorkerEnded, ...] = ()
     refused: tuple[RefusedText, ...] = ()
+    #: numbers of the heavy workers
+    heavy: tuple[int, ...] = ()
+
+    def are_lookups_held_up(self) -> bool:
+        """Whether a worker that makes no turns now has lookups: a heavy one has none."""
+        return bool(set(self.silent).difference(self.heavy))
+
+    def has_heavy_ended(self, now_boot_ms: int) -> bool:
+        """Whether the parent ended a heavy worker within UNWELL_MS."""
+        return any(
+            each.worker in self.heavy and now_boot_ms - each.at_boot_ms < UNWELL_MS
+            for each in self.ended
+        )
+
+    def _name(self, number: int) -> str:
+        return f"{'heavy' if number in self.heavy else 'worker'}-{number}"
 
     def complaint(self, now_boot_ms: int) -> str | None:
         """Why the node is not well because of its workers; None: it is."""
         if self.silent:
-            named = ", ".join(f"worker-{number}" for number in self.silent)
+            named = ", ".join(map(self._name, self.silent))
             return f"{named}: no turn of the event loop"
         lately = [each for each in self.ended if now_boot_ms - each.at_boot_ms < UNWELL_MS]
         if not lately:
             return None
         newest = max(lately, key=lambda each: each.at_boot_ms)
         age_s = (now_boot_ms - newest.at_boot_ms) / 1000
-        return f"worker-{newest.worker} was ended {age_s:.0f} s ago: {WHY[newest.reason]}"
+        return f"{self._name(newest.worker)} was ended {age_s:.0f} s ago: {WHY[newest.reason]}"
 
 
 #: why a worker was ended, in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -40,3 +41,33 @@ def test_little_is_kept_of_what_large_rows_took() -> None:
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     assert growth_mb("keep little") < growth_mb("as usual") / 2
+
+
+MAKES_WAY = """
+import os
+from pathlib import Path
+from standpipe.adapters.process import make_way
+make_way(10)
+group = Path("/proc/self/autogroup")
+print(os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0) == os.getpid())
+print(group.read_text().split()[-1] if group.exists() else "10")
+"""
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["a child", "started by hand"])
+def test_a_process_that_makes_way(*, leads: bool) -> None:
+    """Against its node's other processes, and those of other nodes: by the priority of its group.
+
+    A process that leads its process group already keeps its session."""
+    run = subprocess.run(
+        [sys.executable, "-c", MAKES_WAY],
+        capture_output=True,
+        check=True,
+        text=True,
+        process_group=0 if leads else None,
+    )
+    priority, has_session, of_group = run.stdout.split()
+    assert int(priority) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    assert has_session == str(not leads)
+    if not leads:
+        assert of_group == "10"

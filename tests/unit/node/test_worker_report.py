@@ -26,8 +26,26 @@ LATER = WorkerEnded(worker=1, reason="wedged", count=4, at_boot_ms=3_000)
             4_000,
             f"worker-1 was ended 1 s ago: {WHY['wedged']}",
         ),
+        (
+            WorkersReport(ended=(ENDED,), silent=(), heavy=(2, 3)),
+            2_000,
+            f"heavy-2 was ended 1 s ago: {WHY['memory']}",
+        ),
+        (
+            WorkersReport(silent=(1, 2), heavy=(2,)),
+            0,
+            "worker-1, heavy-2: no turn of the event loop",
+        ),
     ],
-    ids=["well", "silent now", "a moment ago", "ten seconds ago", "the newest counts"],
+    ids=[
+        "well",
+        "silent now",
+        "a moment ago",
+        "ten seconds ago",
+        "the newest counts",
+        "a heavy one",
+        "a heavy one, too",
+    ],
 )
 def test_complaint(report: WorkersReport, now_ms: int, complaint: str | None) -> None:
     assert report.complaint(now_ms) == complaint

@@ -138,7 +138,8 @@ class SocketAcceptor:
         self._keep_spare()
         # Connections inherit it (Linux). asyncio does not set it on those that are handed to it:
         # an answer of two writes would wait 40 ms for a delayed acknowledgement.
-        self._bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._bound.family != socket.AF_UNIX:
+            self._bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.add_reader(self._bound, self._accept)
         self.sweeping = self._loop.create_task(self._sweep())
 
@@ -179,7 +180,7 @@ class SocketAcceptor:
                     self._wait()
                     return
             else:
-                self._take(raw, address[0])
+                self._take(raw, address[0] if address else "")  # "": by a Unix socket
 
     def _take(self, raw: socket.socket, address: str) -> None:
         accepted = AcceptedConnection(self, raw)
@@ -261,12 +262,17 @@ class SocketAcceptor:
         counts = {reason.value: count for reason, count in self._untold.items()}
         _log.warning(
             "connections refused or cut",
-            port=self._bound.getsockname()[1],
+            port=self._name(),
             reasons=counts,
             open=len(self.connections),
         )
         self._untold.clear()
         self._logged_ms = now_ms
+
+    def _name(self) -> int | str:
+        """Its port, or the path of a Unix socket."""
+        name: str | tuple[str, int] = self._bound.getsockname()
+        return name if isinstance(name, str) else name[1]
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

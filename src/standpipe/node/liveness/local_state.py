@@ -76,10 +76,11 @@ class LocalReplicas:
     @property
     def workers_ok(self) -> bool:
         """One runs, none is stopped and none makes no turns. A dead worker does no harm: the others
-        share its port."""
+        share its port. Heavy ones do not count: lookups do not wait for them."""
         self._reports.refresh()
         lives = {life_of(read_pid(file)) for file in self.paths.run.glob("worker-*.pid")}
-        return Life.RUNS in lives and Life.STOPPED not in lives and not self._reports.report.silent
+        is_held_up = self._reports.report.are_lookups_held_up()
+        return Life.RUNS in lives and Life.STOPPED not in lives and not is_held_up
 
     @property
     def tailer_ok(self) -> bool:

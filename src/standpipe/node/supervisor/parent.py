@@ -2,9 +2,12 @@
 
     run_node ─► workers (as soon as there is a run/snapshot) ─► tailer ─► controller
 
-The node is its own process group: one signal to the group kills all of it, and every child also
-dies with this process (PDEATHSIG). Modules are imported here, each just before the children that
-need it: after a restart the workers answer from the stores while the others still import.
+The node is its own process group: SIGKILL to the group ends all of it, since every child also dies
+with this process (PDEATHSIG). Heavy workers have a session of their own
+(`adapters.process.make_way`), so no other signal to the group reaches them.
+
+Modules are imported here, each just before the children that need it: after a restart the workers
+answer from the stores while the others still import.
 
 On SIGTERM reads are handed over first (`node.leaving`): heartbeats say that this node leaves, its
 peers read elsewhere, and every client's connection ends with its next answer. Then the workers end,
@@ -68,7 +71,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Family:
-    """The children of a node, in the order in which they end."""
+    """The children of a node, in the order in which they end. `workers`: the heavy ones last."""
 
     workers: Sequence[Child]
     tailer: Child
@@ -79,7 +82,7 @@ class Family:
     @classmethod
     def of(cls, config: NodeConfig, node_file: Path) -> Family:
         """The children that `node.json` configures."""
-        count = config.workers or len(os.sched_getaffinity(0))
+        heavy = config.heavy_numbers()
 
         def child(name: str, module: str, *more: str) -> Child:
             run = _main_of(module, ["--node-file", str(node_file), *more])
@@ -88,11 +91,17 @@ class Family:
         return cls(
             workers=(
                 workers := [
-                    child(f"worker-{number}", "worker.main", "--worker", str(number))
-                    for number in range(count)
+                    *(
+                        child(f"worker-{number}", "worker.main", "--worker", str(number))
+                        for number in range(config.worker_count)
+                    ),
+                    *(
+                        child(f"heavy-{number}", "worker.main", "--worker", str(number), "--heavy")
+                        for number in heavy
+                    ),
                 ]
             ),
-            watch=WorkersWatch(workers, config.paths, config.settings()),
+            watch=WorkersWatch(workers, config.paths, config.settings(), tuple(heavy)),
             room=RoomWatch(NodeRoom(config.paths, os.getpid()), Clock()),
             tailer=child("tailer", "tailer.main"),
             control=child("control", "controller.main"),

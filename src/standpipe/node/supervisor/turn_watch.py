@@ -5,6 +5,7 @@ Silence adds up from one look to the next until the next turn, and not all of it
 | the process | counts |
 |---|---|
 | runs, or waits for a processor | the processor time that it had: a starved worker is not wedged |
+| sleeps while another of its threads runs: it waits for the interpreter | likewise |
 | sleeps (a lock, a read that blocks), is stopped | the time that passed |
 | waits for a disk, is traced by a debugger | nothing: killing it would not help, or is not wanted |
 
@@ -27,6 +28,7 @@ LOOK_MS_MAX: Final = 250
 SICK_SHARE: Final = 0.5
 
 RUNNING: Final = "R"
+SLEEPING: Final = "S"
 #: letters of /proc/<pid>/stat for which the time that passed counts
 IDLE: Final = frozenset("STI")
 
@@ -38,9 +40,9 @@ class ProcessSeen:
     at_ms: float
     pid: int
     turns: int
-    #: processor time of its main thread since its start
+    #: processor time of all its threads since its start
     cpu_ms: float
-    #: of /proc/<pid>/stat, of its main thread
+    #: of /proc/<pid>/stat, of its main thread; RUNNING also if that waits for another one
     state: str
 
 
@@ -51,6 +53,11 @@ class TurnWatch:
         self._limit_ms = limit_ms
         self._last: ProcessSeen | None = None
         self.silent_ms = 0.0
+
+    @property
+    def seen_turns(self) -> int:
+        """How many turns the last look found; 0: none."""
+        return self._last.turns if self._last else 0
 
     def look(self, seen: ProcessSeen) -> None:
         """Take what a look found."""

@@ -18,12 +18,18 @@ import structlog
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.published import RecordWriter
 from standpipe.adapters.files.turn_page import page_of, read_turns
-from standpipe.adapters.process import main_thread_of, own_bytes
+from standpipe.adapters.process import has_running_thread, own_bytes, state_and_time_of
 from standpipe.config.registry import Config
 from standpipe.config.workers import MEMORY_MAX, REFUSED_TEXT_MS, TURN_TIMEOUT
 from standpipe.node.configuration import NodePaths
 from standpipe.node.supervisor.child import Child
-from standpipe.node.supervisor.turn_watch import LOOK_MS, ProcessSeen, TurnWatch
+from standpipe.node.supervisor.turn_watch import (
+    LOOK_MS,
+    RUNNING,
+    SLEEPING,
+    ProcessSeen,
+    TurnWatch,
+)
 from standpipe.node.worker_report import (
     WHY,
     Reason,
@@ -54,6 +60,8 @@ class WorkersWatch:
     workers: Sequence[Child]
     paths: NodePaths
     settings: Config
+    #: numbers of the heavy ones
+    heavy: tuple[int, ...] = ()
     clock: Clock = field(default_factory=Clock)
     _ended: dict[tuple[int, Reason], WorkerEnded] = field(
         default_factory=dict[tuple[int, Reason], WorkerEnded]
@@ -89,12 +97,14 @@ class WorkersWatch:
 
     def _look_at(self, worker: _Watched, pid: int, now_ms: int) -> None:
         page = read_turns(page_of(self.paths.run, worker.number))
-        thread = main_thread_of(pid)
+        thread = state_and_time_of(pid)
         is_begun = page is not None and page.pid == pid
         if thread is None or page is None or not is_begun:
             state, cpu_ms, turns = "", 0.0, 0
         else:
             (state, cpu_ms), turns = thread, page.turns
+            if state == SLEEPING and turns == worker.turns.seen_turns and has_running_thread(pid):
+                state = RUNNING  # its main thread waits for the interpreter, which another one has
             worker.suspects = page.suspects
         seen = ProcessSeen(at_ms=now_ms, pid=pid, turns=turns, cpu_ms=cpu_ms, state=state)
         worker.turns.look(seen)
@@ -130,6 +140,7 @@ class WorkersWatch:
             silent=tuple(each.number for each in self._watched if each.turns.is_sick),
             ended=tuple(self._ended.values()),
             refused=tuple(self._refused.values()),
+            heavy=self.heavy,
         )
         if report != self._published and self._file.write(report):
             self._published = report

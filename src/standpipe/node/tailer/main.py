@@ -310,7 +310,8 @@ class Tailer:
                 self._progress.book.prune(query, partition, positions)
         stores = [replica.store for replica in self._replicas.values()]
         late = self._pins.look(stores, self._clock.monotonic_ms(), PIN_MS_MAX)
-        workers = {process.read_pid(file) for file in self._paths.run.glob("worker-*.pid")}
+        files = (*self._paths.run.glob("worker-*.pid"), *self._paths.run.glob("heavy-*.pid"))
+        workers = {process.read_pid(file) for file in files}
         for process_id in late & workers:
             _log.error("worker pins pages of a store: killed", pid=process_id)
             os.kill(process_id, signal.SIGKILL)

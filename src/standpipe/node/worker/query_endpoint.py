@@ -3,6 +3,8 @@
 A request comes here when the fast path does not know its head yet, or has declined it. A push query
 or PRINT, which only its text reveals, is passed to `node.worker.push.endpoint`.
 
+A request that takes long is passed on to a heavy worker, and answered here if none is there.
+
 Not here: the fast path (`node.worker.pull.fast_path`), rows (`node.worker.pull.slow_path`).
 """
 
@@ -19,6 +21,7 @@ from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
 from standpipe.node.addresses import SILENT_SECONDS_MAX
+from standpipe.node.worker.heavy_workers import HeavyWorkers
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
 from standpipe.node.worker.pull.slow_path import SlowPath
@@ -28,6 +31,7 @@ from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form, accepted, header
 from standpipe.node.worker.request.scan_requester import ScanRequester
+from standpipe.node.worker.request.takes_long import TakesLong
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
 from standpipe.sql.lookup.plan_cache import NotAPullQuery
 from standpipe.sql.syntax.ast_statements import PrintTopic
@@ -55,6 +59,8 @@ class QueryEndpoint:
     answers: AnswerBudget = field(default_factory=AnswerBudget)
     #: of the public listener; None: nodes ask each other for pull queries only
     pushes: Pushes | None = None
+    #: None: this worker is one of them
+    heavy: HeavyWorkers | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, or send its error."""
@@ -69,7 +75,10 @@ class QueryEndpoint:
             requester = self._requester(request_format, scope, receive)
             try:
                 exchange = _Exchange(scope, receive, send)
-                answer = await self._answer(exchange, request_format, body, requester)
+                try:
+                    answer = await self._answer(exchange, request_format, body, requester)
+                except TakesLong:
+                    answer = await self._by_heavy(exchange, request_format, body, requester)
                 if answer is not None and scope.get("http_version") == "1.0":
                     answer = await _whole(answer, requester)
             except BaseException:
@@ -99,7 +108,23 @@ class QueryEndpoint:
             budget=self.answers,
             is_peer=self.is_peer,
             address=(scope.get("client") or ("",))[0],
+            may_pass_on=self.heavy is not None,
         )
+
+    async def _by_heavy(
+        self,
+        exchange: _Exchange,
+        request_format: RequestFormat,
+        body: bytes,
+        requester: ScanRequester,
+    ) -> PullResponse | None:
+        """None: a heavy worker has answered. Where there is none, this worker answers."""
+        requester.close()
+        text = parse_lookup(body).text
+        if self.heavy and await self.heavy.answer(*exchange, body, text=text, is_peer=self.is_peer):
+            return None
+        requester.may_pass_on = False
+        return await self._answer(exchange, request_format, body, requester)
 
     async def _answer(
         self,
@@ -108,7 +133,7 @@ class QueryEndpoint:
         body: bytes,
         requester: ScanRequester,
     ) -> PullResponse | None:
-        """None: it was a push query or PRINT, and has ended."""
+        """None: it was a push query or PRINT, and has ended. Raises TakesLong."""
         try:
             return await self.slow_path.answer(request_format, body, requester)
         except NotAPullQuery as asked:
@@ -122,7 +147,10 @@ class QueryEndpoint:
             await PlainTextResponse("Not Acceptable", 406)(scope, receive, send)
             return None
         form = request_format.form
-        await self.pushes.answer(statement, parse_lookup(body), form, receive, send)
+        may_pass_on = requester.may_pass_on
+        await self.pushes.answer(
+            statement, parse_lookup(body), form, receive, send, may_pass_on=may_pass_on
+        )
         return None
 
 

@@ -25,8 +25,9 @@ from starlette.routing import Route
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.sealed_server import peer_of
 from standpipe.adapters.http.server import Application, Receive, Send
-from standpipe.errors import BadRequest, NotFound, Unauthorized
+from standpipe.errors import BadRequest, NotFound, OutcomeUnknown, Unauthorized
 from standpipe.node.liveness.wire import PROBE_PATH
+from standpipe.node.worker.heavy_workers import HeavyWorkers
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.info import StatusRoutes
 from standpipe.node.worker.inspect.route import Routes
@@ -41,6 +42,7 @@ from standpipe.node.worker.request.head import (
     accepted,
 )
 from standpipe.node.worker.request.page_guard import PageGuard
+from standpipe.node.worker.request.takes_long import STATEMENTS_BYTES_MAX
 from standpipe.node.worker.responses import (
     JSON,
     Endpoint,
@@ -52,6 +54,10 @@ from standpipe.node.worker.responses import (
 from standpipe.node.worker.statements.execute import Statements
 
 _KSQL_JSON = Form.ARRAY.value.decode()
+_ENDED = OutcomeUnknown(
+    "the worker that carried the statements out has ended: some may be in force. SHOW and DESCRIBE"
+    " tell which."
+)
 
 
 # ----------------------------------------------------------------------------- the listeners
@@ -117,6 +123,8 @@ class Rest:
     pushes: Pushes
     exposition: Callable[[], Awaitable[bytes]]  # of /metrics
     body_bytes_max: int
+    #: None: this worker is one of them
+    heavy: HeavyWorkers | None = None
 
     def application(self) -> Starlette:
         """The Starlette application; errors keep ksqlDB's texts: `Not Found` and JSON bodies."""
@@ -148,6 +156,11 @@ class Rest:
         if media is None:
             return PlainTextResponse("Not Acceptable", 406)
         body = await read_body(request.scope["headers"], request.receive, self.body_bytes_max)
+        if self.heavy is not None and len(body) > STATEMENTS_BYTES_MAX:
+            return _ByHeavy(self.heavy, body, guarded(lambda _: self._carried_out(body, media)))
+        return await self._carried_out(body, media)
+
+    async def _carried_out(self, body: bytes, media: str) -> Response:
         return json_response(await self.statements.carry_out(body), media)
 
     async def close_query(self, request: Request) -> Response:
@@ -214,6 +227,20 @@ class Rest:
         """GET /metrics, in Prometheus' text format."""
         text = await self.exposition()
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+class _ByHeavy(Response):
+    """Statements that a heavy worker carries out; this worker does where there is none."""
+
+    def __init__(self, heavy: HeavyWorkers, body: bytes, here: Endpoint) -> None:
+        super().__init__()
+        self._heavy, self._statements, self._here = heavy, body, here
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if await self._heavy.answer(scope, receive, send, self._statements, ended=_ENDED):
+            return
+        response = await self._here(Request(scope))
+        await response(scope, receive, send)
 
 
 async def _not_called(request: Request) -> Response:

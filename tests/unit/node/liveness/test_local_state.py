@@ -30,6 +30,8 @@ ENDED = WorkerEnded(worker=0, reason="wedged", count=1, at_boot_ms=1)
         ([os.getpid()], WorkersReport(silent=(0,)), False, "it makes no turns"),
         ([os.getpid(), os.getpid()], WorkersReport(silent=(1,)), False, "one of them does not"),
         ([os.getpid()], WorkersReport(ended=(ENDED,)), True, "it was replaced, and turns"),
+        ([os.getpid()], WorkersReport(silent=(1,), heavy=(1,)), True, "no lookup waits for it"),
+        ([os.getpid()], WorkersReport(silent=(0, 1), heavy=(1,)), False, "one has lookups"),
     ],
 )
 def test_workers_ok(

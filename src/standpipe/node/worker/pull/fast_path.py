@@ -126,7 +126,7 @@ class LookupFastPath:
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
                 return None
             plan = view.plans.cached(query.text, query.properties)
-            if plan is None or plan.is_merged or query.is_linearizable:
+            if plan is None or plan.is_merged or plan.has_costly_rows or query.is_linearizable:
                 return None
             if query.session is not None and plan.source.is_direct:
                 return None  # the slow path refuses it

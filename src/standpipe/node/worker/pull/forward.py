@@ -35,7 +35,7 @@ from standpipe.adapters.http.peer_client import (
     StillWorking,
 )
 from standpipe.control.routing.session import SessionVerdict, Stamp
-from standpipe.errors import NotComputable, NotReady, TextRefused
+from standpipe.errors import HeavyWorkerEnded, NotComputable, NotReady, TextRefused
 from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.liveness.wire import PROBE_PATH
@@ -297,6 +297,7 @@ def read_part(response: Response) -> PartitionAnswer:
     said = error.standpipe
     raise ForwardRefused(
         said.why or error.message,
+        was_sent=error.error_code == HeavyWorkerEnded.code,  # it may have been this read
         is_not_ready=error.error_code == NotReady.code,
         progress=said.progress,
         lag_records=said.lag_records,

@@ -4,7 +4,8 @@ Parsing and analysing take some 30 µs a token. The loop plans a short text itse
 requests before the next one. A text beyond INLINE_CHARS_MAX would delay every lookup of the worker,
 so a thread plans it while the loop continues. There are two threads for clients, and two for peers,
 so that texts of some lines do not wait behind those of some pages. A text is refused if PENDING_MAX
-others wait, since clients that wait for long send their request again.
+others wait, since clients that wait for long send their request again. The largest texts, and plans
+whose rows take long, are left to a heavy worker (`node.worker.request.takes_long`).
 
 Not here: how large a text may be (`sql.syntax.limits`).
 """
@@ -19,6 +20,8 @@ from typing import Final
 from standpipe.errors import TooManyRequests
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.scan_requester import ScanRequester
+from standpipe.node.worker.request.takes_long import refuse_long, refuse_unknown
 from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
 from standpipe.sql.plans import PullPlan
 
@@ -55,16 +58,27 @@ class LargeTexts:
         plans: PlanCache,
         asked: Lookup,
         *,
-        is_peer: bool = False,
+        requester: ScanRequester | None = None,
         digest: bytes | None = None,
     ) -> PullPlan:
         """The plan of a text of any size. `digest`: the text's, if it is admitted already.
 
-        Raises as `PlanCache.plan` does, TextRefused and TooManyRequests."""
+        Raises as `PlanCache.plan` does, TextRefused, TooManyRequests, and TakesLong if a heavy
+        worker may answer the requester."""
         digest = digest or self._in_hand.admitted(asked.text)
-        found = plans.cached(asked.text, asked.properties)
-        if found is not None:
-            return found
+        known = requester or ScanRequester()
+        plan = plans.cached(asked.text, asked.properties)
+        if plan is None:
+            if known.may_pass_on:
+                refuse_unknown(asked.text)
+            plan = await self._found(plans, asked, digest, is_peer=known.is_peer)
+        if known.may_pass_on:
+            refuse_long(plan)
+        return plan
+
+    async def _found(
+        self, plans: PlanCache, asked: Lookup, digest: bytes, *, is_peer: bool
+    ) -> PullPlan:
         lane = self._peers if is_peer else self._clients
         if len(asked.text) > INLINE_CHARS_MAX:
             return plans.keep(await self._planned(lane, digest, plans, asked))

@@ -111,7 +111,7 @@ class SlowPath:
         body: bytes,
         requester: ScanRequester | None = None,
     ) -> PullResponse:
-        """Raises StandpipeError: the statement's own, NotReady, NoReplica."""
+        """Raises StandpipeError (the statement's own, NotReady, NoReplica), TakesLong."""
         known = requester or ScanRequester()
         forward, linear = request_format.forward, None
         asked, body = settled(body, is_forwarded=forward is not None)
@@ -157,8 +157,7 @@ class SlowPath:
     ) -> PullResponse:
         started, arrived_boot_ms = time.perf_counter(), self.clock.boot_ms()
         digest = self.in_hand.admitted(asked.text)
-        is_peer = requester.is_peer
-        plan = await self.large_texts.plan(view.plans, asked, is_peer=is_peer, digest=digest)
+        plan = await self.large_texts.plan(view.plans, asked, requester=requester, digest=digest)
         if plan.source.kind == "STREAM":
             refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)

@@ -26,6 +26,7 @@ from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.takes_long import TakesLong
 from standpipe.sql.lookup.push import needs_spark, print_topic, push
 from standpipe.sql.plans import PushPlan
 from standpipe.sql.syntax.ast import Query
@@ -64,8 +65,11 @@ class Pushes:
         form: Form,
         receive: Receive,
         send: Send,
+        *,
+        may_pass_on: bool = False,
     ) -> None:
-        """Send the answer until it ends. Raises StandpipeError only before anything was sent."""
+        """Send the answer until it ends. Raises StandpipeError only before anything was sent, and
+        TakesLong then, if a heavy worker may answer."""
         refuse_levels(asked.properties, "push queries and PRINT")
         self.may_begin()
         digest = self.in_hand.admitted(asked.text)
@@ -84,6 +88,8 @@ class Pushes:
             return
         with self.in_hand.on_loop(digest):
             query_id, live = self._prepared(statement, asked, form)
+        if may_pass_on and live.is_costly:
+            raise TakesLong
         watched = _InHand(live, self.in_hand, digest)
         await self.live.answer(query_id, watched, receive, send)
 

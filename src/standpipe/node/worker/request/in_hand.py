@@ -14,7 +14,7 @@ Not here: when a worker counts as wedged (`node.supervisor.turn_watch`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -70,6 +70,17 @@ class TextsInHand:
     def refused_for_s(self, text: str) -> float:
         """For how long the text is still refused; 0: it is not."""
         return self._left_s(digest_of(text))
+
+    @property
+    def heavy_workers(self) -> Sequence[int]:
+        """Numbers of the heavy workers that the parent has started; empty: it has not said so."""
+        return self._reports.report.heavy if self._reports else ()
+
+    def has_heavy_ended(self) -> bool:
+        """Whether the parent ended a heavy worker lately."""
+        return self._reports is not None and self._reports.report.has_heavy_ended(
+            self._clock.boot_ms()
+        )
 
     def _left_s(self, digest: bytes) -> float:
         until_ms = self._refused.get(digest)

@@ -3,8 +3,9 @@
 A function of a long text takes up to a second for one row (`sql.expressions.evaluator.WORK_MAX`).
 On the loop, no lookup would be answered meanwhile, and the node's parent would kill the worker as
 wedged. In a thread, the loop gets the interpreter back every few milliseconds
-(`sys.setswitchinterval`). One thread, since a second one would take as much from the loop again;
-and while lookups come, it rests for as long as it worked, so that they have half of the core.
+(`sys.setswitchinterval`). A heavy worker computes most such rows (`takes_long.py`); a worker of
+lookups does where none is there. One thread, since a second one would take as much from the loop
+again; and while lookups come, it rests for as long as it worked: they have half of the core.
 
 Not here: which plans have such rows (`sql.expressions.evaluator_functions.has_costly_rows`); which
 text is in hand meanwhile (`in_hand.py`).

@@ -30,9 +30,12 @@ class ScanRequester:
         budget: AnswerBudget | None = None,
         is_peer: bool = False,
         address: str = "",
+        may_pass_on: bool = False,
     ) -> None:
-        """`say` is called every `every_ms`; None: the requester wants no sign of work."""
+        """`say` is called every `every_ms`; None: the requester wants no sign of work.
+        `may_pass_on`: a heavy worker answers it if it takes long."""
         self.is_peer, self.address = is_peer, address
+        self.may_pass_on = may_pass_on
         self._receive, self._say = receive, say
         self._every_s = None if every_ms is None else every_ms / 1000
         self._said_s = 0.0
@@ -71,15 +74,17 @@ class ScanRequester:
     def is_gone(self) -> bool:
         """Whether it went away. The first call begins to watch for that."""
         if self._leaving is None and self._receive is not None:
-            self._leaving = asyncio.create_task(_left(self._receive))
+            self._leaving = asyncio.create_task(left(self._receive))
         return self._leaving is not None and self._leaving.done()
 
     def close(self) -> None:
         """Stop watching whether the requester is there."""
         if self._leaving is not None:
             self._leaving.cancel()
+            self._leaving = None
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Returns when the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

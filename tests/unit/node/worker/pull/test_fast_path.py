@@ -104,6 +104,23 @@ def test_what_it_leaves_to_the_slow_path(tmp_path: Path, body: bytes, why: str) 
     with_worker(tmp_path, story)
 
 
+def test_costly_rows_are_left_to_the_slow_path(tmp_path: Path) -> None:
+    """Also where the shape is known: from the second time on they were computed on the loop."""
+
+    def story(worker: Worker) -> None:
+        fast_path = worker.fast_path()
+        text = f"SELECT REPLACE(ID, ID, ID) FROM USERS WHERE ID = '{KEYS[0]}';"
+        plans = fast_path.map.view.plans
+        plans.plan(text, {})
+        known = plans.cached(text, {})
+        assert known is not None
+        assert known.has_costly_rows
+        assert fast_path.answer(LINES, body_of(text)) is None
+        assert faults(worker) == {}
+
+    with_worker(tmp_path, story)
+
+
 def test_a_refused_text_is_left_to_the_slow_path(tmp_path: Path) -> None:
     """Its shape may be known from another text of it."""
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, PeerClient, Response
-from standpipe.errors import TextRefused
+from standpipe.errors import HeavyWorkerEnded, TextRefused
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull import forward
 from standpipe.node.worker.pull.forward import (
@@ -124,6 +124,15 @@ def test_a_text_that_wedged_a_peer_is_tried_nowhere_else() -> None:
     body = json.dumps({"error_code": 42901, "message": "refused for another 9 s"}).encode()
     with pytest.raises(TextRefused, match="another 9 s"):
         read_part(Response(429, {}, body))
+
+
+def test_a_read_that_may_have_ended_a_heavy_worker_counts_as_sent() -> None:
+    """Costly reads that ended one are tried at one more replica only."""
+    body = json.dumps({"error_code": HeavyWorkerEnded.code, "message": "ended"}).encode()
+    with pytest.raises(ForwardRefused) as caught:
+        read_part(Response(503, {}, body))
+    assert caught.value.was_sent
+    assert not caught.value.is_path_failure, "lookups still go there"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from standpipe.node.worker.pull.large_texts import (
     LargeTexts,
 )
 from standpipe.node.worker.request.body import Lookup
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
 
 USERS = sample_table(name="USERS", is_materialized=True)
@@ -136,7 +137,8 @@ def test_only_so_many_wait_also_when_their_clients_have_left() -> None:
         with pytest.raises(TooManyRequests) as caught:
             await texts.plan(plans, Lookup(large()))
         assert (caught.value.status, caught.value.retry_after_s) == (429, 1)
-        forwarded = asyncio.create_task(texts.plan(plans, Lookup(large()), is_peer=True))
+        peer = ScanRequester(is_peer=True)
+        forwarded = asyncio.create_task(texts.plan(plans, Lookup(large()), requester=peer))
         plans.may_go.set()
         assert len((await forwarded).keys) == 200, "peers have a lane of their own"
         await asyncio.gather(*waiting, return_exceptions=True)
