@@ -219,10 +219,28 @@ CREATE STREAM s (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT='DELIMITED',
 ----
 ! 40001 1:82 Invalid delimiter value: 'ab'. Delimiter must be a single character or TAB,SPACE.
 
-# A source table reads a topic that is there; PARTITIONS may say how many it has.
+# PARTITIONS makes the topic that a source table reads, as for every CREATE over a topic.
 CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
 ----
-! 40001 1:21 Topic 'nowhere' does not exist. A source table only reads what another program writes: create the topic first, or leave out SOURCE.
+TABLE T: `A` INTEGER KEY, `V` INTEGER
+topic nowhere x 2 (to be made), KAFKA → JSON
+CST_T_7 reads nowhere as T_7__IN0, watermark None
+SELECT `A` AS `A`, `V` AS `V`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', PARTITIONS=2);
+----
+TABLE T: `A` INTEGER KEY, `V` INTEGER
+topic here x 2, KAFKA → JSON
+CST_T_7 reads here as T_7__IN0, watermark None
+SELECT `A` AS `A`, `V` AS `V`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', PARTITIONS=3);
+----
+! 40001 1:97 A Kafka topic with the name 'here' already exists, with different partition/replica configuration than required. KSQL expects 3 partitions (topic has 2).
+
+CREATE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON');
+----
+! 40001 1:56 Topic 'nowhere' does not exist. If you want to create a new topic for the stream/table please re-run the statement providing the required 'PARTITIONS' configuration in the WITH clause (and optionally 'REPLICAS'). For example: ... WITH (KAFKA_TOPIC='nowhere', PARTITIONS=4, ...)
 
 CREATE SOURCE STREAM t (a INT KEY, v INT) WITH (KAFKA_TOPIC='nowhere', VALUE_FORMAT='JSON', PARTITIONS=2);
 ----

@@ -75,7 +75,8 @@ def summary(plan: plans.Plan) -> str:
             f"{each.topic} as {each.view}, watermark {each.watermark_delay_ms}"
             for each in query.plan.inputs
         )
-        made = _source(plan.source, "")
+        is_made = isinstance(plan, plans.CreateTableAsPlan) and plan.create_topic
+        made = _source(plan.source, " (to be made)" if is_made else "")
         text = f"{made}\n{query.query_id} reads {read}\n{query.plan.sql}"
         return f"{text}\nshows {plan.shown}" if isinstance(plan, plans.TransientPlan) else text
     if isinstance(plan, plans.PullPlan):

@@ -29,12 +29,16 @@ class CreateSourcePlan(Record, frozen=True, kw_only=True):
 
 
 class CreateTableAsPlan(Record, frozen=True, kw_only=True):
-    """CREATE TABLE … AS SELECT: a new table, the query that fills it, and its topic."""
+    """CREATE TABLE … AS SELECT: a new table, the query that fills it, and its topic.
+
+    `create_topic`: of CREATE SOURCE TABLE, also the topic that its query reads, as above.
+    """
 
     source: Source
     query: PersistentQuery
     or_replace: bool = False
     if_not_exists: bool = False
+    create_topic: bool = False
 
 
 class TransientPlan(Record, frozen=True, kw_only=True):

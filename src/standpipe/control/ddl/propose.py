@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from standpipe.control.ddl import direct_tables, drops, replace, transients, types
+from standpipe.control.ddl import direct_tables, drops, replace, source_topics, transients, types
 from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.ddl.transients import PushRequest
@@ -203,14 +204,11 @@ class _Proposal:
         if there is not None:
             self._check_replaceable(source, there)
             source = msgspec.structs.replace(source, takes_inserts=there.takes_inserts)
-        if not plan.create_topic and source.topic in self.catalog.doomed_topics:
-            raise self.refused(
-                f"Topic {source.topic} is being deleted. Try again, or name PARTITIONS."
-            )
+        source_topics.check_stays(source, self.catalog, self.refused, is_made=plan.create_topic)
         return CreateSource(
             source=source,
             replace=there is not None,
-            topic=_source_topic(source) if plan.create_topic else None,
+            topic=source_topics.made(source) if plan.create_topic else None,
             request_id=self.request_id,
             receipt=self._receipt(source, "create", f"{source.kind.capitalize()} created"),
         )
@@ -225,6 +223,8 @@ class _Proposal:
         if there is not None and (not plan.or_replace or there.kind != source.kind):
             raise self.refused(_taken(source, there))
         self._check_time_bounds(source)
+        if source.changelog:
+            source_topics.check_stays(source, self.catalog, self.refused, is_made=plan.create_topic)
         if there is not None:
             return replace.propose(
                 plan,
@@ -246,9 +246,17 @@ class _Proposal:
                 kind="TABLE" if source.kind == "TABLE" else "SOURCE",
                 retention_ms=None if source.changelog else source.retention_ms,
             ),
+            source_topic=self._read_topic(plan),
             request_id=self.request_id,
             receipt=self.created(source, query),
         )
+
+    def _read_topic(self, plan: CreateTableAsPlan) -> TopicSpec | UnsetType:
+        """The topic that is made for the query to read, beside the one that it writes."""
+        if not plan.create_topic:
+            return UNSET
+        source_topics.check_level(plan.source, self.catalog, self.refused)
+        return source_topics.made(plan.source)
 
     def _check_time_bounds(self, source: Source) -> None:
         """`feature_levels.at_level` would refuse them, too, and not say what in the statement."""
@@ -375,13 +383,4 @@ def _taken(source: Source, there: Source) -> str:
     return (
         f"Cannot add {source.kind.lower()} '{source.name}': "
         f"A {there.kind.lower()} with the same name already exists"
-    )
-
-
-def _source_topic(source: Source) -> TopicSpec:
-    return TopicSpec(
-        name=source.topic,
-        partitions=source.partitions,
-        kind="SOURCE",
-        retention_ms=source.retention_ms,
     )

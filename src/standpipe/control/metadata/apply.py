@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from standpipe.control.metadata import feature_levels, isolation, leases, transients
+from standpipe.control.metadata import feature_levels, isolation, leases, members, transients
 from standpipe.control.metadata.catalog import (
     Catalog,
     topics_of,
@@ -58,7 +58,7 @@ from standpipe.control.metadata.commands import (
 )
 from standpipe.control.metadata.holds import hold
 from standpipe.control.metadata.requests import REQUEST_BYTES_MAX, AppliedRequest, remember
-from standpipe.model import LeaseEpoch, LogIndex, NodeId, Source, TopicSpec
+from standpipe.model import LeaseEpoch, LogIndex, Source, TopicSpec
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -149,9 +149,9 @@ def _change(catalog: Catalog, command: Command) -> Catalog:
         case SetPlacementRules(rules=rules):
             return replace(catalog, placement_rules=rules)
         case DrainNode(node_id=node_id, is_draining=is_draining):
-            return _drain(catalog, node_id, is_draining=is_draining)
+            return members.drained(catalog, node_id, is_draining=is_draining)
         case RemoveNode(node_id=node_id):
-            return _remove_node(catalog, node_id)
+            return members.removed(catalog, node_id)
         case StartPipeline():
             return _start_pipeline(catalog, command)
         case EndPipelines(pipeline_ids=ended):
@@ -200,24 +200,6 @@ def _raise_level(catalog: Catalog, level: int) -> Catalog:
     return replace(catalog, feature_level=level, version=version, made_topics=made)
 
 
-def _drain(catalog: Catalog, node_id: NodeId, *, is_draining: bool) -> Catalog:
-    if node_id not in catalog.nodes:
-        raise CommandRejected(f"{node_id} is not a node of this cluster")
-    others = tuple(node for node in catalog.draining if node != node_id)
-    draining = (*others, node_id) if is_draining else others
-    return replace(catalog, draining=draining)
-
-
-def _remove_node(catalog: Catalog, node_id: NodeId) -> Catalog:
-    if node_id not in catalog.nodes:
-        raise CommandRejected(f"{node_id} is not a node of this cluster")
-    return replace(
-        catalog,
-        nodes=_without(catalog.nodes, node_id),
-        draining=tuple(node for node in catalog.draining if node != node_id),
-    )
-
-
 # ------------------------------------------------------------- streams, tables, their queries
 
 
@@ -228,7 +210,7 @@ def _create_source(catalog: Catalog, command: CreateSource) -> Catalog:
     return replace(
         catalog,
         sources={**catalog.sources, source.name: source},
-        topics=_with_topic(catalog, command.topic),
+        topics=_with_topics(catalog, command.topic),
     )
 
 
@@ -242,7 +224,7 @@ def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
         catalog,
         sources={**catalog.sources, source.name: source},
         queries={**catalog.queries, query.query_id: query},
-        topics=_with_topic(catalog, command.topic),
+        topics=_with_topics(catalog, command.source_topic or None, command.topic),
         isolated=isolation.with_external(catalog, query),
     )
 
@@ -294,7 +276,7 @@ def _replace_table(catalog: Catalog, command: ReplaceTableAs) -> Catalog:
         catalog,
         successors={**catalog.successors, source.name: source},
         queries={**catalog.queries, query.query_id: query},
-        topics=_with_topic(catalog, command.topic),
+        topics=_with_topics(catalog, command.topic),
     )
 
 
@@ -349,7 +331,7 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
         if any(command.name in each.sources for each in catalog.persistent_queries.values()):
             raise CommandRejected(f"{command.name} is read by another query by now")
         topic = source.public_topic or source.topic  # the one that `_drop` deletes
-        is_ours = topic in catalog.made_topics
+        is_ours = topic in catalog.made_topics and _is_to_be_made(catalog, source)
         others = [each for each in catalog.generations if each.name != command.name]
         shares = any(topic in topics_of(each) for each in others)
         drop = DropSource(name=command.name, delete_topic=is_ours and not shares)
@@ -361,6 +343,14 @@ def _withdraw(catalog: Catalog, command: WithdrawStatement) -> Catalog:
         return left
     outcome = replace(before, refusal=command.reason)
     return replace(left, applied_requests={**left.applied_requests, command.of_request: outcome})
+
+
+def _is_to_be_made(catalog: Catalog, source: Source) -> bool:
+    """Whether a statement that still holds makes its topic. A source table may read one that an
+    earlier stream left: this cluster made it, and another program's records are in it."""
+    if source.changelog is None or catalog.feature_level < feature_levels.SOURCE_TOPICS:
+        return True
+    return source.topic in catalog.topics
 
 
 def _end_queries(catalog: Catalog, query_ids: Sequence[str]) -> Catalog:
@@ -390,8 +380,8 @@ def _without(mapping: Mapping[K, V], *keys: K) -> dict[K, V]:
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
-def _with_topic(catalog: Catalog, topic: TopicSpec | None) -> Mapping[str, TopicSpec]:
-    return {**catalog.topics, topic.name: topic} if topic else catalog.topics
+def _with_topics(catalog: Catalog, *topics: TopicSpec | None) -> Mapping[str, TopicSpec]:
+    return {**catalog.topics, **{topic.name: topic for topic in topics if topic}}
 
 
 def _with_names(names: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:

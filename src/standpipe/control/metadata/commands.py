@@ -92,11 +92,13 @@ class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as
     """A materialized table, the query that fills it and the topic between them. Version 2: the
     query is external, so it is isolated under its id from the start. Version 3: `source` has bounds
     in ms, also if the query is external. Version 4: it is transient, and so is the table or stream,
-    for one push query."""
+    for one push query. Version 5: of CREATE SOURCE TABLE, `source_topic` is made as well."""
 
     source: Source
     query: PersistentQuery
     topic: TopicSpec
+    #: the topic that the query reads; unset: it was there
+    source_topic: TopicSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
@@ -294,7 +296,7 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_feature_level": 1,
     "register_node": 2,
     "create_source": 2,
-    "create_table_as": 4,
+    "create_table_as": 5,
     "insert_into": 1,
     "replace_stream_as": 1,
     "replace_table_as": 2,

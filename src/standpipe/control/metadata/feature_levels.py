@@ -27,6 +27,7 @@
     14      direct tables, which nodes follow without a query (create_source 2), catalog version 11
     15      logs nothing new: the catalog says which outcomes of requests are forgotten, so that a
             late copy is refused (`control.metadata.requests`), catalog version 12
+    16      source tables whose statement makes their topic (create_table_as 5)
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -62,7 +63,7 @@ from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo
 
 OLDEST: Final = 1
-NEWEST: Final = 15
+NEWEST: Final = 16
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -87,6 +88,8 @@ TRANSIENT: Final = 13
 DIRECT: Final = 14
 #: below, a copy of a request that arrives after its outcome is forgotten is applied again
 FORGOTTEN_REQUESTS: Final = 15
+#: below, CREATE SOURCE TABLE is refused if its topic is absent
+SOURCE_TOPICS: Final = 16
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -114,12 +117,17 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("replace_table_as", 2): TIME_BOUNDS,
     ("create_table_as", 4): TRANSIENT,
     ("create_source", 2): DIRECT,
+    ("create_table_as", 5): SOURCE_TOPICS,
 }
 
 
+#: levels at which the catalog has no more fields than below
+_SAME_CATALOG: Final = (GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS)
+
+
 def catalog_version(level: int) -> int:
-    """Version of the catalog of a cluster at that level: 5, 9 and 12 changed nothing in it."""
-    return level - (level >= GOSSIP) - (level >= GROUPS) - (level >= LINEARIZABLE_READS)
+    """Version of the catalog of a cluster at that level: some levels changed nothing in it."""
+    return level - sum(level >= each for each in _SAME_CATALOG)
 
 
 def known_to_program(level_max: int = 0) -> FeatureLevels:
@@ -203,9 +211,8 @@ def at_level(command: Command, level: int) -> Command:
             changed = {"version": 1 if floor is UNSET else 2}
         case CreateSource(source=source):
             changed = {"version": 2 if source.is_direct else 1}
-        case CreateTableAs(source=source, query=query):
-            bounded = 3 if source.time_bounds else 2 if query.is_external else 1
-            changed = {"version": 4 if query.served_by else bounded}
+        case CreateTableAs():
+            changed = {"version": _version_of_table(command)}
         case ReplaceTableAs(source=source):
             changed = {"version": 2 if source.time_bounds else 1}
         case StartPipeline(isolates=name):
@@ -220,6 +227,15 @@ def at_level(command: Command, level: int) -> Command:
             "`standpipe quorum upgrade`, once every node runs the newer release"
         )
     return formed
+
+
+def _version_of_table(command: CreateTableAs) -> int:
+    """The lowest version whose readers do all that a CREATE … AS asks for."""
+    if command.source_topic:
+        return 5
+    if command.query.served_by:
+        return 4
+    return 3 if command.source.time_bounds else 2 if command.query.is_external else 1
 
 
 def _second(level: int) -> int:

@@ -47,7 +47,8 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "CREATE SOURCE TABLE",
             "differs",
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
-            " windowed keys are refused, and a topic that is not there",
+            " windowed keys are refused; PARTITIONS makes the topic if it is absent, in clusters at"
+            " feature level 16 or later",
         ),
         SupportRow(
             "CREATE SOURCE TABLE … WITH (APPLY='DIRECT')",
@@ -57,7 +58,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             " KAFKA, values of JSON or KAFKA, partitioned as Kafka's Java client does"
             " (partitioner=murmur2_random in librdkafka); with VERSION_COLUMN the larger version"
             " stays; pull queries only, at levels eventual and bounded; no windows, no TIMESTAMP,"
-            " no headers (docs/consistency.md)",
+            " no headers; PARTITIONS does not make its topic (docs/consistency.md)",
         ),
         SupportRow(
             "CREATE TABLE … WITH (WRITER='EXTERNAL')",

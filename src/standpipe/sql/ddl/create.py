@@ -85,7 +85,7 @@ def create_source(
     if is_external:
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
-        return source_table.materialised(source, creation, context, is_there=not create_topic)
+        return source_table.materialised(source, creation, context, create_topic=create_topic)
     return CreateSourcePlan(
         source=source,
         or_replace=creation.or_replace,

@@ -1,7 +1,8 @@
 """CREATE SOURCE TABLE: a topic that other programs write, as a table that answers pull queries.
 
-One of our queries copies it into a changelog: replicas then follow a topic whose records name
-their batch, as for every table (docs/ARCHITECTURE.md, "The path of the data").
+PARTITIONS makes that topic if it is absent, as for every CREATE over a topic. One of our queries
+copies it into a changelog: replicas then follow a topic whose records name their batch, as for
+every table (docs/ARCHITECTURE.md, "The path of the data").
 """
 
 from __future__ import annotations
@@ -13,24 +14,18 @@ from standpipe.sql.context import Context
 from standpipe.sql.plans import CreateTableAsPlan
 from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
-from standpipe.sql.syntax.errors import refusal, unsupported
+from standpipe.sql.syntax.errors import unsupported
 from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import parse_type
 
 
 def materialised(
-    source: Source, creation: Creation, context: Context, *, is_there: bool
+    source: Source, creation: Creation, context: Context, *, create_topic: bool
 ) -> CreateTableAsPlan:
-    """The table, and the query that maintains its changelog. Raises StatementError if the topic is
-    not there: nobody would make it."""
+    """The table, and the query that maintains its changelog. `create_topic`: PARTITIONS was given
+    and the topic is absent. Raises StatementError for windowed keys."""
     if source.window is not None:
         raise unsupported("CREATE SOURCE TABLE over windowed keys", creation.at)
-    if not is_there:
-        raise refusal(
-            f"Topic '{source.topic}' does not exist. A source table only reads what another program"
-            " writes: create the topic first, or leave out SOURCE.",
-            creation.at,
-        )
     table_id = context.table_id(creation.name)
     query_id = f"CST_{table_id}"
     relation = to_spark.SparkRelation.of(source, f"{table_id}__IN0", keeps_nulls=True)
@@ -56,4 +51,5 @@ def materialised(
         query=query,
         or_replace=creation.or_replace,
         if_not_exists=creation.if_not_exists,
+        create_topic=create_topic,
     )

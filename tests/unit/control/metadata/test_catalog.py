@@ -105,6 +105,26 @@ def external(name: str, index: int) -> CreateTableAs:
     return CreateTableAs(source=source, query=query, topic=made.topic, version=2)
 
 
+def with_its_topic(name: str, index: int) -> CreateTableAs:
+    """CREATE SOURCE TABLE … PARTITIONS over a topic that is absent."""
+    made = table_as(name, "", index)
+    query = msgspec.structs.replace(made.query, query_id=f"CST_{name}_{index}", sources=())
+    source = msgspec.structs.replace(
+        made.source,
+        topic="absent",
+        query_id=query.query_id,
+        changelog=f"{query.query_id}-changelog",
+        is_read_only=True,
+    )
+    return CreateTableAs(
+        source=source,
+        query=query,
+        topic=TopicSpec(name=source.changelog or "", partitions=4, kind="TABLE"),
+        source_topic=TopicSpec(name="absent", partitions=4, kind="SOURCE"),
+        version=5,
+    )
+
+
 def bounded(name: str, index: int) -> CreateTableAs:
     """A table with bounds in ms."""
     made = table_as(name, "R", index)
@@ -194,6 +214,7 @@ COMMANDS: tuple[Command, ...] = (
     IsolateQuery(name="T"),
     StartPipeline(pipeline_id="p2", version=3, isolates="T"),
     bounded("V", 33),
+    with_its_topic("W", 34),
 )
 
 
@@ -234,6 +255,7 @@ def test_a_cluster_from_its_first_command_to_an_empty_catalog() -> None:
     assert story[28].queries["CSAS_O_26"].revision == 2
     kept = from_bytes(to_bytes(story[33])).sources["V"].time_bounds
     assert kept == (0, 3_000)
+    assert list(story[34].topics)[-2:] == ["absent", "CST_W_34-changelog"]
     assert story[0] == EMPTY, "catalogs are values"
 
 

@@ -9,7 +9,12 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 from tests.samples import sample_stream, sample_table
-from tests.unit.control.metadata.test_catalog import external, generation_of, table_as
+from tests.unit.control.metadata.test_catalog import (
+    external,
+    generation_of,
+    table_as,
+    with_its_topic,
+)
 from tests.unit.control.metadata.test_transients import transient
 
 from standpipe.control.metadata import feature_levels
@@ -92,6 +97,9 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (generation_of("U", 2, 24), 11, 1, "a generation without them is as ever"),
         (bounded(generation_of("U", 2, 24)), 11, 2, "older nodes would not bound its reads"),
         (transient("transient_S_7"), 13, 4, "no statement may name what it writes"),
+        (with_its_topic("T", 4), 16, 5, "older nodes would not make the topic that it reads"),
+        (bounded(with_its_topic("T", 4)), 16, 5, "bounds or not"),
+        (bounded(table_as("T", "S", 4)), 16, 3, "only where a topic is made"),
         (CreateSource(source=sample_stream()), 14, 1, "a stream is as ever"),
         (CreateSource(source=DIRECT), 14, 2, "older nodes would not serve it"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
@@ -247,7 +255,27 @@ def test_a_direct_table_waits_until_every_node_follows_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 15)), (1, (1, 1)), (2, (1, 2)), (16, (1, 15))]
+    ("limit", "known"), [(0, (1, 16)), (1, (1, 1)), (2, (1, 2)), (17, (1, 16))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
+
+
+def test_a_source_table_whose_topic_is_made_waits_until_every_node_makes_it() -> None:
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 16"):
+        feature_levels.at_level(with_its_topic("T", 4), 15)
+    assert "source_topic" not in logged(table_as("T", "S", 4), 15), "byte for byte as it was"
+
+
+@pytest.mark.parametrize(
+    ("level", "version", "why"),
+    [
+        *[(1, 1, ""), (4, 4, ""), (5, 4, "gossip"), (8, 7, ""), (9, 7, "groups"), (11, 9, "")],
+        *[(12, 9, "linearizable reads"), (13, 10, ""), (15, 12, ""), (16, 12, "source topics")],
+    ],
+)
+def test_a_level_without_a_new_field_keeps_the_version_of_the_catalog(
+    level: int, version: int, why: str
+) -> None:
+    """Otherwise a program that knows the level refuses a snapshot that it can read."""
+    assert feature_levels.catalog_version(level) == version, why
