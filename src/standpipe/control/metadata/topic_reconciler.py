@@ -140,6 +140,9 @@ class WantedTopic:
     name: str
     partitions: int
     config: Mapping[str, str]
+    #: it is made with the configuration, and never changed: other programs write it, and it may
+    #: have been there before
+    is_others: bool = False
 
 
 def wanted_topics(
@@ -155,11 +158,24 @@ def wanted_topics(
     windowed = {
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
     }
+    others = _written_by_others(catalog)
     return own + [
-        WantedTopic(spec.name, spec.partitions, _config_of(spec, spec.name in windowed))
+        WantedTopic(
+            spec.name,
+            spec.partitions,
+            _config_of(spec, spec.name in windowed),
+            is_others=spec.name in others,
+        )
         for spec in catalog.topics.values()
         if spec.name not in names
     ]
+
+
+def _written_by_others(catalog: Catalog) -> set[str]:
+    """Topics of declared sources that no query of ours writes."""
+    queries = [each for each in catalog.generations if each.query_id is not None]
+    ours = {each.stored_form().topic for each in queries} | {each.public_topic for each in queries}
+    return {each.topic for each in catalog.generations} - ours
 
 
 def _own_topics(service_id: str, log_retention_ms: int) -> list[WantedTopic]:
@@ -262,7 +278,9 @@ def _orders_for(
     wrong = {
         key: value
         for key, value in wanted.config.items()
-        if key in found.config and not _suffices(key, found.config[key], value)
+        if not wanted.is_others
+        and key in found.config
+        and not _suffices(key, found.config[key], value)
     }
     return [*orders, ConfigureTopic(wanted.name, wrong)] if wrong else orders
 

@@ -66,6 +66,20 @@ def is_new(order: object) -> bool:
     return isinstance(order, RecordTopic | CreateTopic)
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind", "why"),
+    [
+        (OVER.format("PARTITIONS=2, "), "TABLE", "its rows stay"),
+        (OVER.format("PARTITIONS=2, ").replace("SOURCE ", ""), "TABLE", "its rows stay"),
+        (MADE, "SOURCE", "RETENTION_MS says for how long"),
+        (STREAM, "SOURCE", "events"),
+    ],
+)
+def test_the_topic_of_a_declared_table_is_compacted(sql: str, kind: str, why: str) -> None:
+    """Kafka deleted rows of such a table a week after they were written."""
+    assert after(sql).topics["t"].kind == kind, why
+
+
 def test_a_topic_that_is_there_is_not_made() -> None:
     for sql in (MADE, OVER.format("")):
         command = judge(asked(sql), START, {"t": 2})

@@ -51,7 +51,15 @@ def table_topic(key: str, value: str) -> ObservedTopic:
 def windowed(catalog: Catalog, retention_ms: int = 86_400_000) -> Catalog:
     """T is of a table with windows; with retention 0, of one that somebody else writes."""
     window = Window(kind="TUMBLING", size_ms=1, advance_ms=1, grace_ms=0, retention_ms=retention_ms)
-    table = msgspec.structs.replace(SOURCE_OF_T, window=window)
+    query_id = "CTAS_T_1" if retention_ms else None
+    table = msgspec.structs.replace(SOURCE_OF_T, window=window, query_id=query_id)
+    return msgspec.structs.replace(catalog, sources={"T": table})
+
+
+def declared(catalog: Catalog, changelog: str | None = None) -> Catalog:
+    """T is of a table that other programs write; with a changelog, of a CREATE SOURCE TABLE."""
+    query_id = None if changelog is None else "CST_T_1"
+    table = msgspec.structs.replace(SOURCE_OF_T, query_id=query_id, changelog=changelog)
     return msgspec.structs.replace(catalog, sources={"T": table})
 
 
@@ -149,6 +157,24 @@ OWN = there(EMPTY)
             OWN | {"T": ObservedTopic(3, TABLE_CONFIG)},
             [ReportTopic("T", "it has 3 partitions, the statement says 4")],
             "partitions are never changed: keys would move",
+        ),
+        (
+            declared(wanting(TABLE)),
+            OWN,
+            [CreateTopic("T", 4, TABLE_CONFIG)],
+            "a declared table's topic is compacted as well",
+        ),
+        (
+            declared(wanting(TABLE)),
+            OWN | {"T": table_topic("cleanup.policy", "delete")},
+            [],
+            "it was there while Kafka did not answer: compaction would delete others' records",
+        ),
+        (
+            declared(wanting(TABLE), "changelog"),
+            OWN | {"T": table_topic("cleanup.policy", "delete")},
+            [],
+            "a source table's query writes another topic",
         ),
         (EMPTY, OWN | {"other": ObservedTopic(1, {})}, [], "somebody else's topic is left alone"),
         (
