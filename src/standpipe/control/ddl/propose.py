@@ -361,7 +361,7 @@ class _Proposal:
             if other.query_id is not None and source.topic in topics_of(other):
                 raise self.refused(
                     f"Topic {source.topic} is already written by query {other.query_id} "
-                    f"for table {other.name}."
+                    f"for {other.kind.lower()} {other.name}."
                 )
 
     def _receipt(

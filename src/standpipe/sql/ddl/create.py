@@ -11,6 +11,7 @@ from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import (
     check_definition,
     check_free,
+    check_own_topic,
     check_topic,
     check_topic_name,
     check_unique,
@@ -46,7 +47,7 @@ def create_source(
         )
     check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC"))
     properties.check_replicas(context.replicas_max)
-    partitions, create_topic = _partitions(topic, properties, context, creation.at)
+    partitions, create_topic = _partitions(topic, properties, context, creation.at, sources=sources)
     key_format, value_format = _formats(properties, context, columns, creation)
     properties.check_delimiters(key_format, value_format)
     keys = [column for column in columns if column.is_key]
@@ -83,6 +84,7 @@ def create_source(
         there = not create_topic
         return direct_table.declared(source, creation, properties, context, is_there=there)
     if is_external:
+        check_own_topic(topic, creation, sources, properties)
         return external_table.declared(source, creation, properties, context)
     if creation.is_source and creation.kind == "TABLE":
         return source_table.materialised(source, creation, context, create_topic=create_topic)
@@ -155,12 +157,17 @@ def _column(definition: ColumnDefinition, creation: Creation) -> Column:
 
 
 def _partitions(
-    topic: str, properties: Properties, context: Context, at: Position
+    topic: str,
+    properties: Properties,
+    context: Context,
+    at: Position,
+    *,
+    sources: Mapping[str, Source],
 ) -> tuple[int, bool]:
     """How many partitions the topic has, and whether to create it."""
     asked = properties.partitions
     if asked is not None:
-        return asked, not check_topic(topic, asked, context, properties, at)
+        return asked, not check_topic(topic, asked, context, properties, at, sources=sources)
     try:
         return context.topics[topic], False
     except KeyError:

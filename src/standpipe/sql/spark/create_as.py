@@ -12,6 +12,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import (
     check_free,
+    check_own_topic,
     check_topic,
     check_unique,
     check_writable_topic,
@@ -304,9 +305,9 @@ class _Sink:
         topic = properties.text("KAFKA_TOPIC") or known or f"{prefix}{creation.name}"
         partitions = properties.partitions or (replaced or source).partitions
         properties.check_replicas(self.context.replicas_max)
-        check_topic(topic, partitions, self.context, properties, creation.at)
+        check_topic(topic, partitions, self.context, properties, creation.at, sources=self.sources)
         if topic != known:
-            self._check_own_topic(topic, properties)
+            check_own_topic(topic, creation, self.sources, properties)
         is_table = creation.kind == "TABLE"
         properties.check_time_bounds(creation.name, is_table=is_table)
         return Source(
@@ -370,21 +371,6 @@ class _Sink:
         scope = Scope.of(source, query.relation.alias, has_window=query.window is not None)
         error.message += f"\nStatement: {statement_text(self.statement, scope)}"
         return error
-
-    def _check_own_topic(self, topic: str, properties: Properties) -> None:
-        """Refuses a result's topic that another source has: only its query may write it."""
-        creation = self.statement.creation
-        for other in self.sources.values():
-            if topic in (other.topic, other.public_topic) and other.name != creation.name:
-                at = properties.at("KAFKA_TOPIC") or creation.at
-                both_streams = (creation.kind, other.kind) == ("STREAM", "STREAM")
-                raise refusal(
-                    f"Topic '{topic}' already belongs to {other.kind} {other.name}.",
-                    at,
-                    f"INSERT INTO {other.name} SELECT … adds rows to it."
-                    if both_streams
-                    else "Name another KAFKA_TOPIC.",
-                )
 
 
 def is_by_null(query: ast.Query) -> bool:

@@ -90,7 +90,7 @@ OUTSIDE = "KAFKA_TOPIC='here', VALUE_FORMAT='JSON', PARTITIONS=2, WRITER='EXTERN
         (f"{INTO} GROUP BY ID;", "Topic 'here' already belongs to TABLE D."),
         (
             f"CREATE TABLE T (ID STRING PRIMARY KEY, V INT) WITH ({OUTSIDE});",
-            "is followed by table D (APPLY='DIRECT')",
+            "Topic 'here' already belongs to TABLE D.",
         ),
     ],
 )

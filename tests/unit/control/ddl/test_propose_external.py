@@ -67,7 +67,7 @@ def test_what_an_application_cannot_write(sql: str, words: str) -> None:
         (EXTERNAL, "A table with the same name already exists"),
         (
             EXTERNAL.replace("TABLE X", "TABLE Z"),
-            "Topic X is already written by query EXTERNAL_X_1",
+            "Topic 'X' already belongs to TABLE X.",
         ),
         (
             "CREATE OR REPLACE TABLE X AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID;",
