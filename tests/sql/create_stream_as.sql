@@ -59,7 +59,7 @@ SELECT (`SEATS` + (1)) AS `KSQL_COL_0`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELA
 
 CREATE STREAM s AS SELECT tail, delay FROM flights PARTITION BY carrier;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:20 Key missing from projection (ie, SELECT).
 !   The query used to build `S` must include the partitioning expression FLIGHTS.CARRIER in its projection (eg, SELECT FLIGHTS.CARRIER...).
 
 CREATE STREAM s AS SELECT delay FROM flights PARTITION BY NULL;

@@ -104,17 +104,18 @@ CREATE TABLE t AS SELECT fare, COUNT(*) FROM flights GROUP BY fare;
 
 CREATE TABLE t AS SELECT COUNT(*) FROM flights GROUP BY carrier;
 ----
-! 40001 1:19 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:19 Key missing from projection (ie, SELECT).
 !   The query used to build `T` must include the grouping expression CARRIER in its projection (eg, SELECT CARRIER...).
 
 CREATE TABLE t WITH (KEY_FORMAT='JSON') AS SELECT carrier, COUNT(*) FROM flights GROUP BY carrier, seats, tail;
 ----
-! 40001 1:44 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
-!   The query used to build `T` must include the grouping expressions CARRIER, SEATS and TAIL in its projection (eg, SELECT CARRIER, SEATS, TAIL...).
+! 40001 1:44 Keys missing from projection (ie, SELECT).
+!   The query used to build `T` must include the grouping expressions SEATS and TAIL in its projection (eg, SELECT SEATS, TAIL...).
 
 CREATE TABLE t AS SELECT carrier, carrier AS again, COUNT(*) FROM flights GROUP BY carrier;
 ----
-! 40001 1:19 The projection contains a key column more than once: `AGAIN` and `CARRIER`.
+! 40001 1:19 The projection contains a key column more than once: `CARRIER` and `AGAIN`.
+!   Each key column must only be in the projection once. If you intended to copy the key into the value, then consider using the AS_VALUE function to indicate which key reference should be copied.
 
 CREATE TABLE t AS SELECT carrier, seats, COUNT(*) FROM flights GROUP BY carrier;
 ----

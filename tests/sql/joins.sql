@@ -9,7 +9,7 @@ SELECT `ROWKEY` AS `A_TAIL`, `A_DELAY` AS `A_DELAY`, `B_DELAY` AS `OTHER`, `ROWT
 # Names that both have carry their alias; one of the join columns must be there.
 CREATE STREAM s AS SELECT a.delay, b.seats FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.tail;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:20 Key missing from projection (ie, SELECT).
 !   The query used to build `S` must include the join expressions A.TAIL or B.TAIL in its projection (eg, SELECT A.TAIL...).
 
 CREATE STREAM s AS SELECT a.tail, delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.tail;
@@ -18,15 +18,18 @@ CREATE STREAM s AS SELECT a.tail, delay FROM flights a JOIN departures b WITHIN 
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b ON a.tail = b.tail;
 ----
-! 40001 1:63 FLIGHTS and DEPARTURES are both streams: stream-stream joins must have a WITHIN clause specified. None was provided.
+! 40001 1:63 Stream-Stream joins must have a WITHIN clause specified. None was provided.
+!   For example: … JOIN … WITHIN 1 HOUR ON …
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.seats;
 ----
-! 40001 1:95 Invalid join condition: types don't match. Got A.TAIL{STRING} = B.SEATS{INTEGER}.
+! 40001 1:95 Invalid join. Key types differ: STRING vs INTEGER
+!   Got A.TAIL{STRING} = B.SEATS{INTEGER}. Convert one of them with CAST.
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.tail AND a.seats = b.seats;
 ----
 ! 40001 1:95 Invalid join condition: joins on multiple conditions are not yet supported. Got ((A.TAIL = B.TAIL) AND (A.SEATS = B.SEATS)).
+!   Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B).
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = 'x';
 ----
@@ -101,12 +104,12 @@ CREATE STREAM s AS SELECT x.tail, x.delay FROM flights x JOIN departures x WITHI
 # The key of the result, by the joins that come before the last.
 CREATE STREAM s AS SELECT a.delay FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail JOIN planes p ON b.tail = p.tail;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:20 Key missing from projection (ie, SELECT).
 !   The query used to build `S` must include the join expressions A.TAIL, B.TAIL or P.TAIL in its projection (eg, SELECT A.TAIL...).
 
 CREATE STREAM s AS SELECT a.delay FROM flights a FULL JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail JOIN planes p ON a.tail = p.tail;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:20 Key missing from projection (ie, SELECT).
 !   The query used to build `S` must include the join expressions A.TAIL or P.TAIL in its projection (eg, SELECT A.TAIL...).
 
 CREATE STREAM s AS SELECT a.delay FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail JOIN planes p ON LCASE(b.tail) = LCASE(p.tail);
@@ -178,7 +181,7 @@ SELECT * FROM (SELECT *, `P_MAKER` AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `
 
 CREATE STREAM s AS SELECT f.tail, x.maker AS other FROM flights f LEFT JOIN planes p ON f.tail = p.tail LEFT JOIN fleet x ON p.maker = x.tail;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS.
+! 40001 1:20 Key missing from projection (ie, SELECT).
 !   The query used to build `S` must include the join expressions P.MAKER or X.TAIL in its projection (eg, SELECT P.MAKER...).
 
 # A new key that is no column comes first, a synthetic key of the join last.

@@ -33,7 +33,7 @@ from standpipe.sql.spark.checks import (
     refuse_clauses,
     window_of,
 )
-from standpipe.sql.spark.join_analysis import join_scope
+from standpipe.sql.spark.join_analysis import check_no_windowed_tables, join_scope
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope
 from standpipe.sql.spark.join_sql import join_relation
 from standpipe.sql.spark.projection import project, with_limits
@@ -187,6 +187,8 @@ class _Result:
         window = None if query.window is None else window_of(query.window)
         scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
         joined = join_scope(query, sources) if query.joins else None
+        if joined is not None and not is_transient:
+            check_no_windowed_tables(joined, query)
         scope = joined or scope
         where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
         relation = to_spark.SparkRelation.of(

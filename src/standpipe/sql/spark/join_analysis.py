@@ -7,6 +7,7 @@ Not here: the names of joined rows (`join_scope.py`), the Spark SQL of a join (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from standpipe.model import Source
 from standpipe.sql.declarations.direct import SPARK, check_readable
@@ -18,6 +19,14 @@ from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name, u
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import quoted
+
+#: JOIN as ksqlDB's messages write it
+_JOIN_TEXTS: Final = {
+    "INNER": "[INNER] JOIN",
+    "LEFT": "LEFT [OUTER] JOIN",
+    "RIGHT": "RIGHT [OUTER] JOIN",
+    "FULL": "[FULL] OUTER JOIN",
+}
 
 
 def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
@@ -53,7 +62,7 @@ def _check_sources(relations: Sequence[ast.Relation], found: list[Source]) -> No
         if source in found[:index]:
             name = source.name
             message = f"Can not join '{name}' to '{name}': self joins are not yet supported."
-            if len(found) > 2:
+            if index > 1:
                 message = (
                     "N-way joins do not support multiple occurrences of the same source. Source:"
                     f" '{name}'."
@@ -85,59 +94,53 @@ def _check_kafka(sources: list[Source], query: ast.Query) -> None:
 
 
 def _sides_of(join: ast.Join, scopes: list[Scope], new: Scope) -> tuple[Side, Side]:
-    """Both halves of ON, first the one over the sources before `new`."""
-    condition = join.condition
-    text = expression_text(condition)
-    if isinstance(condition, ast.Logical):
-        raise refusal(
-            f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
-            f" {text}.",
-            condition.at,
-        )
-    if not isinstance(condition, ast.Comparison) or condition.operator != "=":
-        raise refusal(
-            f"Invalid join condition: only equality comparisons are supported. Got {text}.",
-            condition.at,
-        )
+    """Both halves of ON, first the one over the sources before `new`. The checks are those of
+    ksqlDB's Analyzer, in its order."""
+    condition = _equality(join.condition)
     _check_aliases(condition, scopes)
     left_of = _owner(condition.left, condition, scopes)
     right_of = _owner(condition.right, condition, scopes)
+    if left_of is right_of:
+        raise refusal(
+            f"Each side of the join must reference exactly one source and not the same source."
+            f" Left side references `{left_of.alias}` and right references `{right_of.alias}`",
+            condition.at,
+        )
+    _check_windows(left_of, right_of, join.at)
     _check_owners(left_of, right_of, scopes, new, condition.at)
     one, two = (condition.left, left_of), (condition.right, right_of)
     (old_node, old), (new_node, _) = (two, one) if left_of is new else (one, two)
     left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
     key = Typer(new, "JOIN ON").type(new_node)
-    if left.key.type != key.type:
-        named = f"{_qualified(old_node, old.alias)}{{{left.key.type}}} = "
-        raise refusal(
-            "Invalid join condition: types don't match. Got"
-            f" {named}{_qualified(new_node, new.alias)}{{{key.type}}}.",
-            condition.at,
-        )
-    if key.type.contains("MAP"):
-        name = (
-            joined_name(left.alias, left.key.name) if isinstance(left.key, TypedColumn) else ROWKEY
-        )
-        raise refusal(
-            "Map keys, including types that contain maps, are not supported as they may lead to"
-            " unexpected behavior due to inconsistent serialization. Key column name:"
-            f" {quoted(name)}. Column type: {key.type}. See"
-            " https://github.com/confluentinc/ksql/issues/6621 for more.",
-            condition.at,
-        )
     return left, Side(new.source, new.alias, key, new_node, join.kind, join.within, left)
+
+
+def _equality(condition: ast.Expression) -> ast.Comparison:
+    """The condition of a join, which is one comparison of two sources by `=`."""
+    text = expression_text(condition)
+    if isinstance(condition, ast.Comparison):
+        if condition.operator == "=":
+            return condition
+        hint = f"Got {text}."
+        raise refusal("Only equality join criteria is supported.", condition.at, hint)
+    if isinstance(condition, ast.Logical) and all(map(_is_equality, condition.operands)):
+        raise refusal(
+            f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
+            f" {text}.",
+            condition.at,
+            "Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B).",
+        )
+    raise refusal(f"Unsupported join expression: {text}", condition.at)
+
+
+def _is_equality(node: ast.Expression) -> bool:
+    return isinstance(node, ast.Comparison) and node.operator == "="
 
 
 def _check_owners(
     left: Scope, right: Scope, scopes: list[Scope], new: Scope, at: ast.Position
 ) -> None:
     """One half of ON is over the source that is joined, the other over one before it."""
-    if left is right:
-        raise refusal(
-            f"Each side of the join must reference exactly one source and not the same source."
-            f" Left side references `{left.alias}` and right references `{right.alias}`",
-            at,
-        )
     other = right if left is new else left
     if new not in (left, right) or scopes.index(other) > scopes.index(new):
         raise refusal(
@@ -158,10 +161,6 @@ def _check_aliases(condition: ast.Expression, scopes: list[Scope]) -> None:
                 each.at,
                 nearest(str(each.source), known),
             )
-
-
-def _qualified(node: ast.Expression, alias: str) -> str:
-    return expression_text(ast.qualified(node, alias))
 
 
 def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope]) -> Scope:
@@ -196,21 +195,19 @@ def _has(scope: Scope, node: ast.ColumnName) -> bool:
     return is_named and known
 
 
-def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
-    """A windowed key is raw key and window, so both sides must have the same kind of window."""
-    windows = [side.source.window for side in (left, right)]
-    if windows == [None, None]:
+def _check_windows(left: Scope, right: Scope, at: ast.Position) -> None:
+    """A windowed key is raw key and window, so both sides must have the same kind of window.
+    `left`, `right`: as in the condition."""
+    one, two = left.source.window, right.source.window
+    if one is None and two is None:
         return
-    if None in windows:
+    if one is None or two is None:
         said = [
-            f"`{side.source.name}` is {'not' if window is None else window.kind} windowed"
-            for side, window in zip((left, right), windows, strict=True)
+            f"`{scope.alias}` is {'not' if window is None else window.kind} windowed"
+            for scope, window in ((left, one), (right, two))
         ]
         listed = "\n".join(said)
-        raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", join.at)
-    one, two = windows
-    assert one is not None
-    assert two is not None
+        raise refusal(f"Can not join windowed source to non-windowed source.\n{listed}", at)
     if (one.kind == "SESSION") != (two.kind == "SESSION"):
         raise refusal(
             f"Incompatible windowed sources.\nLeft source: {one.kind}\nRight source: {two.kind}\n"
@@ -218,8 +215,80 @@ def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
             " still not result in expected behaviour as session bounds must be an exact match for"
             " the join to work\nHopping and tumbling windowed sources can only be joined to other"
             " hopping and tumbling windowed sources",
+            at,
+        )
+
+
+def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+    """What ksqlDB's planner refuses: kinds and keys first, then types, then WITHIN."""
+    joined = before[0] if before else left  # a stream joined with a table is a stream
+    kinds = (joined.source.kind, right.source.kind)
+    got = f"Got {left.source.name} {_JOIN_TEXTS[join.kind]} {right.source.name}."
+    if kinds == ("TABLE", "STREAM"):
+        raise refusal(
+            "Invalid join order: table-stream joins are not supported; only stream-table joins."
+            f" {got}",
             join.at,
         )
+    if kinds == ("STREAM", "TABLE"):
+        _check_stream_table(join, left, right, got)
+    if kinds == ("TABLE", "TABLE"):
+        _check_tables(join, left, right, before, got)
+    _check_types(join, left, right, are_tables=kinds == ("TABLE", "TABLE"))
+    _check_within(join, kinds)
+    _check_in_place(join, left, right)
+
+
+def _check_types(join: ast.Join, left: Side, right: Side, *, are_tables: bool) -> None:
+    """Keys that are compared have one type, which contains no map."""
+    if left.key.type != right.key.type:
+        first, second = _in_order(join, left, right)
+        got = f"Got {_typed(first)} = {_typed(second)}."
+        at = join.condition.at
+        if are_tables:
+            raise refusal(f"Invalid join condition: types don't match. {got}", at)
+        differ = f"Key types differ: {left.key.type} vs {right.key.type}"
+        raise refusal(f"Invalid join. {differ}", at, f"{got} Convert one of them with CAST.")
+    if right.key.type.contains("MAP"):
+        key = left.key
+        name = joined_name(left.alias, key.name) if isinstance(key, TypedColumn) else ROWKEY
+        raise refusal(
+            "Map keys, including types that contain maps, are not supported as they may lead to"
+            " unexpected behavior due to inconsistent serialization. Key column name:"
+            f" {quoted(name)}. Column type: {right.key.type}. See"
+            " https://github.com/confluentinc/ksql/issues/6621 for more.",
+            join.condition.at,
+        )
+
+
+def _typed(side: Side) -> str:
+    """Its half of ON, each column qualified by its source, with its type."""
+    return f"{expression_text(ast.qualified(side.node, side.alias))}{{{side.key.type}}}"
+
+
+def _check_within(join: ast.Join, kinds: tuple[str, str]) -> None:
+    if kinds == ("STREAM", "STREAM"):
+        if join.within is None:
+            raise refusal(
+                "Stream-Stream joins must have a WITHIN clause specified. None was provided.",
+                join.at,
+                "For example: … JOIN … WITHIN 1 HOUR ON …",
+            )
+    elif join.within is not None:
+        name = "Stream-Table" if "STREAM" in kinds else "Table-Table"
+        raise refusal(
+            f"A window definition was provided for a {name} join. These joins are not windowed."
+            " Please drop the window definition (ie. the WITHIN clause) and try to execute your"
+            " join again.",
+            join.at,
+        )
+
+
+def _check_in_place(join: ast.Join, left: Side, right: Side) -> None:
+    """Windowed sources are joined on their whole keys: no key would fit the window otherwise."""
+    one, two = left.source.window, right.source.window
+    if one is None or two is None:
+        return
     if not all(is_on_key(side) for side in (left, right)) or one.size_ms != two.size_ms:
         raise refusal(
             "Implicit repartitioning of windowed sources is not supported. See"
@@ -228,40 +297,10 @@ def _check_windows(join: ast.Join, left: Side, right: Side) -> None:
         )
 
 
-def _check_pair(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
-    _check_windows(join, left, right)
-    joined = before[0] if before else left  # a stream joined with a table is a stream
-    kinds = (joined.source.kind, right.source.kind)
-    got = f"Got {left.source.name} [{join.kind}] {'OUTER ' if join.kind != 'INNER' else ''}JOIN"
-    got = f"{got} {right.source.name}."
-    if kinds == ("TABLE", "STREAM"):
-        raise refusal(
-            "Invalid join order: table-stream joins are not supported; only stream-table joins."
-            f" {got}",
-            join.at,
-        )
-    if kinds == ("STREAM", "STREAM") and join.within is None:
-        raise refusal(
-            f"{left.source.name} and {right.source.name} are both streams: stream-stream joins"
-            " must have a WITHIN clause specified. None was provided.",
-            join.at,
-        )
-    if "TABLE" in kinds and join.within is not None:
-        raise refusal(
-            "A window definition was provided for a Table join. These joins are not windowed.",
-            join.at,
-        )
-    if kinds == ("STREAM", "TABLE"):
-        _check_stream_table(join, left, right, got)
-    if kinds == ("TABLE", "TABLE"):
-        _check_tables(join, left, right, before)
-
-
 def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> None:
-    if join.kind in ("FULL", "RIGHT"):
+    if join.kind == "FULL":
         raise refusal(
-            f"Invalid join type: {join.kind.lower()}-outer join not supported for stream-table"
-            f" join. {got}",
+            f"Invalid join type: full-outer join not supported for stream-table join. {got}",
             join.at,
         )
     if not is_on_key(right):
@@ -270,28 +309,49 @@ def _check_stream_table(join: ast.Join, left: Side, right: Side, got: str) -> No
             f" key. Got {_condition(join, left, right)}.",
             join.at,
         )
+    if join.kind == "RIGHT":
+        hint = f"A stream and a table are joined by INNER or LEFT JOIN. {got}"
+        raise refusal(f"Invalid join type encountered: {_JOIN_TEXTS['RIGHT']}", join.at, hint)
 
 
-def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side]) -> None:
+def _check_tables(join: ast.Join, left: Side, right: Side, before: list[Side], got: str) -> None:
     if not is_on_key(right):
         raise refusal(
             "Invalid join condition: table-table joins require to join on the primary key of the"
             f" right input table. Got {_condition(join, left, right)}.",
             join.at,
         )
-    if before and not is_on_key(left):
+    if is_on_key(left):
+        return
+    if join.kind == "FULL":
+        raise refusal(
+            "Invalid join type: full-outer join not supported for foreign-key table-table join."
+            f" {got}",
+            join.at,
+        )
+    if before:
         raise refusal(
             "Invalid join condition: foreign-key table-table joins are not supported as part of"
             f" n-way joins. Got {_condition(join, left, right)}.",
             join.at,
         )
-    if not is_on_key(left) and join.kind in ("RIGHT", "FULL"):
-        raise refusal(f"{join.kind} OUTER JOIN on a foreign key is not supported", join.at)
+    if join.kind == "RIGHT":
+        raise refusal("RIGHT OUTER JOIN on a foreign key is not supported", join.at)
+
+
+def check_no_windowed_tables(scope: JoinScope, query: ast.Query) -> None:
+    """Refuses windowed tables in a persistent query, wherever they stand (PushQueryValidator)."""
+    if any(side.source.kind == "TABLE" and side.source.window for side in scope.sides):
+        raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
+
+
+def _in_order(join: ast.Join, left: Side, right: Side) -> tuple[Side, Side]:
+    """Both sides as the condition of the statement names them."""
+    assert isinstance(join.condition, ast.Comparison)
+    return (left, right) if join.condition.left is left.node else (right, left)
 
 
 def _condition(join: ast.Join, left: Side, right: Side) -> str:
     """The condition as in the statement, each column qualified by its source."""
-    assert isinstance(join.condition, ast.Comparison)
-    first = left if join.condition.left is left.node else right
-    second = right if first is left else left
+    first, second = _in_order(join, left, right)
     return f"{first.text} = {second.text}"

@@ -15,6 +15,7 @@ from standpipe.sql.spark.select_items import (
     NamedColumns,
     ScopeNames,
     any_keys,
+    key_twice,
     missing_key,
     named_items,
     typed_items,
@@ -91,7 +92,8 @@ def project(
     if is_transient:
         keys = any_keys(grouping, typed)
     else:
-        keys = tuple(_key(key, typed, query, sink) for key in grouping)
+        _check_keys(query, typed, grouping, sink)
+        keys = tuple(_key(key, typed, query) for key in grouping)
     values = tuple(pair for pair in typed if pair not in keys)
     used = [each for _, each in values] + ([having] if having is not None else [])
     if not any(map(aggregates_in, used)):
@@ -150,15 +152,23 @@ def _check_grouped(
         )
 
 
-def _key(
-    key: Typed, typed: list[tuple[str, Typed]], query: ast.Query, sink: str
-) -> tuple[str, Typed]:
-    """The key column of a grouping expression, under its name in the list."""
+def _check_keys(
+    query: ast.Query, typed: list[tuple[str, Typed]], grouping: list[Typed], sink: str
+) -> None:
+    """Refuses a list that lacks grouping expressions, and names these."""
+    shown = [each for _, each in typed]
+    lacking = [
+        expression_text(node)
+        for node, of in zip(query.group_by, grouping, strict=True)
+        if of not in shown
+    ]
+    if lacking:
+        raise refusal(missing_key(sink, "grouping expression", lacking), query.at)
+
+
+def _key(key: Typed, typed: list[tuple[str, Typed]], query: ast.Query) -> tuple[str, Typed]:
+    """The key column of a grouping expression, under its name in the list, which has it."""
     names = [name for name, each in typed if each == key]
-    if not names:
-        texts = [expression_text(node) for node in query.group_by]
-        raise refusal(missing_key(sink, "grouping expression", texts), query.at)
     if len(names) > 1:
-        listed = " and ".join(quoted(name) for name in sorted(names))
-        raise refusal(f"The projection contains a key column more than once: {listed}.", query.at)
+        raise refusal(key_twice([quoted(name) for name in names]), query.at)
     return names[0], key

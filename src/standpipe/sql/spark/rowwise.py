@@ -15,6 +15,7 @@ from standpipe.sql.spark.select_items import (
     NamedColumns,
     ScopeNames,
     any_keys,
+    key_twice,
     missing_key,
     named_items,
     typed_items,
@@ -92,11 +93,12 @@ def _check_left_key(
     missing = [key for key in wanted if key.typed not in shown]
     if missing:
         left = scope.sides[0]
-        name = missing[0].name.removeprefix(f"{left.alias}_")
+        column = "column" if len(missing) == 1 else "columns"
+        names = (quoted(key.name.removeprefix(f"{left.alias}_")) for key in missing)
         raise refusal(
-            "Primary key column missing in projection. For foreign-key table-table joins, the"
+            f"Primary key {column} missing in projection. For foreign-key table-table joins, the"
             " projection must include all primary key columns from the left input table"
-            f" (`{left.source.name}`). Missing column: {quoted(name)}.",
+            f" (`{left.alias}`). Missing {column}: {', '.join(names)}.",
             query.at,
         )
 
@@ -149,14 +151,9 @@ def _joined_key(
     if found is not None:
         return found
     texts = [key.text for key in alternatives]
-    note = ""
-    if scope.is_synthetic:
-        note = (
-            f"\n{texts[0]} was added as a synthetic key column because the join criteria did not"
-            " match any source column. This expression must be included in the projection and may"
-            " be aliased."
-        )
-    message = missing_key(sink, "join expression", texts, any_of_them=True, note=note)
+    message = missing_key(
+        sink, "join expression", texts, any_of_them=True, is_synthetic=scope.is_synthetic
+    )
     raise refusal(message, query.at)
 
 
@@ -185,15 +182,8 @@ def _key(
     if not names:
         raise refusal(missing, query.at)
     if len(names) > 1:
-        listed = " and ".join(sorted(names))
         name = key.typed.name if isinstance(key.typed, TypedColumn) else key.name
-        raise refusal(
-            f"The projection contains a key column ({quoted(name)}) more than once, aliased"
-            f" as: {listed}.\nEach key column must only be in the projection once. If you intended"
-            " to copy the key into the value, then consider using the AS_VALUE function to"
-            " indicate which key reference should be copied.",
-            query.at,
-        )
+        raise refusal(key_twice(sorted(names), quoted(name)), query.at)
     return names[0], key.typed
 
 

@@ -126,15 +126,42 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
 
 
 def missing_key(
-    sink: str, what: str, texts: Sequence[str], *, any_of_them: bool = False, note: str = ""
+    sink: str,
+    what: str,
+    texts: Sequence[str],
+    *,
+    any_of_them: bool = False,
+    is_synthetic: bool = False,
 ) -> str:
-    """ksqlDB's message for a SELECT list without the key. `what`: e.g. "key column"; it must
-    include all of `texts`, or one of them. `note`: what else there is to say."""
+    """ksqlDB's message for a SELECT list without the key (PlanNode.throwKeysNotIncludedError).
+    `what`: e.g. "key column"; it must include all of `texts`, or one of them. `is_synthetic`: the
+    key is no column of a source."""
     *most, last = texts
     listed = ", ".join(most) + (f" {'or' if any_of_them else 'and'} {last}" if most else last)
     example = texts[0] if any_of_them else ", ".join(texts)
+    link, note = "", ""
+    if is_synthetic:
+        link = " See https://cnfl.io/2LV7ouS."
+        note = (
+            f"\n{texts[0]} was added as a synthetic key column because the join criteria did not"
+            " match any source column. This expression must be included in the projection and may"
+            " be aliased."
+        )
     return (
-        "Key missing from projection (ie, SELECT). See https://cnfl.io/2LV7ouS."
+        f"Key{'s' if most and not any_of_them else ''} missing from projection (ie, SELECT).{link}"
         f"\nThe query used to build {quoted(sink)} must include the {what}{'s' if most else ''}"
         f" {listed} in its projection (eg, SELECT {example}...).{note}"
+    )
+
+
+def key_twice(names: Sequence[str], of: str = "") -> str:
+    """ksqlDB's message for a SELECT list that has a key column under several names. `of`: its own
+    name, if it is a column."""
+    *most, last = names
+    listed = f"{', '.join(most)} and {last}"
+    found = f" ({of}) more than once, aliased as: {listed}" if of else f" more than once: {listed}"
+    return (
+        f"The projection contains a key column{found}.\nEach key column must only be in the"
+        " projection once. If you intended to copy the key into the value, then consider using the"
+        " AS_VALUE function to indicate which key reference should be copied."
     )
