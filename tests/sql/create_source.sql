@@ -182,7 +182,7 @@ CREATE STREAM s (a INT KEY, v STRNG) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSO
 
 CREATE STREAM s (a INT KEY, v DECIMAL(39, 1)) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
-! 40001 1:29 DECIMAL(39, 1): precision must be 1..38, scale 0..precision.
+! 40001 1:29 DECIMAL precision must be <= 38: DECIMAL(39,1)
 
 CREATE STREAM flights (a INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----

@@ -18,13 +18,12 @@ def made(source: Source) -> TopicSpec:
     """The topic of a declared source whose statement says PARTITIONS.
 
     That of a table is compacted, as in ksqlDB (TopicCreateInjector): under the broker's retention,
-    rows that nobody changes would vanish. RETENTION_MS asks for just that.
+    rows that nobody changes would vanish.
     """
-    is_compacted = source.kind == "TABLE" and source.retention_ms is None
     return TopicSpec(
         name=source.topic,
         partitions=source.partitions,
-        kind="TABLE" if is_compacted else "SOURCE",
+        kind="TABLE" if source.kind == "TABLE" else "SOURCE",
         retention_ms=source.retention_ms,
     )
 

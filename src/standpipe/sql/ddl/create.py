@@ -47,6 +47,8 @@ def create_source(
         )
     check_topic_name(topic, context.rules, properties.at("KAFKA_TOPIC"))
     properties.check_replicas(context.replicas_max)
+    if not direct_table.is_named(properties):  # which has a text of its own
+        properties.check_retention(is_kept=creation.kind == "TABLE")
     partitions, create_topic = _partitions(topic, properties, context, creation.at, sources=sources)
     key_format, value_format = _formats(properties, context, columns, creation)
     properties.check_delimiters(key_format, value_format)

@@ -49,8 +49,6 @@ def insert_target(text: str, sources: Mapping[str, Source], rules: TopicRules) -
         raise refusal(f"Cannot insert values into an unknown stream: {types.quoted(name)}")
     if source.kind == "TABLE":
         raise refusal("Cannot insert into a table")
-    if source.window is not None:
-        raise refusal("Cannot insert values into windowed stream")
     check_writable(source, sources, rules, None)
     return source
 

@@ -70,8 +70,8 @@ def _target(statement: InsertValues, sources: Mapping[str, Source], rules: Topic
 def check_writable(
     source: Source, sources: Mapping[str, Source], rules: TopicRules, at: ast.Position | None
 ) -> None:
-    """Raises StatementError for a source that is read-only or that a query writes, or whose topic
-    must not be written."""
+    """Raises StatementError for a source that is read-only, that a query writes or whose keys have
+    windows, or whose topic must not be written."""
     if source.is_read_only:
         raise refusal(
             f"Cannot insert values into read-only {source.kind.lower()}: {source.name}", at
@@ -82,6 +82,8 @@ def check_writable(
             f" query {source.query_id}.",
             at,
         )
+    if source.window is not None:  # a record of ours would have a key without a window
+        raise refusal("Cannot insert values into windowed stream/table!", at)
     check_writable_topic(source, sources, rules, at)
 
 

@@ -163,6 +163,25 @@ class Properties:
                     f"{name} does not support the following configs: [delimiter]", self.at(key)
                 )
 
+    def check_retention(self, *, is_kept: bool) -> None:
+        """Raises StatementError for RETENTION_MS of a table whose topic is compacted (`is_kept`),
+        as in ksqlDB, and for a time that Kafka has not."""
+        retention_ms, at = self.number("RETENTION_MS"), self.at("RETENTION_MS")
+        if retention_ms is None:
+            return
+        if is_kept:
+            raise refusal(
+                "Invalid config variable in the WITH clause: RETENTION_MS. Non-windowed tables do"
+                " not support retention.",
+                at,
+            )
+        if retention_ms < -1:
+            raise refusal(
+                "Invalid config variable in the WITH clause: RETENTION_MS must be at least -1,"
+                f" which is without an end, got {retention_ms}",
+                at,
+            )
+
     @property
     def partitions(self) -> int | None:
         """PARTITIONS, at least 1; None if it is not given. Raises StatementError below 1."""

@@ -85,7 +85,7 @@ def check_item(of: SqlType, node: ast.Expression) -> None:
     """Refuses an item of a SELECT list that has no type, or one that no column can have."""
     if of.nesting > NESTING_MAX:
         raise refusal(TOO_DEEP, node.at)
-    if of == NULL:
+    if of.contains(NULL.base):
         raise refusal(
             "Can't infer a type of null. Please explicitly cast it to a required type, e.g."
             " CAST(null AS VARCHAR).",

@@ -210,8 +210,8 @@ def _hint(name: str) -> str:
 
 
 def check_known(of: SqlType, at: Position) -> None:
-    """Refuses an undeclared type name, a DECIMAL that Spark cannot hold, and a type that is nested
-    too deeply."""
+    """Refuses an undeclared type name, a DECIMAL that Spark cannot hold, a STRUCT with two fields
+    of one name, and a type that is nested too deeply."""
     if of.nesting > types.NESTING_MAX:
         raise refusal(types.TOO_DEEP, at)
     if of.base not in types.NAMES.values():
@@ -220,12 +220,32 @@ def check_known(of: SqlType, at: Position) -> None:
             at,
             _hint(of.base),
         )
-    if of.base == "DECIMAL" and not (
-        1 <= of.precision <= types.PRECISION_MAX and 0 <= of.scale <= of.precision
-    ):
-        raise refusal(f"{of}: precision must be 1..{types.PRECISION_MAX}, scale 0..precision.", at)
+    if of.base == "DECIMAL":
+        _check_decimal(of, at)
+    for number, name in enumerate(of.field_names):
+        if name in (before := of.field_names[:number]):
+            one, other = of.arguments[before.index(name)], of.arguments[number]
+            raise refusal(
+                "Duplicate field names found in STRUCT:"
+                f" '{types.quoted(name)} {one}' and '{types.quoted(name)} {other}'",
+                at,
+            )
     for part in of.arguments:
         check_known(part, at)
+
+
+def _check_decimal(of: SqlType, at: Position) -> None:
+    """ksqlDB's texts (SqlDecimal); Spark holds no more than 38 digits."""
+    digits = f"DECIMAL({of.precision},{of.scale})"
+    if of.precision < 1:
+        hint = "Write DECIMAL(precision, scale)."
+        raise refusal(f"DECIMAL precision must be >= 1: {digits}", at, hint)
+    if of.scale < 0:
+        raise refusal(f"DECIMAL scale must be >= 0: {digits}", at)
+    if of.scale > of.precision:
+        raise refusal(f"DECIMAL precision must be >= scale: {digits}", at)
+    if of.precision > types.PRECISION_MAX:
+        raise refusal(f"DECIMAL precision must be <= {types.PRECISION_MAX}: {digits}", at)
 
 
 def spark_name(of: SqlType) -> str:

@@ -8,7 +8,7 @@ from standpipe.model import Source, Window
 from standpipe.sql.declarations.direct import SPARK, check_readable
 from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
-from standpipe.sql.syntax.ast_statements import CreateAs
+from standpipe.sql.syntax.ast_statements import CreateAs, Creation
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.values import DAY_MS
 
@@ -55,6 +55,17 @@ def refuse_clauses(statement: CreateAs) -> None:
         raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
 
 
+def check_is_no_source(creation: Creation) -> None:
+    """Refuses CREATE SOURCE … AS SELECT, which ksqlDB's grammar does not have: it would be written
+    by a query, and a source stream or table is written by others alone."""
+    if creation.is_source:
+        raise refusal(
+            f"CREATE SOURCE {creation.kind} has no AS SELECT: other programs write what it reads."
+            " Leave out SOURCE.",
+            creation.at,
+        )
+
+
 def check_source(source: Source, statement: CreateAs) -> None:
     """Refuses a source that Spark cannot read, and clauses that do not fit its kind, window or
     format."""
@@ -93,18 +104,22 @@ def _refuse_table_functions(query: ast.Query) -> None:
 #: aggregates whose state is more than one plain value
 _NESTED_STATE: Final = frozenset(
     {
+        *("AVG", "EARLIEST_BY_OFFSET", "LATEST_BY_OFFSET"),
         *("COLLECT_LIST", "COLLECT_SET", "TOPK", "TOPKDISTINCT", "HISTOGRAM", "CORRELATION"),
         *("STDDEV_SAMP", "STDDEV_SAMPLE", "ATTR", "COUNT_DISTINCT"),
     }
 )
 
 
-def check_intermediate(query: ast.Query, value_format: str, at: ast.Position) -> None:
-    """ksqlDB keeps an aggregate's state in the value format, so DELIMITED cannot have these. Our
-    state is Spark's, but we refuse them too, so that statements mean the same in both."""
-    if not query.group_by or value_format != "DELIMITED":
+def check_intermediate(query: ast.Query, source: Source, at: ast.Position) -> None:
+    """ksqlDB keeps an aggregate's state in the value format of the first source, so DELIMITED
+    cannot have these. Our state is Spark's, but we refuse them too, so that statements mean the
+    same in both."""
+    if not query.group_by or source.value_format != "DELIMITED":
         return
     nodes = [item.expression for item in query.items if isinstance(item, ast.SelectItem)]
+    if query.having is not None:
+        nodes.append(query.having)
     calls = [
         each for node in nodes for each, _ in ast.walk(node) if isinstance(each, ast.FunctionCall)
     ]
@@ -135,11 +150,18 @@ def check_undoable(query: ast.Query) -> None:
         )
 
 
-def check_kind(statement: CreateAs, source: Source) -> None:
-    """Refuses, with ksqlDB's text, CREATE STREAM for a result that is a table, and vice versa."""
+def check_kind(statement: CreateAs, source: Source, *, is_insert: bool = False) -> None:
+    """Refuses, with ksqlDB's text, CREATE STREAM for a result that is a table, and vice versa.
+    `is_insert`: the result is inserted into the stream."""
     made = "TABLE" if statement.query.group_by or source.kind == "TABLE" else "STREAM"
     if made == statement.creation.kind:
         return
+    if is_insert:
+        raise refusal(
+            f"Incompatible data sink and query result. Data sink ({statement.creation.name}) type"
+            f" is K{statement.creation.kind} but select query result is K{made}.",
+            statement.creation.at,
+        )
     if statement.creation.kind == "STREAM":
         raise refusal(
             "Invalid result type. Your SELECT query produces a TABLE. Please use CREATE TABLE AS"

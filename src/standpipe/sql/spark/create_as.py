@@ -27,6 +27,7 @@ from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
 from standpipe.sql.spark import stateful_sql, to_spark
 from standpipe.sql.spark.checks import (
     check_intermediate,
+    check_is_no_source,
     check_kind,
     check_source,
     check_undoable,
@@ -53,6 +54,7 @@ def create_as(
     statement: CreateAs, sources: Mapping[str, Source], context: Context
 ) -> CreateTableAsPlan:
     """CREATE STREAM or TABLE … AS SELECT. Raises StatementError; the plan is final."""
+    check_is_no_source(statement.creation)
     check_free(statement.creation, sources)
     return created(statement, sources, context)[0]
 
@@ -125,7 +127,8 @@ def insert_select(
         check_query_id(query_id, properties.at("QUERY_ID"))
     ids = f"INSERT_{context.next_index}"
     creation = Creation(at, "STREAM", target.name, False, False, False)
-    result = _Result.of(CreateAs(at, creation, (), statement.query), sources, ids)
+    read = CreateAs(at, creation, (), statement.query)
+    result = _Result.of(read, sources, ids, is_insert=True)
     made = (
         *to_spark.columns_of(result.keys, is_key=True),
         *to_spark.columns_of(result.values, is_key=False),
@@ -177,9 +180,10 @@ class _Result:
         ids: str,
         *,
         is_transient: bool = False,
+        is_insert: bool = False,
     ) -> _Result:
         """Raises StatementError. `ids`: prefix of the names of its views. `is_transient`: it is
-        that of a push query."""
+        that of a push query. `is_insert`: it is inserted into a stream."""
         creation, query = statement.creation, statement.query
         refuse_clauses(statement)
         source = find_source(query.relation.name, sources, query.relation.at)
@@ -201,7 +205,7 @@ class _Result:
             relation = join_relation(joined, ids)
         if query.group_by:
             projection = project(query, scope, creation.name, is_transient=is_transient)
-            check_kind(statement, source)
+            check_kind(statement, source, is_insert=is_insert)
             if relation.is_table:
                 check_undoable(query)
             keys, values = projection.keys, projection.values
@@ -209,7 +213,7 @@ class _Result:
             result = cls(query, relation, joined, source, keys, values, window, where, having)
             return replace(result, shown=projection.shown)
         rows = project_rows(query, scope, creation.name, is_transient=is_transient)
-        check_kind(statement, source)
+        check_kind(statement, source, is_insert=is_insert)
         return cls(
             query,
             relation,
@@ -307,6 +311,7 @@ class _Sink:
         topic = properties.text("KAFKA_TOPIC") or known or f"{prefix}{creation.name}"
         partitions = properties.partitions or (replaced or source).partitions
         properties.check_replicas(self.context.replicas_max)
+        properties.check_retention(is_kept=creation.kind == "TABLE" and window is None)
         check_topic(topic, partitions, self.context, properties, creation.at, sources=self.sources)
         if topic != known:
             check_own_topic(topic, creation, self.sources, properties)
@@ -356,7 +361,7 @@ class _Sink:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
         properties.check_delimiters(key_format, value_format)
-        check_intermediate(self.statement.query, value_format, creation.at)
+        check_intermediate(self.statement.query, source, creation.at)
         try:
             formats.check_columns(keys, key_format, "Key", creation.at)
             formats.check_columns(values, value_format, "Value", creation.at)

@@ -24,7 +24,7 @@ from standpipe.model import LogIndex, TopicSpec
 OVER = (
     "CREATE SOURCE TABLE T (ID STRING PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', {}FORMAT='JSON');"
 )
-MADE = OVER.format("PARTITIONS=2, RETENTION_MS=9, ")
+MADE = OVER.format("PARTITIONS=2, ")
 STREAM = "CREATE STREAM S (ID STRING KEY) WITH (KAFKA_TOPIC='t', PARTITIONS=2, FORMAT='JSON');"
 START = msgspec.structs.replace(EMPTY, feature_level=NEWEST)
 
@@ -54,7 +54,7 @@ def withdrawn(catalog: Catalog) -> Catalog:
 def test_both_topics_are_made_the_one_that_is_read_first() -> None:
     command = judge(asked(MADE), START, {})
     assert isinstance(command, CreateTableAs)
-    assert command.source_topic == TopicSpec(name="t", partitions=2, kind="SOURCE", retention_ms=9)
+    assert command.source_topic == TopicSpec(name="t", partitions=2, kind="TABLE")
     assert command.topic == TopicSpec(name="CST_T_1-changelog", partitions=2, kind="TABLE")
     catalog = after(MADE)
     assert list(catalog.topics) == ["t", "CST_T_1-changelog"]
@@ -69,9 +69,8 @@ def is_new(order: object) -> bool:
 @pytest.mark.parametrize(
     ("sql", "kind", "why"),
     [
-        (OVER.format("PARTITIONS=2, "), "TABLE", "its rows stay"),
-        (OVER.format("PARTITIONS=2, ").replace("SOURCE ", ""), "TABLE", "its rows stay"),
-        (MADE, "SOURCE", "RETENTION_MS says for how long"),
+        (MADE, "TABLE", "its rows stay"),
+        (MADE.replace("SOURCE ", ""), "TABLE", "its rows stay"),
         (STREAM, "SOURCE", "events"),
     ],
 )

@@ -156,7 +156,7 @@ DAY = Window(kind="TUMBLING", size_ms=1, advance_ms=1, grace_ms=0, retention_ms=
         ("t", {}, "Cannot insert values into an unknown stream: `T`"),
         ("`s`", {}, "Cannot insert values into an unknown stream: `s`"),
         ("S", {"kind": "TABLE"}, "Cannot insert into a table"),
-        ("S", {"window": DAY}, "Cannot insert values into windowed stream"),
+        ("S", {"window": DAY}, "Cannot insert values into windowed stream/table!"),
         ("S", {"is_read_only": True}, "Cannot insert values into read-only stream: S"),
         (
             "S",
