@@ -183,6 +183,7 @@ CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights GROUP BY carrier HAVING 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delay GROUP BY carrier;
 ----
 ! 40001 1:63 Type error in WHERE expression: Should evaluate to boolean but is DELAY (DOUBLE) instead.
+!   Statement: DELAY
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delay > 'x' GROUP BY carrier;
 ----
@@ -191,7 +192,8 @@ CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delay > 'x' GROUP 
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE info->z = 1 GROUP BY carrier;
 ----
-! 40001 1:63 Could not find field 'Z' in 'INFO' (STRUCT<`X` INTEGER, `Y` STRING>).
+! 40001 1:63 Error in WHERE expression: Could not find field 'Z' in 'INFO' (STRUCT<`X` INTEGER, `Y` STRING>).
+!   Statement: (INFO->Z = 1)
 
 CREATE TABLE t AS SELECT carrier, MAX(info->x) AS m, MAX(tags[1]) FROM flights WHERE at > '2013-01-01' AND day = '2013-02-03' GROUP BY carrier;
 ----
@@ -222,7 +224,8 @@ CREATE TABLE t AS SELECT carrier, SUM(carrier) FROM flights GROUP BY carrier;
 
 CREATE TABLE t AS SELECT carrier, MAX(carrier + 1) FROM flights GROUP BY carrier;
 ----
-! 40001 1:39 Unsupported arithmetic types: STRING + INTEGER in (CARRIER + 1)
+! 40001 1:39 Error processing expression: (CARRIER + 1). Unsupported arithmetic types. STRING INTEGER
+!   Statement: (CARRIER + 1)
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flight GROUP BY tail;
 ----

@@ -59,6 +59,7 @@ SELECT * FROM by_seats WHERE seats = 3000000000;
 SELECT * FROM by_seats WHERE seats = NULL;
 ----
 ! 40001 1:30 Error in WHERE expression: Comparison with NULL not supported: INTEGER = NULL
+!   Use 'IS NULL' or 'IS NOT NULL' instead.
 !   Statement: (SEATS = null)
 
 SELECT * FROM by_seats WHERE seats IN (1, NULL);
@@ -374,7 +375,9 @@ SELECT COUNT(*) FROM by_tail LIMIT 5;
 
 SELECT COUNT(n) FROM by_tail;
 ----
-! 40001 1:8 CREATE TABLE AS SELECT statement does not support aggregate function [COUNT(N)] without a GROUP BY clause.
+! 40001 1:8 Pull queries don't support GROUP BY clauses. See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+!   COUNT is an aggregate function: aggregate in a CREATE TABLE … AS SELECT.
 
 SELECT COUNT(*) FROM by_tail WHERE tail >= 'a' AND tail < 'b' AND n > 3;
 ----

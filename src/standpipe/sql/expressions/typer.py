@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
+from standpipe.errors import StatementError
 from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
 from standpipe.sql.expressions.arguments import (
     OF_ONE_TYPE,
@@ -43,6 +44,7 @@ class Names(Protocol):
 
 #: In Spark's text of TRANSFORM and FILTER a body stands twice: each level doubles it.
 LAMBDA_NESTING_MAX: Final = 8
+_FILTERS: Final = ("WHERE", "HAVING")  # clauses that are one condition
 _SAME_ONLY: Final = frozenset({"BOOLEAN", "ARRAY", "MAP", "STRUCT"})  # only = and <>, no ordering
 
 
@@ -69,6 +71,8 @@ class Typer:
         self._scope: Hashable = ()  # the same for equal variables
         self._lambda_depth = 0
         self.checked_cases: set[int] = set()
+        #: the WHERE or HAVING that messages about types show; None: none yet, or another clause
+        self.whole: ast.Expression | None = None
         #: Callers ask for each level of a nested expression, and each answer needs all below. The
         #: node beside the result keeps its id from being used again.
         self._typed: dict[Hashable, tuple[ast.Expression, Typed]] = {}
@@ -87,11 +91,14 @@ class Typer:
 
     def condition(self, node: ast.Expression) -> Typed:
         """An expression that must be BOOLEAN: a WHERE, a HAVING, an operand of AND."""
+        if self.whole is None and self.clause in _FILTERS:
+            self.whole = node
         typed = self.type(node)
         if typed.type not in (BOOLEAN, NULL):
+            text = expression_text(node)
             raise refusal(
                 f"Type error in {self.clause} expression: Should evaluate to boolean but is "
-                f"{expression_text(node)} ({typed.type}) instead.",
+                f"{text} ({typed.type}) instead.\nStatement: {text}",
                 node.at,
             )
         return typed
@@ -138,8 +145,10 @@ class Typer:
         of = base.type.field(node.field) if base.type.base == "STRUCT" else None
         if of is None:
             raise unknown_name(
-                f"Could not find field '{node.field}' in '{expression_text(node.base)}'"
-                f" ({base.type}).",
+                self._explained(
+                    f"Could not find field '{node.field}' in '{expression_text(node.base)}'"
+                    f" ({base.type})."
+                ),
                 node.at,
                 registry.nearest(node.field, base.type.field_names),
             )
@@ -185,10 +194,11 @@ class Typer:
         left, right = self.type(node.left), self.type(node.right)
         result = types.arithmetic_type(node.operator, left.type, right.type)
         if result is None:
-            raise refusal(
-                f"Unsupported arithmetic types: {left.type} {node.operator} {right.type}"
-                f" in {expression_text(node)}",
-                node.at,
+            text = self._text(node)
+            raise self._wrong(
+                f"Error processing expression: {text}. Unsupported arithmetic types."
+                f" {left.type.base} {right.type.base}\nStatement: {text}",
+                node,
             )
         if result == STRING:
             return Operation(STRING, "concat({0}, {1})", (left, right), SIZE_OF_TEXTS)
@@ -240,20 +250,19 @@ class Typer:
         left, right = comparisons.as_instants(self.type(node.left), self.type(node.right), node)
         distinct = node.operator.endswith("FROM")
         if NULL in (left.type, right.type) and not distinct:
-            raise refusal(
-                f"Error in {self.clause} expression: Comparison with NULL not supported:"
-                f" {left.type} {node.operator} {right.type}\nStatement: {self._text(node)}",
-                node.at,
+            raise self._wrong(
+                f"Comparison with NULL not supported: {left.type.base} {node.operator}"
+                f" {right.type.base}\nUse 'IS NULL' or 'IS NOT NULL' instead.",
+                node,
             )
         common = values.unified(left.type, right.type)
         ordered = node.operator not in ("=", "<>") and not distinct
         if common is None or (ordered and common.base in _SAME_ONLY):
-            raise refusal(
-                f"Error in {self.clause} expression: Cannot compare "
-                f"{self._text(node.left)} ({left.type}) to {self._text(node.right)}"
-                f" ({right.type}) with {COMPARISON_NAMES[node.operator]}."
-                f"\nStatement: {self._text(node)}",
-                node.at,
+            raise self._wrong(
+                f"Cannot compare {self._text(node.left)} ({left.type}) to"
+                f" {self._text(node.right)} ({right.type}) with"
+                f" {COMPARISON_NAMES[node.operator]}.\nStatement: {self._text(node)}",
+                node,
             )
         return self._as(left, common, node), self._as(right, common, node)
 
@@ -318,7 +327,7 @@ class Typer:
             constructors.check_has_lambda(node, arguments)
             raise unknown_name(str(error), node.at, error.hint) from None
         except registry.NotAccepted as error:
-            raise refusal(str(error), node.at) from None
+            raise self._wrong(str(error), node) from None
         return Called(node, found, arguments)
 
     # ------------------------------------------------------------------------------------- parts
@@ -339,6 +348,17 @@ class Typer:
                 takes_aggregates=of_groups,
             )
             self._table = node.name
+
+    def _wrong(self, message: str, node: ast.Expression) -> StatementError:
+        return refusal(self._explained(message), node.at)
+
+    def _explained(self, message: str) -> str:
+        """A message about types; in a filter, it shows the whole one (FilterTypeValidator)."""
+        if self.whole is None:
+            return message
+        shown = f"\nStatement: {self._text(self.whole)}"
+        whole = "" if message.endswith(shown) else shown
+        return f"Error in {self.clause} expression: {message}{whole}"
 
     def _text(self, node: ast.Expression) -> str:
         """The node as messages show it: over joined rows, columns have their joined names."""

@@ -16,6 +16,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.evaluator_functions import has_costly_rows
 from standpipe.sql.expressions.scope import find_source
+from standpipe.sql.functions import registry
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
@@ -53,7 +54,10 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
     picked, arrays = names, ()
     if exploded.has_calls(query):
         query, picked, arrays = exploded.without_calls(query, names, "a pull query")
-    shown = counted(query) or shown_columns(query, picked, Evaluator(picked, "SELECT"))
+    shown = counted(query)
+    if shown is None:
+        _refuse_aggregates(query)
+        shown = shown_columns(query, picked, Evaluator(picked, "SELECT"))
     _check_queryable(source, query)
     limit = _limit(query, context)
     plan = PullPlan(
@@ -116,6 +120,14 @@ def _refuse_clauses(query: Query, context: Context) -> None:
     for clause, given in clauses.items():
         if given:
             raise refusal(f"Pull queries don't support {clause} clauses.{HELP}", query.at)
+
+
+def _refuse_aggregates(query: Query) -> None:
+    """In ksqlDB, an aggregate makes a GROUP BY over all rows, which pull queries do not have."""
+    for node, _ in ast.walk(query.items):
+        if isinstance(node, ast.FunctionCall) and registry.is_aggregate(node.name):
+            hint = f"{node.name} is an aggregate function: aggregate in a CREATE TABLE … AS SELECT."
+            raise refusal(f"Pull queries don't support GROUP BY clauses.{HELP}", node.at, hint)
 
 
 def _check_queryable(source: Source, query: Query) -> None:

@@ -60,6 +60,7 @@ class Predicate:
         self.bounds: list[tuple[str, str, Operand]] = []  # column, operator, operand
         self.slots: list[Slot] = []
         self.typer = Typer(names, "WHERE")
+        self.typer.whole = where
 
     def read(self) -> None:
         """Read the clause. Raises StatementError, or NotAKeyLookup if it is not a key lookup."""
@@ -162,8 +163,7 @@ class Predicate:
         if isinstance(node, ast.LiteralValue):
             source, _ = constant(node)
             if node.kind == "NULL":
-                shown = f"({name_text(name)} = null)"
-                raise refusal(f"Primary key columns can not be NULL: {shown}.{HELP}", node.at)
+                raise _no_null(name, node)
             negated = node.text.startswith("-")
             slot = Slot(node.at.offset, coercion(source, target), negated)
             slot.coerce(node.value)
@@ -174,6 +174,8 @@ class Predicate:
         except StatementError:
             self.typer.type(node)
             raise NotAKeyLookup from None
+        if value is None:  # CAST(NULL AS …), 1 / 0
+            raise _no_null(name, node)
         return Fixed(coercion(source, target)(value))
 
     def _key(self, node: ast.Expression) -> Column | None:
@@ -194,6 +196,12 @@ class Predicate:
 
 
 # ----------------------------------------------------------------------------------------- values
+
+
+def _no_null(name: str, node: ast.Expression) -> StatementError:
+    """The refusal of a constant that no key can have, nor a window."""
+    shown = f"({name_text(name)} = {expression_text(node)})"
+    return refusal(f"Primary key columns can not be NULL: {shown}.{HELP}", node.at)
 
 
 def _offset_of(slot: Slot) -> int:

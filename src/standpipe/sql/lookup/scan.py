@@ -22,6 +22,7 @@ from standpipe.sql.lookup.template import KEYS_MAX
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import values
 from standpipe.sql.types.types import SqlType, parse_type
 
@@ -73,7 +74,8 @@ def _may_scan(context: Context) -> bool:
 def _keys(
     where: ast.Expression, names: PullNames, evaluator: Evaluator
 ) -> tuple[tuple[object, ...], ...] | None:
-    """All keys that rows which satisfy the clause can have; None: not bound, or too many."""
+    """All keys that rows which satisfy the clause can have; None: not bound, or too many. Raises
+    StatementError if one is NULL."""
     disjuncts = _disjuncts(where, names, evaluator)
     columns = [column.name for column in names.source.key_columns]
     if disjuncts is None or any(set(columns) - set(each) for each in disjuncts):
@@ -81,6 +83,9 @@ def _keys(
     if sum(math.prod(len(each[name]) for name in columns) for each in disjuncts) > KEYS_MAX:
         return None
     found = {key: None for each in disjuncts for key in product(*(each[name] for name in columns))}
+    if any(None in key for key in found):
+        text = expression_text(where)
+        raise refusal(f"Primary key columns can not be NULL: {text}.{HELP}", where.at)
     return tuple(found)
 
 

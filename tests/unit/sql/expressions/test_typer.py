@@ -13,17 +13,27 @@ from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.expression_sql import expression_sql
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.parser import parse
+from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import Typed
 
 
+def expression(text: str) -> ast.Expression:
+    (query,) = parse(f"SELECT {text} AS X FROM FLIGHTS;")
+    assert isinstance(query, ast.Query)
+    (item,) = query.items
+    assert isinstance(item, ast.SelectItem)
+    return item.expression
+
+
 @pytest.fixture
-def typed(sources: dict[str, Source]) -> Callable[[str], Typed]:
+def names(sources: dict[str, Source]) -> Scope:
+    return Scope.of(sources["FLIGHTS"], "F")
+
+
+@pytest.fixture
+def typed(names: Scope) -> Callable[[str], Typed]:
     def typed(text: str) -> Typed:
-        (query,) = parse(f"SELECT {text} AS X FROM FLIGHTS;")
-        assert isinstance(query, ast.Query)
-        (item,) = query.items
-        assert isinstance(item, ast.SelectItem)
-        return Typer(Scope.of(sources["FLIGHTS"], "F"), "SELECT").type(item.expression)
+        return Typer(names, "SELECT").type(expression(text))
 
     return typed
 
@@ -76,7 +86,8 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
     [
         ("seats = 'x'", "Cannot compare SEATS (INTEGER) to 'x' (STRING) with EQUAL.\nStatement: "),
         ("tags < tags", "Cannot compare TAGS (ARRAY<STRING>) to TAGS (ARRAY<STRING>) with LESS"),
-        ("seats = NULL", "not supported: INTEGER = NULL\nStatement: (SEATS = null)"),
+        ("seats = NULL", "not supported: INTEGER = NULL\nUse 'IS NULL' or 'IS NOT NULL' inst"),
+        ("fare > NULL", "Comparison with NULL not supported: DECIMAL > NULL\n"),
         ("seats AND TRUE", "Should evaluate to boolean but is SEATS (INTEGER) instead."),
         ("NOT seats", "Should evaluate to boolean but is SEATS (INTEGER) instead."),
         (
@@ -105,3 +116,50 @@ def test_refusals(typed: Callable[[str], Typed], text: str, message: str) -> Non
         typed(text)
     assert message in caught.value.message
     assert caught.value.line == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "inner"),
+    [
+        ("seats = 'x'", "Cannot compare SEATS (INTEGER) to 'x' (STRING) with EQUAL."),
+        (
+            "tail = 'a' AND seats = 'x'",
+            "Cannot compare SEATS (INTEGER) to 'x' (STRING) with EQUAL.\nStatement: (SEATS = 'x')",
+        ),
+        (
+            "NOT (tail = NULL OR seats = 1)",
+            "Comparison with NULL not supported: STRING = NULL\nUse 'IS NULL' or 'IS NOT NULL'",
+        ),
+        (
+            "seats BETWEEN 'a' AND 2",
+            "Cannot compare SEATS (INTEGER) to 'a' (STRING) with GREATER_THAN_OR_EQUAL.",
+        ),
+        (
+            "seats + tail > 1 OR seats = 1",
+            "Error processing expression: (SEATS + TAIL). Unsupported arithmetic types. INTEGER ST",
+        ),
+        ("info->nope = 1", "Could not find field 'NOPE' in 'INFO' (STRUCT<`X` INTEGER"),
+        ("ucase(seats) = 'A'", "Function 'ucase' does not accept parameters (INTEGER)."),
+    ],
+)
+@pytest.mark.parametrize("clause", ["WHERE", "HAVING"])
+def test_a_wrong_type_in_a_filter_shows_the_whole_filter(
+    names: Scope, where: str, inner: str, clause: str
+) -> None:
+    """ksqlDB's FilterTypeValidator. In other clauses the message is the inner one alone."""
+    node = expression(where)
+    with pytest.raises(StatementError) as caught:
+        Typer(names, clause).condition(node)
+    assert caught.value.message.startswith(f"Error in {clause} expression: {inner}")
+    assert caught.value.message.endswith(f"\nStatement: {expression_text(node)}")
+    with pytest.raises(StatementError) as plain:
+        Typer(names, "SELECT").type(node)
+    assert plain.value.message.startswith(inner)
+
+
+@pytest.mark.parametrize("where", ["nope = 1", "nope(seats) = 1", "tail LIKE 1", "COUNT(*) > 1"])
+def test_what_is_not_about_types_has_no_such_frame(names: Scope, where: str) -> None:
+    with pytest.raises(StatementError) as caught:
+        Typer(names, "WHERE").condition(expression(where))
+    assert "Error in WHERE expression" not in caught.value.message
+    assert "Statement" not in caught.value.message

@@ -54,3 +54,41 @@ def test_a_scan_with_a_regular_expression_has_costly_rows(plan: Callable[..., Pl
     found = pulled(plan, "SELECT * FROM by_tail WHERE REGEXP_EXTRACT('a+', tail) = 'a';")
     assert found.has_costly_rows
     assert pulled(plan, "SELECT * FROM by_tail WHERE UCASE(tail) = 'A';").expression_count < 10
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "tail = NULL OR tail = 'a'",
+        "tail = CAST(NULL AS STRING)",
+        "tail = CAST(NULL AS STRING) AND n > 1",
+        "tail = 'a' OR tail = CAST(NULL AS STRING)",
+        "tail IN ('a', CAST(NULL AS STRING))",
+        "tail IN (CAST(NULL AS STRING), 'a') AND n > 1",
+    ],
+)
+def test_no_key_is_null(plan: Callable[..., Plan], where: str) -> None:
+    """Such a key was looked up. A literal NULL is refused as a comparison or as a key."""
+    with pytest.raises(StatementError) as refused:
+        plan(f"SELECT * FROM BY_TAIL WHERE {where};")
+    texts = ("Primary key columns can not be NULL: (", "Comparison with NULL not supported")
+    assert any(text in refused.value.message for text in texts)
+
+
+def test_no_bound_of_a_window_is_null(plan: Callable[..., Plan]) -> None:
+    """It was a TypeError: 500 instead of 400."""
+    where = "carrier = 'UA' AND WINDOWSTART > CAST(NULL AS BIGINT)"
+    with pytest.raises(StatementError, match=r"can not be NULL: \(WINDOWSTART = CAST\(null AS"):
+        plan(f"SELECT * FROM BY_DAY WHERE {where};")
+
+
+def test_a_null_beside_other_rows_is_a_filter(plan: Callable[..., Plan]) -> None:
+    found = plan("SELECT * FROM BY_TAIL WHERE tail = CAST(NULL AS STRING) OR n > 1;")
+    assert isinstance(found, PullPlan)
+    assert found.is_scan
+
+
+@pytest.mark.parametrize("item", ["SUM(n)", "COUNT(n)", "tail, MAX(n)", "1 + COUNT(*)"])
+def test_an_aggregate_is_a_group_by(plan: Callable[..., Plan], item: str) -> None:
+    with pytest.raises(StatementError, match=r"^Pull queries don't support GROUP BY clauses\."):
+        plan(f"SELECT {item} FROM BY_TAIL WHERE tail = 'a';")
