@@ -13,6 +13,14 @@ from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.types.typed_expression import (
+    Aggregate,
+    LambdaBody,
+    Operation,
+    Typed,
+    exploded_in,
+    variables_in,
+)
 from standpipe.sql.types.types import NESTING_MAX, NULL, TOO_DEEP, SqlType
 
 #: clauses that are computed before rows are grouped or unnested
@@ -79,6 +87,29 @@ def check_branches(node: ast.Case, checked: set[int]) -> None:
             raise refusal(
                 f"Table functions cannot be used in CASE: {expression_text(node)}", each.at
             )
+
+
+def check_lambda(node: ast.Lambda, body: Typed) -> None:
+    """Refuses in a lambda what no element of a list can have: several rows, and an aggregate of
+    it. `body`: what the lambda makes."""
+    if exploded_in(body):
+        text = expression_text(node)
+        raise refusal(f"Table functions cannot be used in a lambda: {text}", node.body.at)
+    if _aggregates_a_variable(body):
+        raise refusal(
+            f"Aggregate functions cannot be used on the parameters of a lambda:"
+            f" {expression_text(node)}",
+            node.body.at,
+            hint="REDUCE combines the elements of a list.",
+        )
+
+
+def _aggregates_a_variable(node: Typed) -> bool:
+    if isinstance(node, LambdaBody):
+        return _aggregates_a_variable(node.body)
+    if isinstance(node, Aggregate):
+        return bool(variables_in(node))
+    return isinstance(node, Operation) and any(map(_aggregates_a_variable, node.arguments))
 
 
 def check_item(of: SqlType, node: ast.Expression) -> None:

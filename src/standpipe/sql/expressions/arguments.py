@@ -66,8 +66,13 @@ def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[T
 
 #: functions with a scale, and the most digits that they round to on either side of the point
 _SCALED: Final = frozenset({"ROUND", "TRUNC"})
-#: functions whose second argument may be a count, and ksqlDB's name of that
-_COUNTED: Final = {"LATEST_BY_OFFSET": "latestN", "EARLIEST_BY_OFFSET": "earliestN"}
+#: functions one of whose literals may be a count, and ksqlDB's name of that
+_COUNTED: Final = {
+    "LATEST_BY_OFFSET": "latestN",
+    "EARLIEST_BY_OFFSET": "earliestN",
+    "TOPK": "k",
+    "TOPKDISTINCT": "k",
+}
 _SCALE_MAX: Final = types.PRECISION_MAX
 #: functions whose literals each stand for characters that they mask
 _MASKS: Final = frozenset({"MASK", "MASK_LEFT", "MASK_RIGHT", "MASK_KEEP_LEFT", "MASK_KEEP_RIGHT"})

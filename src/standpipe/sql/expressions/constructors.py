@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from standpipe.errors import StatementError
 from standpipe.sql.expressions import coercion
+from standpipe.sql.expressions.admission import check_lambda
 from standpipe.sql.functions.cast import convert
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -166,7 +167,12 @@ def _bodies(
 
 
 def _body(typer: Types, node: ast.Lambda, of: Sequence[Typed]) -> Typed:
-    return typer.under(dict(zip(node.parameters, of, strict=True)), node.body)
+    if len(set(node.parameters)) < len(node.parameters):
+        names = ", ".join(node.parameters)
+        raise refusal(f"Lambda arguments have duplicates: [{names}]", node.at)
+    made = typer.under(dict(zip(node.parameters, of, strict=True)), node.body)
+    check_lambda(node, made)
+    return made
 
 
 def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:

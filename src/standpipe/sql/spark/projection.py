@@ -25,6 +25,7 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import (
     Aggregate,
+    LambdaBody,
     Operation,
     Typed,
     TypedColumn,
@@ -127,6 +128,8 @@ def _stray(typed: Typed, grouping: list[Typed]) -> bool:
     """Whether a column is used outside the grouping expressions and aggregates."""
     if typed in grouping or isinstance(typed, Aggregate):
         return False
+    if isinstance(typed, LambdaBody):
+        return _stray(typed.body, grouping)
     if isinstance(typed, Operation):
         return any(_stray(argument, grouping) for argument in typed.arguments)
     return isinstance(typed, TypedColumn)

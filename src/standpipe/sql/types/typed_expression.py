@@ -93,6 +93,17 @@ def exploded_in(node: Typed) -> bool:
     return False
 
 
+def variables_in(node: Typed) -> frozenset[LambdaVariable]:
+    """The parameters of enclosing lambdas that an expression reads."""
+    if isinstance(node, LambdaVariable):
+        return frozenset({node})
+    if isinstance(node, LambdaBody):
+        return variables_in(node.body) - frozenset(node.variables)
+    if isinstance(node, Operation):
+        return frozenset(found for argument in node.arguments for found in variables_in(argument))
+    return frozenset()
+
+
 def columns_in(node: Typed) -> frozenset[TypedColumn]:
     """The columns that an expression reads."""
     if isinstance(node, TypedColumn):
