@@ -106,6 +106,13 @@ class Properties:
                 raise refusal(f"Duplicate property in the WITH clause: {each.name}", each.at)
             self.values[each.name] = _typed(key, each.value)
             self.places[each.name] = each.at
+        if "CLEANUP_POLICY" in self.values:  # it has a type of its own, like every key
+            raise refusal(
+                "Invalid config variable in the WITH clause: CLEANUP_POLICY.\nThe CLEANUP_POLICY"
+                " config is automatically inferred based on the type of source (STREAM or TABLE)."
+                "\nUsers can't set the CLEANUP_POLICY config manually.",
+                self.places["CLEANUP_POLICY"],
+            )
         if "FORMAT" in self.values:
             for name in ("KEY_FORMAT", "VALUE_FORMAT"):
                 if name in self.values:

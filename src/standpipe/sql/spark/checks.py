@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from standpipe.model import Source, Window
@@ -147,6 +148,33 @@ def check_undoable(query: ast.Query) -> None:
             f"The aggregation function{listed} cannot be applied to a table source, only to a"
             " stream source.",
             query.at,
+        )
+
+
+def check_windows(result: Window | None, target: Source, at: ast.Position) -> None:
+    """Refuses INSERT INTO of rows whose keys have other windows than those of the stream: nobody
+    could read them there."""
+    if _window_text(result) != _window_text(target.window):
+        raise refusal(
+            f"Cannot insert into {target.name}: its keys are {_window_text(target.window)}, those"
+            f" of the query are {_window_text(result)}.",
+            at,
+        )
+
+
+def _window_text(window: Window | None) -> str:
+    if window is None:
+        return "not windowed"
+    return "SESSION windowed" if window.kind == "SESSION" else f"windowed ({window.size_ms} ms)"
+
+
+def check_not_repartitioned(query: ast.Query, sources: Sequence[Source]) -> None:
+    """Refuses PARTITION BY over windowed keys: a new key would have no window (SchemaKStream)."""
+    if query.partition_by and any(source.window for source in sources):
+        raise refusal(
+            "Implicit repartitioning of windowed sources is not supported. See"
+            " https://github.com/confluentinc/ksql/issues/4385.",
+            query.partition_by[0].at,
         )
 
 

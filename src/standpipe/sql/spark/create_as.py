@@ -29,8 +29,10 @@ from standpipe.sql.spark.checks import (
     check_intermediate,
     check_is_no_source,
     check_kind,
+    check_not_repartitioned,
     check_source,
     check_undoable,
+    check_windows,
     refuse_clauses,
     window_of,
 )
@@ -139,6 +141,7 @@ def insert_select(
             f" {formats.schema_text(made)}\nSink schema is {formats.schema_text(target.columns)}",
             statement.query.at,
         )
+    check_windows(result.window, target, statement.query.at)
     plan = result.plan(ids, _timestamp(target, result.values + result.keys))
     if any(each.topic == target.topic for each in plan.inputs):
         raise refusal(
@@ -193,6 +196,9 @@ class _Result:
         joined = join_scope(query, sources) if query.joins else None
         if joined is not None and not is_transient:
             check_no_windowed_tables(joined, query)
+        check_not_repartitioned(
+            query, [each.source for each in joined.sides] if joined else [source]
+        )
         scope = joined or scope
         where = None if query.where is None else Typer(scope, "WHERE").condition(query.where)
         relation = to_spark.SparkRelation.of(

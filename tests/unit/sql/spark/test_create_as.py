@@ -138,3 +138,62 @@ def test_types_that_no_column_has(plan: Callable[..., Plan], of: str, text: str)
     assert text in refused(plan, columns)
     assert text in refused(plan, f"CREATE TYPE X AS {of}")
     assert text in refused(plan, f"CREATE STREAM X AS SELECT K, CAST(NULL AS {of}) AS A FROM J")
+
+
+WINDOWS = "".join(
+    f"CREATE STREAM {name} (K STRING KEY, V INT) WITH (KAFKA_TOPIC='{name}', FORMAT='JSON',"
+    f" PARTITIONS=1{window});"
+    for name, window in (
+        ("PLAIN", ""),
+        ("OTHER", ""),
+        ("TUMBLING", ", WINDOW_TYPE='TUMBLING', WINDOW_SIZE='1 MINUTE'"),
+        ("HOPPING", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='1 MINUTE'"),
+        ("LONGER", ", WINDOW_TYPE='TUMBLING', WINDOW_SIZE='2 MINUTES'"),
+        ("SESSIONS", ", WINDOW_TYPE='SESSION'"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "message"),
+    [
+        ("TUMBLING", "PLAIN", "its keys are windowed (60000 ms), those of the query are not wind"),
+        ("PLAIN", "TUMBLING", "its keys are not windowed, those of the query are windowed (60000"),
+        ("TUMBLING", "LONGER", "its keys are windowed (60000 ms), those of the query are windo"),
+        ("SESSIONS", "TUMBLING", "its keys are SESSION windowed, those of the query are windowed"),
+        ("TUMBLING", "HOPPING", ""),
+        ("OTHER", "PLAIN", ""),
+    ],
+)
+def test_inserted_keys_have_the_windows_of_the_stream(
+    plan: Callable[..., Plan], target: str, source: str, message: str
+) -> None:
+    """A key ends with its window, of whose size only the stream knows."""
+    sql = f"{WINDOWS}INSERT INTO {target} SELECT * FROM {source}"
+    if message:
+        assert message in refused(plan, sql)
+    else:
+        assert plan(f"{sql};")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "* FROM TUMBLING PARTITION BY V",
+        "* FROM SESSIONS PARTITION BY V",
+        "T.K, T.V FROM TUMBLING T JOIN HOPPING H WITHIN 1 HOUR ON T.K = H.K PARTITION BY T.V",
+    ],
+)
+def test_windowed_keys_are_not_replaced(plan: Callable[..., Plan], query: str) -> None:
+    message = refused(plan, f"{WINDOWS}CREATE STREAM X AS SELECT {query}")
+    assert message.startswith("Implicit repartitioning of windowed sources is not supported.")
+
+
+@pytest.mark.parametrize(
+    "statement", ["STREAM X (V INT) WITH ({})", "STREAM X WITH ({}) AS SELECT * FROM J"]
+)
+def test_a_topics_policy_is_not_the_statements(plan: Callable[..., Plan], statement: str) -> None:
+    """It was ignored."""
+    topic = "KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='JSON', CLEANUP_POLICY='compact'"
+    message = refused(plan, f"CREATE {statement.format(topic)}")
+    assert message.startswith("Invalid config variable in the WITH clause: CLEANUP_POLICY.")
