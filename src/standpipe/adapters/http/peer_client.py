@@ -92,7 +92,10 @@ class _Connection(asyncio.Protocol):
         self._answer = asyncio.get_running_loop().create_future()
         self.has_received = False
         self.transport.write(request)
-        return await self._answer
+        try:
+            return await self._answer
+        finally:
+            self._answer = None  # a connection that is kept must not keep an answer of megabytes
 
     async def prove(self) -> None:
         """Wait until the other end has proved itself. Raises HandshakeRefused."""
@@ -152,9 +155,10 @@ class _Connection(asyncio.Protocol):
             return  # interim: the peer is still working, not silent
         if not self._parser.should_keep_alive():
             self.is_open = False
+        parts, self._parts = self._parts, []
         if self._answer is not None and not self._answer.done():
             status = self._parser.get_status_code()
-            self._answer.set_result(Response(status, self._headers, b"".join(self._parts)))
+            self._answer.set_result(Response(status, self._headers, b"".join(parts)))
 
 
 class _SealedConnection(_Connection):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -136,3 +138,37 @@ def test_a_request_that_was_given_up_does_not_arrive_later(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert len(runner.run(story())) < BODY_BYTES
+
+
+def test_a_kept_connection_keeps_no_answer() -> None:
+    """Each held its last answer twice, until it was used again: in parts, and as a whole."""
+    size = 8 * 1024 * 1024
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+                writer.write(bytes(size))
+                await writer.drain()
+        writer.close()
+
+    async def story() -> None:
+        client = PeerClient({})
+        async with await asyncio.start_server(peer, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            tracemalloc.start()
+            answers = await asyncio.gather(
+                *(client.request(f"{host}:{port}", "/x", timeout_s=LONG_S) for _ in range(3))
+            )
+            assert [len(each.body) for each in answers] == [size] * 3
+            answers.clear()
+            await asyncio.sleep(0)  # the step that received them has ended
+            gc.collect()
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert sum(map(len, client._idle.values())) == 3, "they are kept"
+            client.close()
+            await asyncio.sleep(0.05)  # the server sees their ends
+        assert kept_bytes < size
+
+    asyncio.run(story())
