@@ -32,7 +32,7 @@ from standpipe.client.core.exchange import (
     SendAll,
 )
 from standpipe.client.core.nodes import Nodes
-from standpipe.errors import NodeLeaving, StandpipeError
+from standpipe.errors import NodeLeaving, OutcomeUnknown, StandpipeError
 
 #: how long to wait where a node names no time, or where none answers at all
 PAUSE_S: Final = 0.1
@@ -49,7 +49,8 @@ class NodesUnreachable(StandpipeError):
 
 
 class AnswerLost(StandpipeError):
-    """A client sent a statement or an INSERT, and no answer came: it may have been carried out."""
+    """A client sent a statement or an INSERT, and no answer came, or the node does not know what
+    became of it: it may have been carried out."""
 
     status = 503
     code = 50310
@@ -132,6 +133,8 @@ class Attempt:
                 self.nodes.took_statement(address, now_s)
             return
         error = error_of_answer(outcome, self.ask.statement)
+        if not self.ask.is_repeatable and error_code(outcome) == OutcomeUnknown.code:
+            raise AnswerLost(f"{address} does not know what became of the request: {error}")
         if outcome.status not in (429, 503) or not self.ask.is_repeatable:
             raise error
         self._refused(address, outcome, error, now_s)

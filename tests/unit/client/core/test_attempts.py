@@ -18,7 +18,7 @@ from standpipe.client.core.attempts import (
 )
 from standpipe.client.core.exchange import HttpAnswer, HttpRequest, NoAnswer, Pause, SendAll
 from standpipe.client.core.nodes import Nodes
-from standpipe.errors import NodeLeaving, NoReplica, StatementError
+from standpipe.errors import NodeLeaving, NoReplica, OutcomeUnknown, StatementError
 
 OK = HttpAnswer(200, {}, b"fine")
 DEAD = NoAnswer("connection refused", was_sent=False)
@@ -150,6 +150,12 @@ def test_a_statement_is_sent_again_only_if_nobody_read_it() -> None:
         Story(is_repeatable=False).tell(SILENT)
     with pytest.raises(ServerRefused):
         Story(is_repeatable=False).tell(refused(503, again_s=1))
+
+
+def test_a_node_that_does_not_know_what_became_of_a_statement_gave_no_answer() -> None:
+    body = json.dumps({"error_code": OutcomeUnknown.code, "message": "some may be in force"})
+    with pytest.raises(AnswerLost, match="some may be in force"):
+        Story(is_repeatable=False).tell(HttpAnswer(503, {}, body.encode()))
 
 
 def test_what_follows_a_statement_goes_to_the_same_node() -> None:
