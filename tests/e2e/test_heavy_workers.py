@@ -8,11 +8,13 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tests.e2e.forked import NodeProcess
+from tests.e2e.test_http2 import curl
 from tests.e2e.test_serve import (
     PARTITIONS,
     Cluster,
@@ -28,12 +30,19 @@ from tests.e2e.test_serve import (
     send,
 )
 
+from standpipe.node.worker.heavy_workers import socket_name
+
 SCAN = "SELECT ID, N FROM USERS WHERE N >= 0;"
 ROWS: dict[str, list[object]] = {f"k{i}": [i, f"näme {i}"] for i in range(10_000)}
 #: ten texts for each row: it does not end while a test looks
 ENDLESS = "SELECT ID FROM USERS WHERE " + " OR ".join(
     f"LEN(REPLACE(RPAD(NAME, 6000, 'x{n}'), 'x', 'yy')) < {n}" for n in range(10)
 )
+#: the other node may be silent for a while: the machine is busy with other tests
+PATIENT = {
+    "ksql.query.pull.forwarding.timeout.ms": 20_000,
+    "ksql.query.pull.routing.timeout.ms": 60_000,
+}
 FORMS = ["application/vnd.ksql.v1+json", "application/vnd.ksqlapi.delimited.v1", "application/json"]
 
 
@@ -71,7 +80,7 @@ class World:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Two nodes, each partition on one of them."""
-    cluster = Cluster.make(tmp_path_factory.mktemp("heavy"), 2, replicas=1)
+    cluster = Cluster.make(tmp_path_factory.mktemp("heavy"), 2, replicas=1, **PATIENT)
     try:
         cluster.fill(ROWS)
         cluster.publish()
@@ -128,7 +137,7 @@ def test_the_answer_is_the_same(world: World, path: str, media: str) -> None:
     world.end_heavy()
     own = answer()
     assert world.passed_on() == {"answered": 1, "unreached": 1}
-    assert theirs.status == own.status == 200
+    assert theirs.status == own.status == 200, (theirs.body[:500], own.body[:500])
     assert sorted(cut(theirs.body).splitlines()) == sorted(cut(own.body).splitlines())
     assert cut(theirs.body).count(b'"k') == len(ROWS)
     volatile = {"standpipe-age-ms", "standpipe-lag-ms", "standpipe-source-lag-ms", "date"}
@@ -184,6 +193,63 @@ def test_a_heavy_worker_that_dies_costs_its_own_requests_only(world: World) -> N
     assert world.passed_on() == {"ended": 1, "unreached": 1, "answered": 1}
 
 
+def test_nobody_knows_what_became_of_statements_whose_heavy_worker_dies(world: World) -> None:
+    world.heavy[0].send_signal(signal.SIGSTOP)  # it takes the request, and does nothing
+    body = json_bytes({"ksql": "SHOW TABLES;" * 199})
+    with send(world.node.port(), request("/ksql", body)) as client:
+        eventually("it is passed on", lambda: waiting(world) == 1)
+        world.heavy[0].kill()
+        reply = Wire(client).reply()
+    assert (reply.status, reply.json["error_code"]) == (503, 50312), reply.body
+
+
+def waiting(world: World) -> int:
+    """Connections to heavy workers that these have not accepted."""
+    name = socket_name(world.node.config.heavy_numbers()[0])
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    listening = len(world.heavy)
+    return sum(1 for line in lines if line.endswith(name)) - listening
+
+
+def test_half_an_answer_is_no_answer(world: World) -> None:
+    """Its heavy worker dies while the client reads: the client must see that rows are missing."""
+    text = "SELECT ID, RPAD(NAME, 3000, 'x') FROM USERS;"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(60)
+        client.connect(("127.0.0.1", world.node.port()))
+        client.sendall(request("/query-stream", json_bytes({"sql": text})))
+        assert client.recv(1024).startswith(b"HTTP/1.1 200")
+        world.heavy[0].kill()
+        rest = b""
+        with suppress(ConnectionResetError):
+            while part := client.recv(1 << 20):
+                rest += part
+    assert not rest.endswith(b"\r\n0\r\n\r\n"), "the end of an answer in chunks"
+    looked_up(world.node)
+    assert world.passed_on() == {"ended": 1}
+
+
+def test_by_http2(world: World) -> None:
+    theirs = curl(world.node, "/query", body=json_bytes({"ksql": SCAN}))
+    assert world.passed_on() == {"answered": 1}
+    world.end_heavy()
+    own = curl(world.node, "/query", body=json_bytes({"ksql": SCAN}))
+    assert theirs[0] == own[0] == "2 200"
+    assert sorted(cut(theirs[1]).splitlines()) == sorted(cut(own[1]).splitlines())
+    assert theirs[1].count(b'"k') == len(ROWS)
+
+
+def test_a_client_of_http_1_0(world: World) -> None:
+    body = json_bytes({"ksql": SCAN})
+    data = request("/query", body).replace(b" HTTP/1.1", b" HTTP/1.0", 1)
+    with send(world.node.port(), data) as client:
+        reply = Wire(client).reply()
+    assert (reply.status, reply.body.count(b'"k')) == (200, len(ROWS))
+    assert "content-length" in reply.headers
+    assert world.passed_on() == {"answered": 1}
+
+
 def test_a_client_that_leaves_ends_the_work(world: World) -> None:
     begun(world.node).close()
     eventually("it is told", lambda: world.passed_on().get("abandoned") == 1)
@@ -203,7 +269,8 @@ def test_the_connection_is_kept(world: World) -> None:
     with send(world.node.port(), scan + lookup) as client:
         wire = Wire(client)
         for _ in range(5):
-            assert wire.reply().body.count(b'["k') == len(ROWS)
+            scanned = wire.reply()
+            assert scanned.body.count(b'["k') == len(ROWS), scanned.body[:500]
             assert wire.reply().body.count(b'["k1"') == 1
             client.sendall(scan + lookup)
     assert world.passed_on()["answered"] >= 5
