@@ -262,11 +262,6 @@ CLAUSES: Final = (
         "INSERT INTO … SELECT adds the rows of a second query to a stream",
     ),
     SupportRow(
-        "topics whose names differ in . and _ alone",
-        "yes",
-        "refused by the statement: Kafka would never make the second",
-    ),
-    SupportRow(
         "columns whose names begin with __",
         "differs",
         "as in ksqlDB but for those that our own columns have in Spark, such as __TS",

@@ -49,7 +49,7 @@ def create_source(
     properties.check_replicas(context.replicas_max)
     if not direct_table.is_named(properties):  # which has a text of its own
         properties.check_retention(is_kept=creation.kind == "TABLE")
-    partitions, create_topic = _partitions(topic, properties, context, creation.at, sources=sources)
+    partitions, create_topic = _partitions(topic, properties, context, creation.at)
     key_format, value_format = _formats(properties, context, columns, creation)
     properties.check_delimiters(key_format, value_format)
     keys = [column for column in columns if column.is_key]
@@ -159,17 +159,12 @@ def _column(definition: ColumnDefinition, creation: Creation) -> Column:
 
 
 def _partitions(
-    topic: str,
-    properties: Properties,
-    context: Context,
-    at: Position,
-    *,
-    sources: Mapping[str, Source],
+    topic: str, properties: Properties, context: Context, at: Position
 ) -> tuple[int, bool]:
     """How many partitions the topic has, and whether to create it."""
     asked = properties.partitions
     if asked is not None:
-        return asked, not check_topic(topic, asked, context, properties, at, sources=sources)
+        return asked, not check_topic(topic, asked, context, properties, at)
     try:
         return context.topics[topic], False
     except KeyError:

@@ -9,7 +9,7 @@ Not here: the keys of a WITH clause (`properties.py`), what a format can carry (
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from standpipe.model import Column, Source
@@ -105,12 +105,9 @@ def check_topic(
     context: Context,
     properties: Properties,
     at: Position,
-    *,
-    sources: Mapping[str, Source],
 ) -> bool:
     """Whether the topic already exists. Raises StatementError if its partitions differ, if no
-    statement may name it, or if Kafka would reject the name. `sources`: their topics may be about
-    to be made."""
+    statement may name it, or if Kafka would reject the name."""
     named_at = properties.at("KAFKA_TOPIC") or at
     check_topic_name(topic, context.rules, named_at)
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -120,8 +117,6 @@ def check_topic(
             named_at,
         )
     present = context.topics.get(topic)
-    if present is None:
-        _check_collision(topic, (*context.topics, *_topics_of(sources)), named_at)
     if present is not None and present != partitions:
         raise refusal(
             f"A Kafka topic with the name '{topic}' already exists, with different"
@@ -148,27 +143,6 @@ def check_own_topic(
             if takes_rows
             else "Name another KAFKA_TOPIC.",
         )
-
-
-def _check_collision(topic: str, others: Iterable[str], at: Position) -> None:
-    """Refuses a name that Kafka would refuse for good: it writes '.' as '_' in its metrics, so no
-    two topics may differ in these alone. The statement's query would wait for its topic."""
-    alike = topic.replace(".", "_")
-    found = {each for each in others if each != topic and each.replace(".", "_") == alike}
-    if found:
-        raise refusal(
-            f"Topic '{topic}' collides with existing topics: {', '.join(sorted(found))}",
-            at,
-            "Kafka takes '.' and '_' for one character in the names of topics. Name another"
-            " KAFKA_TOPIC.",
-        )
-
-
-def _topics_of(sources: Mapping[str, Source]) -> Iterator[str]:
-    for source in sources.values():
-        yield source.topic
-        if source.public_topic is not None:
-            yield source.public_topic
 
 
 def check_unique(columns: Sequence[Column], creation: Creation) -> None:

@@ -318,7 +318,7 @@ class _Sink:
         partitions = properties.partitions or (replaced or source).partitions
         properties.check_replicas(self.context.replicas_max)
         properties.check_retention(is_kept=creation.kind == "TABLE" and window is None)
-        check_topic(topic, partitions, self.context, properties, creation.at, sources=self.sources)
+        check_topic(topic, partitions, self.context, properties, creation.at)
         if topic != known:
             check_own_topic(topic, creation, self.sources, properties)
         is_table = creation.kind == "TABLE"

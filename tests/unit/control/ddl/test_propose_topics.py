@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.unit.control.ddl.test_propose import asked
-from tests.unit.control.ddl.test_source_topics import START, after
+from tests.unit.control.ddl.test_source_topics import after
 
 from standpipe.control.ddl.propose import judge
 from standpipe.control.metadata.commands import CreateTableAs, InsertInto
@@ -80,32 +80,3 @@ def test_a_table_of_an_application_shares_its_topic_with_no_insert() -> None:
 def test_nobody_is_sent_to_insert_into_a_source_stream() -> None:
     source = OVER_X.replace("STREAM", "SOURCE STREAM")
     assert refusal(STREAM.format("B", to("x")), source).hint == "Name another KAFKA_TOPIC."
-
-
-@pytest.mark.parametrize(
-    ("sql", "before", "there", "collides", "why"),
-    [
-        (STREAM.format("B", to("a_b")), STREAM.format("A", to("a.b")), {}, "a.b", "not made yet"),
-        (STREAM.format("A_B", ""), STREAM.format("A", to("A.B")), {}, "A.B", "by its name alone"),
-        (OVER_X.replace("'x'", "'a.b.c'"), "", {"a_b.c": 1}, "a_b.c", "in Kafka"),
-        (TABLE.format("T", to("a..b")), "", {"a._b": 1, "a_.b": 1}, "a._b, a_.b", "several"),
-        (TABLE.format("T", to("a.b")), "", {"a-b": 1, "A_B": 1, "a.b": 2}, "", "others differ"),
-        (STREAM.format("B", to("a.b")), "", {"a.b": 2, "a_b": 1}, "", "Kafka has both, somehow"),
-    ],
-)
-def test_kafka_takes_dots_and_underscores_for_one_character(
-    sql: str, before: str, there: dict[str, int], collides: str, why: str
-) -> None:
-    """It refuses the second topic for good, so the query would wait for it without an end."""
-    statements = [before] if before else []
-    if not collides:
-        assert judge(asked(sql), after(EVENTS, *statements), there), why
-        return
-    refused = refusal(sql, *statements, topics=there)
-    assert refused.message.endswith(f"collides with existing topics: {collides}"), why
-
-
-def test_one_topic_under_two_names_collides_with_nothing() -> None:
-    catalog = after(OVER_X.replace("'x'", "'a.b'"), start=START)
-    again = OVER_X.replace("'x'", "'a.b'").replace("STREAM D", "STREAM D2")
-    assert judge(asked(again), catalog, {})
