@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -117,7 +118,10 @@ class HostNode:
         self.child.start()
 
     def signal(self, number: signal.Signals) -> None:
-        """Of all its processes, as if the machine did it."""
+        """Of all its processes, as if the machine did it. Heavy workers are in no group of it."""
+        for pid in self.pids("heavy"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
         self.child.signal_group(number)
 
     def kill(self) -> None:
