@@ -47,7 +47,7 @@ _REPORT_LOOKS: Final = 6
 _ENDED: Final = HeavyWorkerEnded("the worker that worked on the answer has ended: ask again")
 _TO_BLAME: Final = "this text stopped the worker that executed it: simplify it"
 
-#: of one connection, or said anew by the server of this one
+#: of one connection, or written again by the server of this one
 _NOT_PASSED_ON: Final = frozenset(
     {
         *(b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"upgrade"),

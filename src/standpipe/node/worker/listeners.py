@@ -44,7 +44,7 @@ def listeners_of(worker: Worker) -> list[Listener]:
     peer = QueryEndpoint(
         worker.slow_path, settings[BODY_MAX], True, worker.peer_answers, heavy=worker.heavy
     )
-    # first: whoever reaches the public port may be told to read from this node
+    # bound first: once the public port takes connections, peers may be sent to this one
     for_peers = Listener(
         socket=bind_address(node.peer),
         application=PeerApplication(peer),
