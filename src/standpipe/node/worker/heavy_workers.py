@@ -38,7 +38,8 @@ from standpipe.node.worker.responses import error_response
 PASSED_ON: Final = b"standpipe-passed-on"
 CLIENTS, PEERS = b"clients", b"peers"
 PATHS: Final = frozenset({*(path.decode() for path in PULL_PATHS), "/ksql"})
-#: How long a client may take for a piece (`node.worker.query_endpoint`).
+#: How long a client may take for a piece, of about 64 KiB: the rows that wait for it take room that
+#: other scans want. As long as the kernel waits for one that reads nothing.
 PIECE_S_MAX: Final = float(SILENT_SECONDS_MAX)
 #: After a heavy worker has ended, for its parent to say why.
 REPORT_S: Final = 0.3

@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.responses import PlainTextResponse
 
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
-from standpipe.node.addresses import SILENT_SECONDS_MAX
-from standpipe.node.worker.heavy_workers import HeavyWorkers
+from standpipe.node.worker.heavy_workers import PIECE_S_MAX, HeavyWorkers
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
 from standpipe.node.worker.pull.slow_path import SlowPath
@@ -37,9 +36,6 @@ from standpipe.sql.lookup.plan_cache import NotAPullQuery
 from standpipe.sql.syntax.ast_statements import PrintTopic
 
 _LINES = Form.LINES.value.decode()
-#: How long a client may take for a piece, of about 64 KiB: the rows that wait for it take room that
-#: other scans want. As long as the kernel waits for one that reads nothing.
-PIECE_S_MAX: Final = float(SILENT_SECONDS_MAX)
 
 
 class _Exchange(NamedTuple):
