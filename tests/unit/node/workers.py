@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -117,13 +117,18 @@ class Wires(PeerClient):
         body: bytes = b"",
         headers: dict[str, str] | None = None,
         silence_s: float | None = None,
+        take: Callable[[bytes], None] | None = None,
     ) -> Response:
         worker = self._nodes.get(address)
         if worker is None:
             raise PathFailed("Connection refused")
         given = {**self.headers, **(headers or {})}
         self.sent.setdefault(address, []).append(given)
-        return await worker.peer_lane(body, given)
+        answer = await worker.peer_lane(body, given)
+        if take is None or answer.status != 200:
+            return answer
+        take(answer.body)
+        return Response(200, answer.headers, b"")
 
 
 class Worker:

@@ -82,6 +82,8 @@ class _Connection(asyncio.Protocol):
         self.has_received = False
         #: called whenever bytes arrive
         self.on_data: Callable[[], None] | None = None
+        #: takes the pieces of a body with status 200; None: they are collected
+        self.take: Callable[[bytes], None] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._headers: dict[str, str] = {}
@@ -148,7 +150,14 @@ class _Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
+        if self.take is None or self._parser.get_status_code() != 200:
+            self._parts.append(body)
+        elif self._answer is not None and not self._answer.done():
+            try:
+                self.take(body)
+            except Exception as error:  # the parser would hide which
+                self._fail(error)
+                self.abort()
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:
@@ -234,6 +243,7 @@ class PeerClient:
         headers: Mapping[str, str] | None = None,
         silence_s: float | None = None,
         is_repeatable: bool = True,
+        take: Callable[[bytes], None] | None = None,
     ) -> Response:
         """Send a request to `http://address/target`. Raises PathFailed.
 
@@ -241,7 +251,8 @@ class PeerClient:
         there is a `body`, else GET. `silence_s`: the peer sends interim responses; PathFailed is
         raised when it is silent for that long, StillWorking when it was not and the time-out
         passed. `is_repeatable`: the request may be sent a second time if a kept connection turns
-        out to be closed.
+        out to be closed. `take`: called with each piece of the body as it arrives, if the status is
+        200; the response then has none. What it raises ends the request and its connection.
         """
         verb = method or ("POST" if body else "GET")
         all_headers = {**self.headers, **(headers or {})}
@@ -271,6 +282,7 @@ class PeerClient:
                     (address, to or self.to),
                     message,
                     on_data,
+                    take,
                     sending=sending,
                     is_repeatable=is_repeatable,
                 )
@@ -294,13 +306,14 @@ class PeerClient:
         place: tuple[str, NodeId],
         message: bytes,
         on_data: Callable[[], None] | None,
+        take: Callable[[bytes], None] | None,
         *,
         sending: Callable[[], None],
         is_repeatable: bool,
     ) -> Response:
         while True:
             connection, is_kept = await self._connection(place)
-            connection.on_data = on_data
+            connection.on_data, connection.take = on_data, take
             sending()
             try:
                 response = await connection.ask(message)
@@ -312,7 +325,7 @@ class PeerClient:
             except asyncio.CancelledError:
                 connection.withdraw()
                 raise
-            connection.on_data = None
+            connection.on_data = connection.take = None
             self._keep(place, connection)
             return response
 

@@ -172,3 +172,51 @@ def test_a_kept_connection_keeps_no_answer() -> None:
         assert kept_bytes < size
 
     asyncio.run(story())
+
+
+class Enough(Exception):
+    """Raised by who takes the pieces."""
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_body_is_taken_as_it_arrives(status: int) -> None:
+    """Only rows are; an error is collected as ever."""
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+                writer.write(b"HTTP/1.1 %d Said\r\ntransfer-encoding: chunked\r\n\r\n" % status)
+                for number in range(3):
+                    writer.write(b"1\r\n%d\r\n" % number)
+                    await writer.drain()
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async def story() -> None:
+        client = PeerClient({})
+        taken: list[bytes] = []
+        limit = 2
+
+        def take(piece: bytes) -> None:
+            if len(taken) == limit:
+                raise Enough
+            taken.append(piece)
+
+        async with await asyncio.start_server(peer, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            where = f"{host}:{port}"
+            if status == 200:
+                with pytest.raises(Enough):
+                    await client.request(where, "/x", timeout_s=LONG_S, take=take)
+                assert not any(client._idle.values()), "the rest of the answer may still come"
+                limit = 5
+            answer = await client.request(where, "/x", timeout_s=LONG_S, take=take)
+            expected = ([b"0", b"1", b"0", b"1", b"2"], b"") if status == 200 else ([], b"012")
+            assert (taken, answer.body) == expected
+            answer = await client.request(where, "/x", timeout_s=LONG_S)
+            assert answer.body == b"012", "the kept connection takes nothing for another request"
+            client.close()
+            await asyncio.sleep(0.05)  # the server sees their ends
+
+    asyncio.run(story())

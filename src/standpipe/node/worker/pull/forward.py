@@ -40,14 +40,11 @@ from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import NodeId, NodeInfo, Record
 from standpipe.node.liveness.wire import PROBE_PATH
 from standpipe.node.worker.pull.forward_headers import ForwardedRead
-from standpipe.node.worker.request.answer import split_lines
+from standpipe.node.worker.request.answer import ArrivingRows
 
 PROBE_WAIT_MS_MAX: Final = 10_000
 #: Slow reads in a row that open a breaker before the first of them times out.
 SILENCES_MAX: Final = 10
-
-#: A larger answer of a peer is taken apart in pieces of this size, at 1 ms each.
-SPLIT_BYTES: Final = 512 * 1024
 
 TOO_SLOW: Final = (
     "The scan did not finish in time: name keys, a range or a LIMIT, or raise "
@@ -160,8 +157,11 @@ class Forwarder:
             return _NOBODY
         return frozenset(n.node_id for n in nodes.values() if n.peer in self._breakers)
 
-    async def read(self, peer: NodeInfo, read: ForwardedRead) -> PartitionAnswer:
-        """The peer's answer. Raises ForwardRefused, and opens the breaker of a path that failed."""
+    async def read(
+        self, peer: NodeInfo, read: ForwardedRead, arriving: ArrivingRows
+    ) -> PartitionAnswer:
+        """The peer's answer. Raises ForwardRefused, and opens the breaker of a path that failed;
+        and what `arriving` raises."""
         silence_ms = read.silence_ms
         started_ms = _now_ms()
         try:
@@ -173,6 +173,7 @@ class Forwarder:
                 headers=read.headers(),
                 timeout_s=read.timeout_ms / 1000,
                 silence_s=None if silence_ms is None else silence_ms / 1000,
+                take=arriving.take,
             )
         except StillWorking as slow:
             self._succeeded(peer.peer)
@@ -187,10 +188,9 @@ class Forwarder:
         if silence_ms is None:
             self.took(_now_ms() - started_ms)
         self._succeeded(peer.peer)
-        if response.status == 200 and len(response.body) > SPLIT_BYTES:
-            rows = await split_in_turns(response.body)
-            return PartitionAnswer(rows=rows, fresh=parse_headers(response.headers))
-        return read_part(response)
+        if response.status != 200:
+            raise refusal_of(response)
+        return PartitionAnswer(rows=arriving.rows, fresh=parse_headers(response.headers))
 
     def silent(self, peer: NodeInfo) -> None:
         """A read on this path is slow. SILENCES_MAX in a row are a failed path: a stopped peer must
@@ -265,37 +265,19 @@ class _ErrorBody(msgspec.Struct):
     standpipe: _Said = msgspec.field(default_factory=_Said)
 
 
-async def split_in_turns(body: bytes) -> list[bytes]:
-    """The rows of a large answer (`split_lines`): between two pieces of it the loop turns."""
-    rows: list[bytes] = []
-    start = body.index(b"\n") + 1  # behind the header
-    while start < len(body):
-        end = body.rfind(b"\n", start, start + SPLIT_BYTES)
-        if end < 0:  # one row is longer than that
-            end = body.index(b"\n", start)
-        rows += body[start:end].split(b"\n")
-        start = end + 1
-        await asyncio.sleep(0)
-    return rows
-
-
-def read_part(response: Response) -> PartitionAnswer:
-    """What a peer's response says. Raises NotComputable and TextRefused, which are the statement's
-    own fault, and ForwardRefused for anything else but rows."""
-    if response.status == 200:
-        return PartitionAnswer(
-            rows=split_lines(response.body), fresh=parse_headers(response.headers)
-        )
+def refusal_of(response: Response) -> ForwardRefused | NotComputable | TextRefused:
+    """What a peer's response without rows says. NotComputable and TextRefused are the statement's
+    own fault; anything else refuses it here."""
     try:
         error = msgspec.json.decode(response.body, type=_ErrorBody)
-    except msgspec.MsgspecError as undecodable:
-        raise ForwardRefused(f"Peer answered {response.status}.") from undecodable
+    except msgspec.MsgspecError:
+        return ForwardRefused(f"Peer answered {response.status}.")
     if error.error_code == NotComputable.code:
-        raise NotComputable(error.message)  # the same rows at every replica
+        return NotComputable(error.message)  # the same rows at every replica
     if error.error_code == TextRefused.code:
-        raise TextRefused(error.message)  # it stopped a worker there, and would elsewhere
+        return TextRefused(error.message)  # it stopped a worker there, and would elsewhere
     said = error.standpipe
-    raise ForwardRefused(
+    return ForwardRefused(
         said.why or error.message,
         was_sent=error.error_code == HeavyWorkerEnded.code,  # it may have been this read
         is_not_ready=error.error_code == NotReady.code,

@@ -59,7 +59,7 @@ from standpipe.node.worker.pull.scans import Scans
 from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens, stamp_of
 from standpipe.node.worker.pull.session_waits import first_covered
 from standpipe.node.worker.pull.stream_pull import StreamPulls
-from standpipe.node.worker.request.answer import against, oldest, render_rows
+from standpipe.node.worker.request.answer import ArrivingRows, against, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
 from standpipe.node.worker.request.body import Lookup, refuse_levels, refuse_unbatched
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -327,14 +327,14 @@ class SlowPath:
             committed_end=self.own.known_end(query, partition) if query.bounds.is_bounded else None,
         )
         try:
-            part = await self.forwarder.read(verdict.info, read)
-            forward_checks.check_answer(part.fresh, query.bounds)
-            if query.session is not None:
-                query.session.check_answer(part.fresh)
+            with ArrivingRows(query.requester.hold) as arriving:
+                part = await self.forwarder.read(verdict.info, read, arriving)
+                forward_checks.check_answer(part.fresh, query.bounds)
+                if query.session is not None:
+                    query.session.check_answer(part.fresh)
         except ForwardRefused:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise
-        query.requester.hold(sum(map(len, part.rows)))
         self.metrics.count("standpipe_pull_forwards", "answered")
         fresh = against(part.fresh, self.own.known_end(query, partition))
         return stamped(query, PartitionAnswer(rows=part.rows, fresh=fresh))

@@ -18,11 +18,13 @@ freshness and its reader (`freshness.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
+from standpipe.data.query.scan import ROW_BYTES
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
 from standpipe.freshness import (
     END_HEADER,
@@ -79,9 +81,41 @@ def token_tail(form: Form, token: str) -> bytes:
     return b',\n{"consistencyToken":%b}]' % item if form is Form.ARRAY else b",\n%b]" % item
 
 
-def split_lines(body: bytes) -> list[bytes]:
-    """The rows of an answer in the LINES form, as a peer gave them."""
-    return body.split(b"\n")[1:-1]
+class ArrivingRows:
+    """The rows of an answer in the LINES form, taken apart piece by piece as a peer sends them.
+
+    So they are in memory once. `hold` charges the answer that they are for, before they are kept,
+    and may raise; as a context manager it gives that back if the block fails, since the rows are
+    then dropped.
+    """
+
+    def __init__(self, hold: Callable[[int], None] = lambda more_bytes: None) -> None:
+        self.rows: list[bytes] = []
+        self._hold, self._held_bytes = hold, 0
+        #: pieces of the line that has not ended
+        self._begun: list[bytes] = []
+        self._has_header = False
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes of the answer. Raises what `hold` raises."""
+        begun, *lines = piece.split(b"\n")
+        more_bytes = len(piece) + ROW_BYTES * len(lines)
+        self._hold(more_bytes)
+        self._held_bytes += more_bytes
+        self._begun.append(begun)
+        if not lines:
+            return
+        ended = [b"".join(self._begun), *lines[:-1]]
+        self._begun = [lines[-1]]
+        self.rows += ended if self._has_header else ended[1:]
+        self._has_header = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._hold(-self._held_bytes)
 
 
 # -------------------------------------------------------------------------------- freshness

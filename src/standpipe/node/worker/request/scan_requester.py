@@ -45,7 +45,8 @@ class ScanRequester:
         self._is_released = False
 
     def hold(self, more_bytes: int) -> None:
-        """More of its answer was collected. Raises BadRequest and TooManyRequests.
+        """More of its answer was collected; less than 0: some was dropped. Raises BadRequest and
+        TooManyRequests.
 
         After `release` nothing is charged: the loser of a hedge may end after the answer is out.
         """

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.control.liveness.lag import NO_END
+from standpipe.errors import BadRequest
 from standpipe.freshness import Freshness, parse_headers
 from standpipe.model import (
     BatchId,
@@ -20,15 +21,17 @@ from standpipe.model import (
     Source,
 )
 from standpipe.node.worker.request.answer import (
+    ArrivingRows,
     against,
     describe,
     freshness_of,
     headers,
     oldest,
     render_rows,
-    split_lines,
 )
+from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 
 _unknown_or = st.none() | st.integers(0, 2**62)
@@ -175,6 +178,45 @@ PLAN = PullPlan(
 )
 
 
+def arrived(body: bytes, piece_bytes: int) -> list[bytes]:
+    arriving = ArrivingRows()
+    for start in range(0, len(body), piece_bytes):
+        arriving.take(body[start : start + piece_bytes])
+    return arriving.rows
+
+
+@given(
+    st.lists(st.integers(0, 10**12).map(lambda number: b"[%d]" % number), max_size=9),
+    st.integers(1, 40),
+)
+def test_rows_arrive_in_any_pieces(rows: list[bytes], piece_bytes: int) -> None:
+    assert arrived(render_rows(Form.LINES, PLAN, rows, 5), piece_bytes) == rows
+
+
+def test_rows_are_charged_as_they_arrive_and_given_back_if_they_are_dropped() -> None:
+    """They were charged when all had come: three times as much was in memory by then."""
+    budget = AnswerBudget(10_000)
+    requester = ScanRequester(budget=budget)
+    line = b"[%b]\n" % (b"1" * 998)
+    with ArrivingRows(requester.hold) as arriving:
+        arriving.take(b"{}\n" + line)
+    held_bytes = budget.held_bytes
+    assert held_bytes >= len(line)
+
+    def arrive() -> None:
+        with ArrivingRows(requester.hold) as refused:
+            for _ in range(10):
+                refused.take(line[:500])
+                refused.take(line[500:])
+
+    with pytest.raises(BadRequest, match="more than 10000 bytes"):
+        arrive()
+    assert budget.held_bytes == held_bytes, "another replica is read instead"
+    assert len(arriving.rows) == 1
+    requester.release()
+    assert budget.held_bytes == 0
+
+
 @pytest.mark.parametrize("rows", [[], [b'["a",1]'], [b'["a",1]', b'["b",null]']])
 @pytest.mark.parametrize("form", list(Form))
 def test_layouts_are_json(form: Form, rows: list[bytes]) -> None:
@@ -183,7 +225,7 @@ def test_layouts_are_json(form: Form, rows: list[bytes]) -> None:
     if form is Form.LINES:
         first, *lines = (json.loads(line) for line in body.splitlines())
         assert lines == wanted
-        assert split_lines(body) == rows
+        assert arrived(body, 1 << 20) == rows
     elif form is Form.OBJECTS:
         first, *lines = json.loads(body)
         assert lines == wanted
