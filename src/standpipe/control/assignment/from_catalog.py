@@ -213,6 +213,7 @@ def _lag(
     heard: ClusterObservation,
     limit: int | None,
 ) -> Lag:
+    """What is not a number is never promoted: a copy must answer, and on a node that is there."""
     reports = heard.reports.get(node)
     if reports is None or node in heard.away_ms:
         return BadReport.UNKNOWN

@@ -8,8 +8,9 @@ one: no other could take over. Its queries go to the others, and a new pipeline 
 A lease only decides which pipeline *tries* to write. The order of the progress topic decides which
 writes count: the holder of a newer lease epoch writes a fence there first (`data.commit.progress`).
 
-Pure, on the caller's clock. Not here: the log (`control.metadata.apply`), the renewals' route
-(`node.controller.leases`), what a pipeline does with its leases (`pipeline.run.reconcile`).
+Pure, on the caller's clock, which is monotonic: a wall clock that jumps extends nothing. Not here:
+the log (`control.metadata.apply`), the renewals' route (`node.controller.leases`), what a pipeline
+does with its leases (`pipeline.run.reconcile`).
 """
 
 from __future__ import annotations

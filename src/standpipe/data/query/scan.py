@@ -157,7 +157,7 @@ class Scan:
             self._unpacked.extend(_unpack(packed))
 
     def _is_full(self) -> bool:
-        """Whether the rows that LIMIT allows are among the decoded ones."""
+        """Whether the rows that LIMIT allows are among the decoded ones; at once for LIMIT 0."""
         if self._limit is None or len(self._rows) < self._limit:
             return False
         if not self._plan.is_ordered or self._limit == 0:

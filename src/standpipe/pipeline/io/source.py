@@ -67,6 +67,7 @@ def open_view(
         rows = rows.filter("NOT __null_value")
     rows = rows.select(*_visible_columns(source))
     if source.watermark_delay_ms is not None:
+        # Spark drops rows of windows that ended at the watermark or before
         rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
     rows.createOrReplaceTempView(source.view)
 

@@ -4,7 +4,7 @@
 |---|---|
 | a scan, a pull query on a stream | reads as many rows as there are |
 | rows with functions of texts or lists, LIKE, lambdas | one row may take a second |
-| a text of more than TEXT_CHARS_MAX of unknown shape, but for lists of keys | 30 µs a token |
+| a text of more than SHORT_TEXT_CHARS_MAX of unknown shape, but for lists of keys | 30 µs a token |
 | statements in a body of more than STATEMENTS_BYTES_MAX | likewise |
 
 A heavy worker answers them with a lower priority of the processor, and no lookup waits for it. In
@@ -22,7 +22,7 @@ from standpipe.sql.plans import PullPlan
 
 #: Planned in at most 60 ms. Shorter texts, and those that only list many keys, are planned by the
 #: worker that has the lookups: it knows their shape from then on.
-TEXT_CHARS_MAX: Final = 2_000
+SHORT_TEXT_CHARS_MAX: Final = 2_000
 #: an INSERT of some columns has a tenth of that
 STATEMENTS_BYTES_MAX: Final = 2_000
 
@@ -33,7 +33,7 @@ class TakesLong(Exception):
 
 def refuse_unknown(text: str) -> None:
     """Raises TakesLong for a text of an unknown shape that is not planned here."""
-    if len(text) > TEXT_CHARS_MAX and ListText.read(text) is None:
+    if len(text) > SHORT_TEXT_CHARS_MAX and ListText.read(text) is None:
         raise TakesLong
 
 
