@@ -84,7 +84,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
 GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_waiting_reads": (
         ("kind",),
-        "Reads that wait for rows (`session`, `linearizable`), or for their `barrier`.",
+        "Reads that wait for rows (`session`, `linearizable`), a `barrier`, or `costly_rows`.",
     ),
     "standpipe_unacknowledged_barriers": (
         (),

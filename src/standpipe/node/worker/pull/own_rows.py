@@ -194,9 +194,17 @@ class OwnRows:
             if len(query.plan.keys) > CHEAP_KEYS_MAX:
                 await asyncio.sleep(0)
         if pairs is not None:
-            rows = await self.scans.beside.run(partial(self._computed, query, pairs))
-            query.requester.hold(sum(map(len, rows)))
+            rows = await self._computed_beside(query, pairs)
         return rows, found
+
+    async def _computed_beside(self, query: PullQuery, pairs: list[Pair]) -> list[bytes]:
+        """Raises TooManyRequests if too many reads wait for the thread."""
+        with self.limits.costly_rows.place():
+            stored_bytes = sum(len(value) for _, value in pairs)
+            query.requester.hold(stored_bytes)
+            rows = await self.scans.beside.run(partial(self._computed, query, pairs))
+        query.requester.hold(sum(map(len, rows)) - stored_bytes)
+        return rows
 
     def _computed(self, query: PullQuery, pairs: list[Pair]) -> list[bytes]:
         with self.in_hand.in_thread(query.digest):

@@ -3,7 +3,8 @@
 Each kind has a limit of its own: sessions whose replicas are far behind leave room for linearizable
 reads, and the other way round. A read holds its place while it waits, and no longer.
 
-Not here: waiting (`node.worker.pull.session_waits`, `node.worker.pull.linearizable`).
+Not here: waiting (`node.worker.pull.session_waits`, `node.worker.pull.linearizable`,
+`node.worker.request.row_thread`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from standpipe.errors import TooManyRequests
 
 #: of each kind
 WAITERS_MAX: Final = 1_000
+#: each may take a second, one after the other
+COSTLY_WAITERS_MAX: Final = 100
 
 
 class WaitKind(Enum):
@@ -30,12 +33,15 @@ class WaitKind(Enum):
     LINEARIZABLE = "linearizable"
     #: the barrier itself, and a map that has the read index
     BARRIER = "barrier"
+    #: that its rows, which may take long, are computed in the worker's thread for that
+    COSTLY_ROWS = "costly_rows"
 
 
 _WHAT: Final = {
     WaitKind.SESSION: "reads wait for replicas to cover their tokens",
     WaitKind.LINEARIZABLE: "linearizable reads wait for replicas to reach their barriers",
     WaitKind.BARRIER: "linearizable reads wait for a barrier",
+    WaitKind.COSTLY_ROWS: "reads wait for rows whose computation may take long",
 }
 
 
@@ -76,8 +82,10 @@ class WaitLimits:
     session: WaitLimit = field(init=False)
     linearizable: WaitLimit = field(init=False)
     barrier: WaitLimit = field(init=False)
+    costly_rows: WaitLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self.session = WaitLimit(WaitKind.SESSION, self.metrics)
         self.linearizable = WaitLimit(WaitKind.LINEARIZABLE, self.metrics)
         self.barrier = WaitLimit(WaitKind.BARRIER, self.metrics)
+        self.costly_rows = WaitLimit(WaitKind.COSTLY_ROWS, self.metrics, COSTLY_WAITERS_MAX)

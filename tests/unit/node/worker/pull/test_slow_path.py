@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,7 +19,7 @@ from standpipe.adapters.http.peer_client import Response
 from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.query.pull import lookup_keys
-from standpipe.errors import NoReplica, NotReady, StandpipeError
+from standpipe.errors import NoReplica, NotReady, StandpipeError, TooManyRequests
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull import own_rows
@@ -27,9 +28,14 @@ from standpipe.node.worker.pull.forward_headers import (
     FORWARDED_HEADER,
     PARTITION_HEADER,
     TABLE_HEADER,
+    RequestFormat,
 )
 from standpipe.node.worker.pull.refusals import Unanswered
 from standpipe.node.worker.pull.slow_path import SlowPath
+from standpipe.node.worker.request.answer_budget import AnswerBudget
+from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.scan_requester import ScanRequester
+from standpipe.node.worker.request.wait_limits import COSTLY_WAITERS_MAX
 
 Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
@@ -497,3 +503,36 @@ def test_between_two_lookups_of_many_keys_the_loop_turns(
         assert all(b'["' + KEYS[0].encode() in task.result().body for task in asked)
 
     run(tmp_path, story)
+
+
+def test_reads_that_wait_for_costly_rows_are_bounded(tmp_path: Path) -> None:
+    """They wait for one thread, and each holds its rows meanwhile. Lookups pass them."""
+    computes = threading.Event()
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        node.hold(0, page())
+        node.slow_path.scans.beside.submit(computes.wait)
+        budget = AnswerBudget()
+        requester = ScanRequester(budget=budget)
+        costly = body_of(f"SELECT LPAD(ID, 9, 'x') FROM USERS WHERE ID = '{KEYS[0]}';")
+        waiting = [
+            asyncio.create_task(node.slow_path.answer(RequestFormat(Form.LINES), costly, requester))
+            for _ in range(COSTLY_WAITERS_MAX)
+        ]
+        while node.slow_path.limits.costly_rows.count < COSTLY_WAITERS_MAX:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests, match="100 reads wait for rows whose computation"):
+            await node.slow_path.answer(RequestFormat(Form.LINES), costly)
+        assert b"[" in (await node.answer(ONE)).body
+        held_bytes = budget.held_bytes
+        computes.set()
+        answers = await asyncio.gather(*waiting)
+        assert len({answer.body.split(b"\n")[1] for answer in answers}) == 1
+        assert held_bytes > 0, "what waits is charged"
+        assert node.slow_path.limits.costly_rows.count == 0
+
+    try:
+        run(tmp_path, story)
+    finally:
+        computes.set()

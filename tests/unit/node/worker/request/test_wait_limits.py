@@ -9,7 +9,7 @@ import pytest
 
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import TooManyRequests
-from standpipe.node.worker.request.wait_limits import WAITERS_MAX, WaitKind, WaitLimit, WaitLimits
+from standpipe.node.worker.request.wait_limits import WaitKind, WaitLimit, WaitLimits
 
 
 def numbers(metrics: Metrics) -> tuple[dict[str, int], dict[str, int]]:
@@ -37,14 +37,17 @@ def test_places_are_given_back_whatever_ends_the_wait(tmp_path: Path) -> None:
 def test_one_kind_leaves_room_for_the_others(tmp_path: Path, full: WaitKind) -> None:
     metrics = Metrics(0, tmp_path)
     limits = WaitLimits(metrics)
-    of = {each.kind: each for each in (limits.session, limits.linearizable, limits.barrier)}
+    kinds = (limits.session, limits.linearizable, limits.barrier, limits.costly_rows)
+    of = {each.kind: each for each in kinds}
+    waiters_max = of[full].waiters_max
+    assert waiters_max == (100 if full is WaitKind.COSTLY_ROWS else 1_000)
     assert numbers(metrics) == ({kind.value: 0 for kind in WaitKind}, {}), "known from the start"
     with ExitStack() as waiting:
-        for _ in range(WAITERS_MAX):
+        for _ in range(waiters_max):
             waiting.enter_context(of[full].place())
         for kind, limit in of.items():
             if kind is full:
-                with pytest.raises(TooManyRequests, match="1000 "):
+                with pytest.raises(TooManyRequests, match=f"{waiters_max} "):
                     waiting.enter_context(limit.place())
             else:
                 waiting.enter_context(limit.place())
