@@ -103,6 +103,14 @@ class Failure:
         return f"[Partition {self.partition}: {reasons or 'no replica is assigned'}]"
 
 
+def fault_of_all(faults: Sequence[BaseException]) -> BaseException:
+    """Of a query whose partitions failed: a fault that is no refusal, else what each one said."""
+    failed = [fault for fault in faults if isinstance(fault, Unanswered)]
+    if len(failed) < len(faults):
+        return next(fault for fault in faults if not isinstance(fault, Unanswered))
+    return Unanswered(failed[0].source, [one for each in failed for one in each.failures])
+
+
 def client_error(text: str, unanswered: Unanswered, *, now_boot_ms: int) -> StandpipeError:
     """The error of a query for which some partitions have no answer.
 

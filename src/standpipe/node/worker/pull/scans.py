@@ -139,7 +139,7 @@ class Scans:
         finally:
             running.abandon()
             self._order.leave(queued)
-            work.release()
+            work.close()
 
     async def _slices(self) -> None:
         """One slice in each turn of the loop, as long as there is a scan."""
@@ -309,9 +309,16 @@ class _Work(Generic[Begun]):
         return self._scan.rows(), self._begun[0]
 
     def release(self) -> None:
+        """Close the view that it holds."""
         if self._held is not None:
             self._held.close()
             self._held = None
+
+    def close(self) -> None:
+        """It is over. An error refers to it by its traceback: it must not keep the rows, which may
+        be many, until the next collection of garbage."""
+        self.release()
+        self._scan = Scan(self._plan)
 
     def _view(self) -> Ranged:
         """The view that the scan reads. The scan may have to begin again."""

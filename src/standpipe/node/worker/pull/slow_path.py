@@ -50,6 +50,7 @@ from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
     client_error,
+    fault_of_all,
     refusal_to_peer,
     with_map,
 )
@@ -73,7 +74,6 @@ from standpipe.sql.plans import PullPlan
 #: Nodes apply the same command within this time of each other.
 MOVE_S: Final = 0.1
 
-#: of a whole query
 Answer = TypeVar("Answer")
 
 
@@ -214,15 +214,11 @@ class SlowPath:
         ends = await asyncio.gather(
             *(self._part(query, partition) for query, partition in wanted), return_exceptions=True
         )
-        parts = [end for end in ends if isinstance(end, PartitionAnswer)]
         faults = [end for end in ends if isinstance(end, BaseException)]
-        unforeseen = next((fault for fault in faults if not isinstance(fault, Unanswered)), None)
-        if unforeseen is not None:
-            raise unforeseen
-        failed = [fault for fault in faults if isinstance(fault, Unanswered)]
-        if failed:
-            raise Unanswered(failed[0].source, [one for each in failed for one in each.failures])
-        return parts
+        if faults:
+            ends.clear()  # the error's traceback refers to this frame: it must not keep the rows
+            raise fault_of_all(faults)
+        return [end for end in ends if isinstance(end, PartitionAnswer)]
 
     def _whole(self, parts: Sequence[PartitionAnswer]) -> PartitionAnswer:
         """Several partitions as one answer, or none if all keys are null."""

@@ -115,6 +115,8 @@ class ArrivingRows:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
+            self.rows.clear()  # the error refers to them by its traceback
+            self._begun.clear()
             self._hold(-self._held_bytes)
 
 

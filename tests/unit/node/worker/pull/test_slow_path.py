@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,8 +20,9 @@ from tests.unit.node.workers import KEYS, USERS, Worker, body_of, page, select
 from standpipe.adapters.http.peer_client import Response
 from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
+from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query.pull import lookup_keys
-from standpipe.errors import NoReplica, NotReady, StandpipeError, TooManyRequests
+from standpipe.errors import BadRequest, NoReplica, NotReady, StandpipeError, TooManyRequests
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull import own_rows
@@ -536,3 +539,42 @@ def test_reads_that_wait_for_costly_rows_are_bounded(tmp_path: Path) -> None:
         run(tmp_path, story)
     finally:
         computes.set()
+
+
+@pytest.mark.parametrize(
+    ("held", "budget_bytes", "error"),
+    [(4, 20 << 20, BadRequest), (3, 1 << 30, NotReady)],
+    ids=["a scan that fails midway", "whole parts beside one that failed"],
+)
+def test_an_error_keeps_no_rows(
+    tmp_path: Path, held: int, budget_bytes: int, error: type[StandpipeError]
+) -> None:
+    """An error and the frames of its traceback refer to each other, so what these hold stays until
+    the next collection of garbage, which a few rows of megabytes do not cause."""
+    rows = {f"x{number}": pack_row(b"[1]", 5) for number in range(120)}
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        for number in range(held):
+            node.hold(number, page())
+            own = {key: row for key, row in rows.items() if partition_of(key.encode(), 4) == number}
+            node.apply(number, more=own)
+        text = "SELECT RPAD(ID, 300000, 'x') AS X FROM USERS;"
+        requester = ScanRequester(budget=AnswerBudget(budget_bytes))
+        form = RequestFormat(Form.LINES)
+        await node.answer(ONE)  # the parser has its tables from then on
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            with pytest.raises(error):
+                await node.slow_path.answer(form, body_of(text), requester)
+            await asyncio.sleep(0)
+            kept_bytes, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        assert peak_bytes > 15 << 20, "there were rows to keep"
+        assert kept_bytes < 5 << 20
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})

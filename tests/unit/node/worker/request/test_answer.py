@@ -203,8 +203,11 @@ def test_rows_are_charged_as_they_arrive_and_given_back_if_they_are_dropped() ->
     held_bytes = budget.held_bytes
     assert held_bytes >= len(line)
 
+    dropped: list[list[bytes]] = []
+
     def arrive() -> None:
         with ArrivingRows(requester.hold) as refused:
+            dropped.append(refused.rows)
             for _ in range(10):
                 refused.take(line[:500])
                 refused.take(line[500:])
@@ -212,6 +215,7 @@ def test_rows_are_charged_as_they_arrive_and_given_back_if_they_are_dropped() ->
     with pytest.raises(BadRequest, match="more than 10000 bytes"):
         arrive()
     assert budget.held_bytes == held_bytes, "another replica is read instead"
+    assert dropped == [[]], "the error keeps no rows"
     assert len(arriving.rows) == 1
     requester.release()
     assert budget.held_bytes == 0
