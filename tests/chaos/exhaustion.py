@@ -31,7 +31,7 @@ DISK_INODES: Final = 2000
 GIVEN_BYTES_MAX: Final = 2 * FILE_BYTES
 #: what a process may still take before its memory ends
 LEFT_BYTES: Final = 1 << 20
-PROCESSES: Final = ("parent", "control", "tailer", "worker")
+PROCESSES: Final = ("parent", "control", "tailer", "worker", "heavy")
 
 
 class Exhaustion(Fault):
