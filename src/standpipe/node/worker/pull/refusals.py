@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from traceback import clear_frames
 from typing import Final
 
 from standpipe.control.routing.route import Verdict
@@ -104,7 +105,12 @@ class Failure:
 
 
 def fault_of_all(faults: Sequence[BaseException]) -> BaseException:
-    """Of a query whose partitions failed: a fault that is no refusal, else what each one said."""
+    """Of a query whose partitions failed: a fault that is no refusal, else what each one said.
+
+    The caller's frame refers to them all, and is in their tracebacks: what these have of rows is
+    dropped."""
+    for fault in faults:
+        clear_frames(fault.__traceback__)
     failed = [fault for fault in faults if isinstance(fault, Unanswered)]
     if len(failed) < len(faults):
         return next(fault for fault in faults if not isinstance(fault, Unanswered))

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from traceback import clear_frames
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.files.turn_page import DIGEST_BYTES
@@ -235,7 +236,9 @@ class _Running:
             raise ForwardRefused(TOO_SLOW)
 
     def fail(self, error: Exception) -> None:
-        """It ends with an error."""
+        """It ends with an error, whose frames have lists and texts of a row that they computed: its
+        traceback must not keep them, as this object is in one of them."""
+        clear_frames(error.__traceback__)
         if not self.over.done():
             self.over.set_exception(error)
 

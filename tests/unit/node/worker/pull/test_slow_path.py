@@ -22,7 +22,14 @@ from standpipe.control.routing import route
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query.pull import lookup_keys
-from standpipe.errors import BadRequest, NoReplica, NotReady, StandpipeError, TooManyRequests
+from standpipe.errors import (
+    BadRequest,
+    NoReplica,
+    NotComputable,
+    NotReady,
+    StandpipeError,
+    TooManyRequests,
+)
 from standpipe.freshness import END_HEADER
 from standpipe.model import NO_BATCH, BatchId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull import own_rows
@@ -44,6 +51,9 @@ Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
 ONE = f"SELECT * FROM USERS WHERE ID = '{KEYS[0]}';"
 LAG = "standpipe-offset-lag"
+LONG_ROWS = "SELECT RPAD(ID, 300000, 'x') AS X FROM USERS;"
+LONG_LISTS = "REDUCE(GENERATE_SERIES(1, 494554), 0, (s, x) => s + x * x)"
+ALL = ", ".join(f"'{key}'" for key in KEYS.values())
 DEFAULTS: dict[str, Any] = route.route.__kwdefaults__ or {}
 BOOTSTRAP = ReplicaState.BOOTSTRAP
 
@@ -542,12 +552,17 @@ def test_reads_that_wait_for_costly_rows_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "budget_bytes", "error"),
-    [(4, 20 << 20, BadRequest), (3, 1 << 30, NotReady)],
-    ids=["a scan that fails midway", "whole parts beside one that failed"],
+    ("held", "budget_bytes", "text", "error"),
+    [
+        (4, 20 << 20, LONG_ROWS, BadRequest),
+        (3, 1 << 30, LONG_ROWS, NotReady),
+        (4, 1 << 30, f"SELECT {LONG_LISTS} AS X FROM USERS;", NotComputable),
+        (4, 1 << 30, f"SELECT {LONG_LISTS} AS X FROM USERS WHERE ID IN ({ALL});", NotComputable),
+    ],
+    ids=["a scan midway", "whole parts beside one that failed", "computed rows", "those of keys"],
 )
 def test_an_error_keeps_no_rows(
-    tmp_path: Path, held: int, budget_bytes: int, error: type[StandpipeError]
+    tmp_path: Path, held: int, budget_bytes: int, text: str, error: type[StandpipeError]
 ) -> None:
     """An error and the frames of its traceback refer to each other, so what these hold stays until
     the next collection of garbage, which a few rows of megabytes do not cause."""
@@ -559,7 +574,6 @@ def test_an_error_keeps_no_rows(
             node.hold(number, page())
             own = {key: row for key, row in rows.items() if partition_of(key.encode(), 4) == number}
             node.apply(number, more=own)
-        text = "SELECT RPAD(ID, 300000, 'x') AS X FROM USERS;"
         requester = ScanRequester(budget=AnswerBudget(budget_bytes))
         form = RequestFormat(Form.LINES)
         await node.answer(ONE)  # the parser has its tables from then on

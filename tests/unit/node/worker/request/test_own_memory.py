@@ -8,6 +8,8 @@ from standpipe.adapters.process import own_bytes
 from standpipe.errors import TooManyRequests
 from standpipe.node.worker.request.own_memory import OwnMemory
 
+MB = 1024 * 1024
+
 
 @pytest.mark.parametrize(
     ("taken", "is_refused", "why"),
@@ -27,6 +29,24 @@ def test_check(taken: int | None, is_refused: bool, why: str) -> None:
             memory.check()
     else:
         memory.check()
+
+
+def test_what_is_free_is_given_back_after_growth() -> None:
+    """And not again until it has grown by as much again: it may all be in use."""
+    looks = [(100, 0), (115, 0), (116, 10), (121, 0), (122, 0), (137, 0), (40, 0), (56, 16)]
+    given_back: list[int] = []
+    taken = 0
+
+    def give_back() -> None:
+        nonlocal taken
+        given_back.append(taken // MB)
+        taken -= free
+
+    memory = OwnMemory(1000 * MB, lambda: taken, give_back)
+    for taken_mb, free_mb in looks:
+        taken, free = taken_mb * MB, free_mb * MB
+        memory.weigh()
+    assert given_back == [116, 122, 56]
 
 
 def test_it_is_this_process_that_is_weighed() -> None:
