@@ -183,6 +183,17 @@ def _conformance(result: Result) -> list[Bar]:
     ]
 
 
+def _abuse(result: Result) -> list[Bar]:
+    heavy = result["heavy_workers"]
+    shares = {
+        "lookups' p99, of 3 × idle": result["p99_ratio"] / 3,
+        "a loop of lookups stands still, of 50 ms": result["standstill_ms_max"] / 50,
+        "a lookup worker grows, of 200 MB": result["memory_growth_bytes_max"] / 2e8,
+        "a heavy worker grows, of 200 MB": heavy["memory_growth_bytes_max"] / 2e8,
+    }
+    return [Bar(text, round(share, 2), True, 1) for text, share in shares.items()]
+
+
 def _repositories(result: Result) -> list[Bar]:
     left = {"for Kafka Connect": result["for_kafka_connect"], **result["not_judged"]}
     return [
@@ -271,6 +282,7 @@ PICTURES: dict[str, Picture] = {
             Bar("crashed", r["failed"]),
         ],
     ),
+    "abuse": Picture("share of what is allowed", _abuse),
     "conformance": Picture("cases", _conformance),
     "repositories": Picture("statements", _repositories),
 }

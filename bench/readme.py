@@ -166,6 +166,13 @@ ROWS = (
     Row("driver_kills", "tables after {kills} driver kills", "all equal", "", "all"),
     Row("store_kills", "wrong rows, {kills:,} writer kills", "{wrong_rows}", "", "0"),
     Row("fuzz", "crashes, {statements:,} statements", "{failed}", "", "0"),
+    Row(
+        "abuse",
+        "lookups beside {requests} costly requests, p99",
+        "{p99_ratio} × idle, {loaded[failed]} failed",
+        "",
+        "≤ 3 × idle, 0",
+    ),
     Row("conformance", "ksqlDB's table cases", "{tables[passed]:,} of {tables[cases]:,}", "", "–"),
     Row(
         "repositories",
