@@ -53,8 +53,9 @@ ENABLE_PROPERTY: Final = "ksql.query.pull.consistency.token.enabled"
 #: ours: a level of LEVELS
 LEVEL_PROPERTY: Final = "standpipe.read.consistency"
 EVENTUAL: Final = "eventual"
+SNAPSHOT: Final = "snapshot"
 LINEARIZABLE: Final = "linearizable"
-LEVELS: Final = (EVENTUAL, "session", LINEARIZABLE)
+LEVELS: Final = (EVENTUAL, "session", SNAPSHOT, LINEARIZABLE)
 PROPERTIES: Final = frozenset({TOKEN_PROPERTY, ENABLE_PROPERTY, LEVEL_PROPERTY})
 
 

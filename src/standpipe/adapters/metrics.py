@@ -56,6 +56,13 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
         ("kind",),
         "Reads that could not wait, since too many of their kind did (429).",
     ),
+    "standpipe_snapshot_reads": (
+        ("rounds",),
+        (
+            "Reads of several parts at level snapshot, by the rounds that they took; `refused`: "
+            "their parts did not come to one batch."
+        ),
+    ),
     "standpipe_barriers_sent": (
         (),
         "Barriers of linearizable reads that were sent to the progress topic.",
@@ -84,7 +91,7 @@ COUNTERS: dict[str, tuple[tuple[str, ...], str]] = {
 GAUGES: dict[str, tuple[tuple[str, ...], str]] = {
     "standpipe_waiting_reads": (
         ("kind",),
-        "Reads that wait for rows (`session`, `linearizable`), a `barrier`, or `costly_rows`.",
+        "Waiting reads: for `session`, `snapshot` or `linearizable`, a `barrier`, `costly_rows`.",
     ),
     "standpipe_unacknowledged_barriers": (
         (),

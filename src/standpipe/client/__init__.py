@@ -32,7 +32,7 @@ from standpipe.client.core.session import token_of_writes
 from standpipe.client.core.settings import Settings
 from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
-from standpipe.session_token import EVENTUAL, LINEARIZABLE
+from standpipe.session_token import EVENTUAL, LEVELS
 
 __all__ = [
     "AnswerLost",
@@ -65,7 +65,7 @@ def connect(
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
-    consistency: Literal["eventual", "linearizable"] = "eventual",
+    consistency: Literal["eventual", "snapshot", "linearizable"] = "eventual",
 ) -> Client:
     """A client for `nodes`: public `host:port`s, comma-separated or listed. Nothing is sent yet.
 
@@ -79,7 +79,8 @@ def connect(
     `https://` addresses uses only these: a node does not know those of other nodes. `session`: no
     answer is older than one that this client got before, or lacks what it inserted
     (docs/consistency.md); a text is another client's `session_token`, to go on from. `consistency`:
-    at "linearizable", each read has all that was committed when a node got it.
+    at "snapshot", all rows of an answer are of one batch; at "linearizable", each read has all that
+    was committed when a node got it.
 
     Raises ValueError for an invalid address or level, SetupError for a `ca` that cannot be read,
     and TokenRefused for a `session` that is no token.
@@ -94,7 +95,7 @@ def connect(
             source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
-            is_linearizable=_is_linearizable(consistency, session),
+            consistency=_level(consistency, session),
         ),
         ca,
     )
@@ -112,7 +113,7 @@ def connect_async(
     ca: str | Path | None = None,
     finds_members: bool = True,
     session: bool | str = False,
-    consistency: Literal["eventual", "linearizable"] = "eventual",
+    consistency: Literal["eventual", "snapshot", "linearizable"] = "eventual",
 ) -> AsyncClient:
     """An asynchronous client; the arguments, and what it raises, as of `connect`."""
     addresses, settings, tls = _prepared(
@@ -125,7 +126,7 @@ def connect_async(
             source_lag_ms_max=source_lag_ms_max,
             finds_members=finds_members,
             session=_session(session),
-            is_linearizable=_is_linearizable(consistency, session),
+            consistency=_level(consistency, session),
         ),
         ca,
     )
@@ -147,13 +148,14 @@ def _session(given: bool | str) -> str | None:
     return "" if given else None
 
 
-def _is_linearizable(consistency: str, session: bool | str) -> bool:
-    if consistency not in (EVENTUAL, LINEARIZABLE):
+def _level(consistency: str, session: bool | str) -> str:
+    others = tuple(level for level in LEVELS if level != "session")
+    if consistency not in others:
         hint = ": connect(…, session=True)" if consistency == "session" else ""
-        raise ValueError(f"consistency is {EVENTUAL} or {LINEARIZABLE}, not {consistency!r}{hint}")
-    if consistency == LINEARIZABLE and session is not False:
-        raise ValueError("a client keeps a session, or its reads are linearizable, not both")
-    return consistency == LINEARIZABLE
+        raise ValueError(f"consistency is one of {', '.join(others)}, not {consistency!r}{hint}")
+    if consistency != EVENTUAL and session is not False:
+        raise ValueError(f"a client keeps a session, or reads at level {consistency}, not both")
+    return consistency
 
 
 def _trusting(ca: Path) -> ssl.SSLContext:

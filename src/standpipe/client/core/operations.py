@@ -1,7 +1,7 @@
 """What a client can do, each as an operation (`client/core/exchange.py`). Pure.
 
     get          the table's map, the key's partition, its holders; then one attempt
-    get_many     one statement per holder and 256 keys, all at once
+    get_many     one statement per holder and 256 keys, all at once; at level `snapshot` only one
     query        any node, which forwards where it must
     execute      statements; sent once, as they may change something
     insert       INSERT statements of many rows a request; sent once
@@ -50,6 +50,7 @@ from standpipe.client.core.statements import (
     batches,
     insert_text,
     lookups,
+    one_lookup,
     rows_of_keys,
     wanted_keys,
 )
@@ -60,6 +61,7 @@ from standpipe.client.core.tables import (
     members_of_status,
 )
 from standpipe.errors import BadRequest, StandpipeError, StatementError
+from standpipe.session_token import SNAPSHOT
 from standpipe.sql.types.names import folded, name_literal
 
 #: a map that proved old is read again, but not more often than this
@@ -164,7 +166,7 @@ class Operations:
         """The rows of many keys, in their order; None for a key without a row.
 
         `keys`: dicts as for `get`, or, if the key is one column, its values. Raises UnfitParameter
-        for a windowed table.
+        for a windowed table. At level `snapshot`, 1,000 keys at most: else BadRequest.
         """
         deadline_s = self._deadline(timeout_s)
         found: TableMap = yield from self._map(table, deadline_s)
@@ -172,9 +174,13 @@ class Operations:
         if shape.is_windowed:
             raise UnfitParameter(f"{shape.name} is windowed: a key has many rows, use query()")
         wanted = wanted_keys(shape, keys)
-        attempts = [
-            self._read(text, holders, deadline_s) for text, holders in lookups(found, wanted)
-        ]
+        attempts: list[Attempt] = []
+        if self.settings.consistency != SNAPSHOT:
+            asked = lookups(found, wanted)
+            attempts = [self._read(text, holders, deadline_s) for text, holders in asked]
+        elif wanted:  # a node may wait for parts that are behind, and is not silent then
+            patience_s = max(self.settings.patience_s, (deadline_s - self.clock()) / 2)
+            attempts = [self._read(one_lookup(found, wanted), (), deadline_s, patience_s)]
         yield from gather(attempts, self.clock)
         answers = [self._rows(attempt, found) for attempt in attempts]
         return rows_of_keys(shape, wanted, answers)

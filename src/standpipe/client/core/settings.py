@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.session_token import LEVEL_PROPERTY, LINEARIZABLE
+from standpipe.session_token import EVENTUAL, LEVEL_PROPERTY, LINEARIZABLE
 
 #: of `Settings`: the property of a request
 BOUND_PROPERTIES: Final = {
@@ -27,7 +27,8 @@ class Settings:
     `source_lag_ms_max`: how old an answer may be (docs/consistency.md); None: what the nodes have
     set. `finds_members`: ask for the cluster's members; else only
     the given addresses are used. `session`: the token to go on from, "" for none; None: the client
-    keeps no session. `is_linearizable`: each read has all that was committed when it arrived.
+    keeps no session. `consistency`: the level of each read, one of `session_token.LEVELS` but
+    `session`.
     """
 
     timeout_s: float = 10.0
@@ -37,12 +38,12 @@ class Settings:
     source_lag_ms_max: int | None = None
     finds_members: bool = True
     session: str | None = None
-    is_linearizable: bool = False
+    consistency: str = EVENTUAL
 
     @property
     def may_wait(self) -> bool:
         """Whether a node may wait for its replica before it answers."""
-        return self.is_linearizable or self.session is not None
+        return self.consistency == LINEARIZABLE or self.session is not None
 
     def read_body(self, text: str, properties: Mapping[str, object] | None = None) -> bytes:
         """The body of a read: its statement, these bounds, and more properties."""
@@ -51,6 +52,6 @@ class Settings:
             for setting, name in BOUND_PROPERTIES.items()
             if (maximum := getattr(self, setting)) is not None
         }
-        level = {LEVEL_PROPERTY: LINEARIZABLE} if self.is_linearizable else {}
+        level = {} if self.consistency == EVENTUAL else {LEVEL_PROPERTY: self.consistency}
         every = {**bounds, **level, **(properties or {})}
         return msgspec.json.encode({"sql": text, "properties": every} if every else {"sql": text})

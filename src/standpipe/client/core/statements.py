@@ -103,6 +103,19 @@ def lookups(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple
             yield f"{found.select}{name} {where};", holders
 
 
+def one_lookup(found: TableMap, wanted: Sequence[Key]) -> str:
+    """One statement that asks for all keys, for an answer of one batch. A node refuses one with too
+    many. Raises UnfitParameter."""
+    shape = found.shape
+    if len(shape.key_columns) != 1:
+        names = [column.name for column in shape.key_columns]
+        wheres = dict.fromkeys(shape.key_of(key_dict(key, names))[1] for key in wanted)
+        return f"{found.select}{' OR '.join(f'({where})' for where in wheres)};"
+    name = name_literal(shape.key_columns[0].name)
+    listed = dict.fromkeys(_literals(shape, wanted))
+    return f"{found.select}{name} IN ({', '.join(listed)});"
+
+
 def _lists(literals: Sequence[str]) -> Iterator[Sequence[str]]:
     """Literals of one statement each: at most `KEYS_MAX`, and not too long together."""
     if len(literals) <= KEYS_MAX and sum(map(len, literals)) <= KEYS_CHARACTERS_MAX:

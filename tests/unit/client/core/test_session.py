@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.client.core.test_statements import table as table_map
 
 import standpipe.client as standpipe
 from standpipe.client.core.answers import rows_of
@@ -82,7 +83,7 @@ def test_threads_share_it_and_lose_nothing() -> None:
 
 
 def test_a_linearizable_client_says_so_with_each_read_and_keeps_no_token() -> None:
-    settings = Settings(is_linearizable=True, finds_members=False)
+    settings = Settings(consistency="linearizable", finds_members=False)
     client = Operations(Nodes(("n:1",)), lambda: 0.0, settings)
     for _ in range(2):
         assert exchange(client, b"") == {LEVEL_PROPERTY: "linearizable"}
@@ -90,13 +91,43 @@ def test_a_linearizable_client_says_so_with_each_read_and_keeps_no_token() -> No
     assert not Settings().may_wait
 
 
+def test_a_snapshot_client_asks_for_many_keys_with_one_statement() -> None:
+    """Answers to several may be of several batches."""
+    keys = [f"k{number}" for number in range(300)]
+    sent = {
+        level: asked_for(Settings(consistency=level, finds_members=False), keys)
+        for level in ("eventual", "snapshot")
+    }
+    assert [len(bodies) for bodies in sent.values()] == [2, 1]
+    (body,) = sent["snapshot"]
+    assert body["properties"] == {LEVEL_PROPERTY: "snapshot"}
+    assert all(f"'{key}'" in body["sql"] for key in keys)
+    assert asked_for(Settings(consistency="snapshot", finds_members=False), []) == []
+    assert not Settings(consistency="snapshot").may_wait, "a key is of one batch as it is"
+
+
+def asked_for(settings: Settings, keys: list[str]) -> list[dict[str, Any]]:
+    """What `get_many` sends first, of a table that is known."""
+    client = Operations(Nodes(("n:1",)), lambda: 0.0, settings)
+    _, found = table_map("STRING")
+    found.holders = ()
+    client._tables[found.shape.name] = found
+    work = client.get_many(found.shape.name, keys)
+    order = next(work, None)
+    if order is None:  # it has sent nothing
+        return []
+    assert isinstance(order, SendAll)
+    return [msgspec.json.decode(request.body) for request in order.requests]
+
+
 @pytest.mark.parametrize(
     ("level", "session", "why"),
     [
         ("session", False, r"session=True"),
-        ("strong", False, "eventual or linearizable, not 'strong'"),
+        ("strong", False, "eventual, snapshot, linearizable, not 'strong'"),
         ("linearizable", True, "not both"),
         ("linearizable", "", "not both"),
+        ("snapshot", True, "or reads at level snapshot, not both"),
     ],
 )
 def test_levels_that_a_client_cannot_have(level: Any, session: bool | str, why: str) -> None:

@@ -264,7 +264,7 @@ def nothing(told: Told) -> None:
         (unknown, {}, ("STRING",), {"k0": "k"}, "the map is to be read"),
         (members_due, {}, ("STRING",), {"k0": "k"}, "the members are to be read"),
         (nothing, {"session": ""}, ("STRING",), {"k0": "k"}, "a session sends and takes tokens"),
-        (nothing, {"is_linearizable": True}, ("STRING",), {"k0": "k"}, "a node may wait"),
+        (nothing, {"consistency": "linearizable"}, ("STRING",), {"k0": "k"}, "a node may wait"),
         (nothing, {"finds_members": False}, ("STRING",), {"k0": "k"}, "there are no owners"),
         (nothing, {}, ("STRING", "INTEGER"), {"k0": "k", "k1": 1}, "several columns"),
         (nothing, {}, ("STRING", "INTEGER"), {"k0": "k"}, "the key is not whole"),

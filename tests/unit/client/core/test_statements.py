@@ -20,6 +20,7 @@ from standpipe.client.core.statements import (
     identity,
     insert_text,
     lookups,
+    one_lookup,
     rows_of_keys,
     wanted_keys,
 )
@@ -133,6 +134,17 @@ def test_lookups_ask_for_each_key_at_its_holder(
         assert {found.holders_of(key) for key in plan.keys} == {holders}
         asked += [key[0] for key in plan.keys]
     assert sorted(map(str, asked)) == sorted(map(str, keys)), "each once"
+
+
+@pytest.mark.parametrize("types", [("STRING",), ("BIGINT",), ("STRING", "BIGINT")])
+@pytest.mark.parametrize("count", [1, 2, 300])
+def test_one_lookup_asks_for_all_keys(types: tuple[str, ...], count: int) -> None:
+    source, found = table(*types)
+    given = [tuple(f"it's {n}" if of == "STRING" else n - 5 for of in types) for n in range(count)]
+    text = one_lookup(found, wanted_keys(found.shape, [*given, given[0]]))
+    plan = PlanCache({source.name: source}).plan(text, {})
+    assert not plan.is_scan
+    assert sorted(plan.keys) == sorted(given), "each once"
 
 
 @pytest.mark.parametrize(

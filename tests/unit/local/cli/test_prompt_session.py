@@ -66,3 +66,12 @@ def test_an_insert_in_a_session_is_read_back_with_its_token() -> None:
         {**session, TOKEN_PROPERTY: WRITTEN.text()},
     ]
     assert "consistencyToken" not in out.getvalue(), "nobody wants to see it"
+
+
+def test_another_level_goes_with_pull_queries_only() -> None:
+    nodes = Nodes()
+    prompt = SqlSession(nodes, Console(file=StringIO()), as_json=True)  # type: ignore[arg-type]
+    for level in ("snapshot", "linearizable"):
+        nodes.sent.clear()
+        prompt.run(f"SET '{LEVEL_PROPERTY}' = '{level}'; {QUERY} {INSERT} SHOW TABLES;")
+        assert [given for _, given in nodes.sent[1:]] == [{LEVEL_PROPERTY: level}, {}, {}]

@@ -18,7 +18,8 @@ forwards nothing and reports no errors. It leaves what it cannot answer to the s
   does not fit the rows; a lag beyond the bound of a forward;
 - rows that are too old, by their lag in time or for a session's token: another replica may have
   newer ones;
-- a linearizable read, which waits for a barrier;
+- a linearizable read, which waits for a barrier; one at level `snapshot` whose rows are of no
+  batch, of several, or of an older one than the sender of a forward wants;
 - a text that the node refuses, as it stopped a worker;
 - an error of `EXPECTED`: the slow path meets the same one and reports it.
 
@@ -29,6 +30,7 @@ Any other exception is a fault of this program. It is counted by kind
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,19 +41,20 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.session import Stamp
+from standpipe.control.routing.snapshot import is_reached, next_round
 from standpipe.data.query.pull import lookup, partition_of_key
-from standpipe.data.replica.positions import may_judge
+from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
 from standpipe.model import NodeId
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
-from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.forward_headers import ForwardHeaders, RequestFormat
 from standpipe.node.worker.pull.known_frames import KnownFrames
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
+from standpipe.node.worker.pull.snapshot_read import stamp_in
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -128,7 +131,7 @@ class LookupFastPath:
             plan = view.plans.cached(query.text, query.properties)
             if plan is None or plan.is_merged or plan.has_costly_rows or query.is_linearizable:
                 return None
-            if query.session is not None and plan.source.is_direct:
+            if plan.source.is_direct and (query.session is not None or query.is_snapshot):
                 return None  # the slow path refuses it
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
@@ -193,6 +196,8 @@ class LookupFastPath:
             rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
         if meta is not route.labelled[2] and not may_judge(status, meta):
             return None
+        if query.is_snapshot and not _is_one_batch(forward, (meta,)):
+            return None
         text = None
         if query.session is not None:
             session = self.tokens.by_map(
@@ -219,7 +224,7 @@ class LookupFastPath:
         label = route.label
         if forward is not None:
             label = b"%b%b: %d\r\n" % (label, _END_HEADER, max(end, status.committed_end))
-            if text is not None:  # the node that was asked makes the token
+            if text is not None or query.is_snapshot:  # the node that was asked makes the token
                 label, text = b"%b%b: %d\r\n" % (label, _EPOCH_HEADER, meta.lease_epoch), None
         return render_rows(token.form, plan, rows, now_ms, token=text), label
 
@@ -234,6 +239,8 @@ class LookupFastPath:
         fresh, text = found.fresh, None
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return None
+        if query.is_snapshot and not _is_one_batch(token.forward, found.metas):
+            return None
         if query.session is not None:
             session = self.tokens.by_map(
                 query.session, plan.source, view.snapshot, self.replicas.covered
@@ -241,11 +248,13 @@ class LookupFastPath:
             if not all(map(session.covers, found.metas)):
                 return None
             if token.forward is None:
-                text = session.token([Stamp(one.batch, one.lease_epoch) for one in found.metas])
-            elif len(found.metas) == 1:
-                fresh = replace(fresh, lease_epoch=found.metas[0].lease_epoch)
-            else:
+                text = session.token(list(map(stamp_in, found.metas)))
+        if token.forward is not None and (query.session is not None or query.is_snapshot):
+            if len(found.metas) > 1:
                 return None  # no release forwards several partitions at once
+            fresh = replace(fresh, lease_epoch=found.metas[0].lease_epoch)
+        if query.is_snapshot and token.forward is None:
+            self.metrics.count("standpipe_snapshot_reads", "1")
         content = render_rows(token.form, plan, found.rows, int(time.time() * 1000), token=text)
         return content, header_lines(fresh)
 
@@ -255,3 +264,11 @@ class LookupFastPath:
         if kind not in self._logged:
             self._logged.add(kind)
             _log.error("fault on the fast path; the slow path answers", exc_info=fault)
+
+
+def _is_one_batch(forward: ForwardHeaders | None, metas: Sequence[StoreMeta]) -> bool:
+    """Whether rows with these metas are an answer at level `snapshot`, or the part of one that a
+    forward asks for."""
+    stamps = list(map(stamp_in, metas))
+    wanted = None if forward is None else forward.wanted
+    return next_round(stamps) is None and all(is_reached(wanted, each) for each in stamps)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.adapters.http.server import Headers
+from standpipe.control.routing.session import Stamp
 from standpipe.data.replica.barrier import Barrier
 from standpipe.errors import BadRequest
 from standpipe.freshness import END_HEADER
@@ -31,9 +32,11 @@ TABLE_HEADER: Final = "standpipe-table"
 EPOCH_HEADER: Final = "standpipe-assignment-epoch"
 #: set by the sender of a scan: it wants an interim response every so many ms while the scan runs
 WORKING_HEADER: Final = "standpipe-working-ms"
-#: set by the sender of a read at level `session` or `linearizable`, if the target is to wait until
-#: it covers the token or the barrier; without it, the target refuses at once
+#: set by the sender of a read at a level, if the target is to wait until it covers the token, the
+#: barrier or the wanted batch; without it, the target refuses at once
 WAITS_HEADER: Final = "standpipe-waits"
+#: at level `snapshot`: the batch that another part of the answer shows, and its lease epoch
+WANTED_HEADER: Final = "standpipe-wanted-batch"
 #: at level `linearizable`: what the target must have (`Barrier.text`)
 BARRIER_HEADER: Final = "standpipe-barrier"
 #: with it: Kafka's id of the progress topic that the barrier is in, if the sender knows it
@@ -55,9 +58,10 @@ class ForwardedRead:
     committed_end: Offset | None = None
     #: of a read that may take long: it fails after this long without a sign of work; else None
     silence_ms: int | None = None
-    #: the target is to wait until its rows are as new as the session's token, or the barrier
+    #: the target is to wait until its rows are as new as the level wants
     waits: bool = False
     barrier: Barrier | None = None
+    wanted: Stamp | None = None
 
     def headers(self) -> dict[str, str]:
         """The headers of the forward; `ForwardHeaders.read` is the inverse."""
@@ -79,6 +83,8 @@ class ForwardedRead:
             headers[BARRIER_HEADER] = self.barrier.text()
             if self.barrier.topic_id:
                 headers[PROGRESS_TOPIC_HEADER] = self.barrier.topic_id
+        if self.wanted is not None:
+            headers[WANTED_HEADER] = f"{self.wanted.batch},{self.wanted.epoch}"
         return headers
 
 
@@ -92,8 +98,9 @@ class ForwardHeaders:
     assignment_epoch: int | None = None  # of the sender's map
     committed_end: Offset | None = None  # furthest that the sender knows, where a lag is bounded
     working_ms: int | None = None  # how often its sender wants a sign of work
-    waits: bool = False  # until the rows are as new as the session's token, or the barrier
+    waits: bool = False  # until the rows are as new as the level wants
     barrier: Barrier | None = None  # of a read at level `linearizable`
+    wanted: Stamp | None = None  # of a read at level `snapshot`; None: any batch
 
     @classmethod
     def read(cls, headers: Headers) -> ForwardHeaders:
@@ -103,7 +110,10 @@ class ForwardHeaders:
             deadline = header(headers, DEADLINE_HEADER)
             epoch, end = header(headers, EPOCH_HEADER), header(headers, END_HEADER)
             working, barrier = header(headers, WORKING_HEADER), header(headers, BARRIER_HEADER)
-            topic_id = header(headers, PROGRESS_TOPIC_HEADER)
+            topic_id, wanted = (
+                header(headers, PROGRESS_TOPIC_HEADER),
+                header(headers, WANTED_HEADER),
+            )
             return cls(
                 partition=int(partition) if partition else None,
                 table=header(headers, TABLE_HEADER),
@@ -113,9 +123,18 @@ class ForwardHeaders:
                 working_ms=int(working) if working else None,
                 waits=bool(header(headers, WAITS_HEADER)),
                 barrier=Barrier.parse(barrier, topic_id) if barrier else None,
+                wanted=_stamp(wanted) if wanted else None,
             )
         except ValueError as error:
             raise BadRequest(f"a header of the forward is malformed: {error}") from error
+
+
+def _stamp(text: str) -> Stamp:
+    """Raises ValueError."""
+    batch, epoch = map(int, text.split(","))
+    if batch < 0 or epoch < 0:
+        raise ValueError(f"no batch: {text!r}")
+    return Stamp(batch, epoch)
 
 
 @dataclass(frozen=True)

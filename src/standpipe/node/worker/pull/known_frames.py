@@ -25,6 +25,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
@@ -44,7 +46,7 @@ from standpipe.data.query.literal_lookup import (
 from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
-from standpipe.model import NodeId, ReplicaId, ReplicaStatus
+from standpipe.model import UNLABELLED, NodeId, ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.request.answer import freshness_of, render_rows
@@ -92,6 +94,7 @@ class _Frame:
     plan: PullPlan
     bounds: Bounds
     token: RequestFormat
+    is_snapshot: bool
     #: by partition, of those that were read
     parts: dict[int, _KnownPart] = field(default_factory=dict[int, _KnownPart])
 
@@ -196,6 +199,7 @@ class KnownFrames:
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
+            is_snapshot=query.is_snapshot,
         )
         known = KnownLiteral(0, kind, source.partitions, frame)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
@@ -276,8 +280,10 @@ class KnownFrames:
         return part
 
     def _describe(self, frame: _Frame, part: _KnownPart, meta: StoreMeta) -> bool:
-        """False: the page may not decide about the rows, or they are too old."""
+        """False: the page may not decide about the rows, or they are too old, or of no batch."""
         if not may_judge(part.status, meta):
+            return False
+        if frame.is_snapshot and meta.batch in UNLABELLED:
             return False
         here = part.route.first_here(is_forward=False)
         assert here is not None
@@ -336,7 +342,7 @@ def _means_its_literal(body: bytes, query: Lookup, at: slice) -> bool:
         for literal in (own, *(_TEXTS if place.is_text else _NUMBERS)):
             other = parse_lookup(head + literal.encode() + tail)
             expected = query.text[: at.start] + literal + query.text[at.stop :]
-            if other != Lookup(expected, query.properties, query.bounds):
+            if other != replace(query, text=expected):
                 return False
     except StandpipeError:
         return False

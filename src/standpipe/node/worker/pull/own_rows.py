@@ -2,6 +2,7 @@
 
     LocalRead       the page, then the rows with their meta: may they be read?
     SessionRead     at level `session`: do they cover the token? SessionWaits: until they do
+    SnapshotRead    at level `snapshot`: likewise, the batch of the other parts
     LinearRead      at level `linearizable`: likewise, the barrier
     lookup, Scans   the rows
     freshness_of    how old they are
@@ -79,8 +80,8 @@ class OwnRows:
         *,
         waits: bool = False,
     ) -> PartitionAnswer:
-        """The rows of a partition. `waits`: until they cover the session's token, or the
-        barrier, as long as the time allows.
+        """The rows of a partition. `waits`: until they are as new as the level wants, as long as
+        the time allows.
 
         Raises ForwardRefused, BadRequest, NotComputable, TooManyRequests."""
         until_s = asyncio.get_running_loop().time() + left_ms / 1000
@@ -105,16 +106,19 @@ class OwnRows:
         seen: ReplicaStatus | None,
         until_s: float,
     ) -> bool:
-        """Wait for a page after `seen` that may end the wait for the session's token, or for the
-        barrier. False: the time is over. Raises TooManyRequests."""
-        session, linear = query.session, query.linear
+        """Wait for a page after `seen` that may end the wait for what the level wants. False: the
+        time is over. Raises TooManyRequests."""
 
         def is_due(page: ReplicaStatus | None) -> bool:
-            if linear is not None:
-                return linear.is_due(page)
-            return session is None or session.is_due(page, self.clock.boot_ms())
+            if query.linear is not None:
+                return query.linear.is_due(page)
+            if query.snapshot is not None:
+                return query.snapshot.is_due(page)
+            return query.session is None or query.session.is_due(page, self.clock.boot_ms())
 
-        limit = self.limits.session if linear is None else self.limits.linearizable
+        limit = self.limits.session if query.snapshot is None else self.limits.snapshot
+        if query.linear is not None:
+            limit = self.limits.linearizable
         with limit.place():
             return await self.waits.until(
                 query.replica_id(partition), seen, is_due, query.requester, until_s
@@ -163,7 +167,7 @@ class OwnRows:
             boot_ms=found.at.boot_ms,
             unix_ms=found.at.unix_ms,
         )
-        if query.session is not None:
+        if query.is_stamped:
             fresh = replace(fresh, lease_epoch=found.rows.lease_epoch)
         if forward is not None:
             fresh = replace(fresh, committed_end=max(end, found.status.committed_end))
@@ -233,6 +237,8 @@ class OwnRows:
             check_age(page, rows, bounds, boot_ms=now.boot_ms, unix_ms=now.unix_ms)
         if query.session is not None:
             query.session.check(page, rows, now.boot_ms)
+        if query.snapshot is not None:
+            query.snapshot.check(rows)
         if query.linear is not None:
             query.linear.check(page, rows)
         return now

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from standpipe.control.routing.bounds import Bounds
+from standpipe.control.routing.session import Stamp
 from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.model import ReplicaId
+from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.linearizable import LinearRead
-from standpipe.node.worker.pull.session_read import SessionRead
+from standpipe.node.worker.pull.session_read import SessionRead, stamp_of
+from standpipe.node.worker.pull.snapshot_read import SnapshotRead
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
@@ -33,6 +38,8 @@ class PullQuery:
     keys: Mapping[int, PartitionKeys]
     #: None: another level than `session`
     session: SessionRead | None = None
+    #: None: another level than `snapshot`
+    snapshot: SnapshotRead | None = None
     #: None: another level than `linearizable`
     linear: LinearRead | None = None
 
@@ -40,6 +47,23 @@ class PullQuery:
     def partitions(self) -> Sequence[int]:
         """Those that are read."""
         return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.keys)
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether each part of the answer says its batch with the lease epoch."""
+        return self.session is not None or self.snapshot is not None
+
+    def wanting(self, wanted: Stamp | None, limit_ms: int | None = None) -> PullQuery:
+        """The same at level `snapshot`, of that batch or a later one. `limit_ms`: if another."""
+        left_ms = self.time_limit_ms if limit_ms is None else limit_ms
+        return replace(self, snapshot=SnapshotRead(wanted), time_limit_ms=left_ms)
+
+    def stamped(self, part: PartitionAnswer) -> PartitionAnswer:
+        """A part of a client's answer: its stamp apart, as clients have no use for lease epochs."""
+        if not self.is_stamped:
+            return part
+        shown = structs.replace(part.fresh, lease_epoch=None)
+        return PartitionAnswer(rows=part.rows, fresh=shown, stamps=(stamp_of(part.fresh),))
 
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""

@@ -58,7 +58,10 @@ def judged(verdict: Verdict, refusal: ForwardRefused) -> Verdict:
 
 
 class Unanswered(Exception):
-    """No replica answered for some partitions of a table."""
+    """No replica answered for some partitions of a table. `note`: sentences that the client gets
+    behind the reasons."""
+
+    note = ""
 
     def __init__(self, source: Source, failures: Sequence[Failure]) -> None:
         super().__init__("no replica answered")
@@ -150,7 +153,8 @@ def client_error(text: str, unanswered: Unanswered, *, now_boot_ms: int) -> Stan
     if not young:
         is_too_slow = any(failure.is_too_slow for failure in listed)
         why = NOT_DONE if is_too_slow else "All nodes are dead or exceed max allowed lag."
-        return NoReplica(f"Unable to execute pull query {text}. {why} {reasons}", **details)
+        said = f"{why} {reasons} {unanswered.note}".rstrip()
+        return NoReplica(f"Unable to execute pull query {text}. {said}", **details)
     shares = [failure.progress for failure in young]
     known = [share for share in shares if share is not None]
     least = min(known) if len(known) == len(shares) else None

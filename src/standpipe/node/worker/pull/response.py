@@ -7,14 +7,19 @@ HTTP (`node.worker.query_endpoint`).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from standpipe.data.query.order import merged
 from standpipe.errors import StandpipeError
 from standpipe.freshness import Freshness
+from standpipe.node.worker.pull.forward import PartitionAnswer
+from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.stream_pull import final_message
 from standpipe.node.worker.request.answer import render_rows
-from standpipe.node.worker.request.answer_pieces import AnswerPieces, batches_of
+from standpipe.node.worker.request.answer_pieces import AnswerPieces, batches_of, is_large
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,22 @@ async def streamed(
         yield layout.failed(error)
     finally:
         await batches.aclose()
+
+
+def of_query(
+    request_format: RequestFormat, query: PullQuery, part: PartitionAnswer
+) -> PullResponse:
+    """The answer of a table: whole, or in pieces if it is large."""
+    is_final = request_format.forward is None
+    rows = merged(query.plan, part.rows, is_final=is_final)
+    token = None
+    if query.session is not None and is_final:
+        token = query.session.known.token(part.stamps)
+    layout = AnswerPieces(request_format.form, query.plan, int(time.time() * 1000), token)
+    if is_large(rows):
+        return PullResponse(b"", part.fresh, pieces(layout, rows))
+    body = render_rows(layout.form, query.plan, rows, layout.at_ms, token=token)
+    return PullResponse(body, part.fresh)
 
 
 async def of_stream(

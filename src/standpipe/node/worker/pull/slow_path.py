@@ -5,6 +5,7 @@
     RouteCache.of        verdicts on each partition's replicas, in the order of the tries
     HedgedReads.first    the first answer: from here (`OwnRows`) or a peer (`Forwarder`)
     first_covered        at level `session`, if all replicas are behind: the first that catches up
+    of_one_batch         at level `snapshot`: parts that are behind others are read again
     Barriers.begun       at level `linearizable`, before the plan; then first_caught_up: likewise
     render_rows          one of three layouts
 
@@ -22,13 +23,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from msgspec.structs import replace
-
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Verdict, excluded
-from standpipe.control.routing.session import SessionVerdict
-from standpipe.data.query.order import merged
+from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.data.query.partition_keys import keys_by_partition
 from standpipe.errors import NoReplica
 from standpipe.freshness import Freshness
@@ -54,14 +52,15 @@ from standpipe.node.worker.pull.refusals import (
     refusal_to_peer,
     with_map,
 )
-from standpipe.node.worker.pull.response import PullResponse, of_stream, pieces
+from standpipe.node.worker.pull.response import PullResponse, of_query, of_stream
 from standpipe.node.worker.pull.route_cache import RouteCache, newer_owners
 from standpipe.node.worker.pull.scans import Scans
-from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens, stamp_of
+from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens
 from standpipe.node.worker.pull.session_waits import first_covered
+from standpipe.node.worker.pull.snapshot_read import of_one_batch
 from standpipe.node.worker.pull.stream_pull import StreamPulls
-from standpipe.node.worker.request.answer import ArrivingRows, against, oldest, render_rows
-from standpipe.node.worker.request.answer_pieces import AnswerPieces, is_large
+from standpipe.node.worker.request.answer import ArrivingRows, against, oldest
+from standpipe.node.worker.request.answer_pieces import AnswerPieces
 from standpipe.node.worker.request.body import Lookup, refuse_levels, refuse_unbatched
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.drawn import settled
@@ -161,7 +160,7 @@ class SlowPath:
         if plan.source.kind == "STREAM":
             refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
-        refuse_unbatched(asked, plan.source)
+        refuse_unbatched(asked.properties, plan.source)
         limit_ms = self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms
         query = PullQuery(
             text=asked.text,
@@ -177,6 +176,8 @@ class SlowPath:
             linear=linear,
         )
         forward, wanted = request_format.forward, query.partitions
+        if asked.is_snapshot:
+            query = query.wanting(None if forward is None else forward.wanted)
         if forward is not None:
             part = await self._forwarded(query, forward, wanted)
         elif len(wanted) == 1:
@@ -185,7 +186,7 @@ class SlowPath:
             part = self._whole(await self.parts([(query, each) for each in wanted]))
         route_taken = "local" if part.fresh.served_by == self.node_id else "remote"
         self.metrics.answered(route_taken, time.perf_counter() - started)
-        return _response(request_format, query, part)
+        return of_query(request_format, query, part)
 
     def _session(
         self, asked: Lookup, source: Source, view: ClusterView, arrived_boot_ms: int
@@ -205,7 +206,24 @@ class SlowPath:
         return await of_stream(layout, fresh, self.stream_pulls.batches(plan, snapshot, digest))
 
     async def parts(self, wanted: Sequence[tuple[PullQuery, int]]) -> list[PartitionAnswer]:
-        """Rows of partitions, in the order asked.
+        """Rows of partitions of a client's query, in the order asked; at level `snapshot`, of one
+        batch. Raises Unanswered, NoReplica."""
+        if len(wanted) < 2 or (first := wanted[0][0]).snapshot is None:
+            return await self._parts(wanted)
+
+        async def ask(
+            places: Sequence[int], batch: Stamp | None, left_ms: int
+        ) -> list[PartitionAnswer]:
+            chosen = [wanted[place] for place in places]
+            return await self._parts([(one.wanting(batch, left_ms), at) for one, at in chosen])
+
+        partitions = [partition for _, partition in wanted]
+        return await of_one_batch(
+            ask, partitions, first.time_limit_ms, first.requester, self.metrics
+        )
+
+    async def _parts(self, wanted: Sequence[tuple[PullQuery, int]]) -> list[PartitionAnswer]:
+        """The same, each of any batch that it may show.
 
         It waits for all, so that an error says what is wrong with each of them, no later than
         `time_limit_ms` allows. A cancelled query cancels its parts and waits for their end. Raises
@@ -285,8 +303,9 @@ class SlowPath:
         refusals: Sequence[tuple[Verdict, ForwardRefused]],
         until_s: float,
     ) -> PartitionAnswer:
-        """Rows of the first replica that covers the session's token, of those that were behind it.
-        Raises AllRefused when the time is over, or at once if none was behind."""
+        """Rows of the first replica that covers the session's token, or reaches the batch of the
+        other parts, of those that were behind. Raises AllRefused when the time is over, or at once
+        if none was behind."""
         left_ms = int(1000 * (until_s - asyncio.get_running_loop().time()))
         behind = [one for one, why in refusals if why.session is SessionVerdict.BEHIND]
         if left_ms <= 0 or not behind:
@@ -305,9 +324,9 @@ class SlowPath:
         *,
         waits: bool = False,
     ) -> PartitionAnswer:
-        """`waits`: until its rows cover the session's token."""
+        """`waits`: until its rows are as new as the level wants."""
         if verdict.is_local:
-            return stamped(query, await self.own.read(query, partition, left_ms, waits=waits))
+            return query.stamped(await self.own.read(query, partition, left_ms, waits=waits))
         if not verdict.ok or verdict.info is None:
             raise ForwardRefused(verdict.why)
         is_long = query.plan.is_scan or waits
@@ -319,6 +338,7 @@ class SlowPath:
             silence_ms=self.forward_timeout_ms if is_long else None,
             waits=waits,
             barrier=None if query.linear is None else query.linear.barrier,
+            wanted=None if query.snapshot is None else query.snapshot.wanted,
             assignment_epoch=query.view.snapshot.assignment.epoch,
             committed_end=self.own.known_end(query, partition) if query.bounds.is_bounded else None,
         )
@@ -328,12 +348,14 @@ class SlowPath:
                 forward_checks.check_answer(part.fresh, query.bounds)
                 if query.session is not None:
                     query.session.check_answer(part.fresh)
+                if query.snapshot is not None:
+                    query.snapshot.check_answer(part.fresh)
         except ForwardRefused:
             self.metrics.count("standpipe_pull_forwards", "refused")
             raise
         self.metrics.count("standpipe_pull_forwards", "answered")
         fresh = against(part.fresh, self.own.known_end(query, partition))
-        return stamped(query, PartitionAnswer(rows=part.rows, fresh=fresh))
+        return query.stamped(PartitionAnswer(rows=part.rows, fresh=fresh))
 
     # --------------------------------------------------- a partition that a peer asks for
 
@@ -369,27 +391,3 @@ class SlowPath:
                 raise ForwardRefused(excluded(lag, query.bounds), lag_records=lag)
         left_ms = query.time_limit_ms if forward.timeout_ms is None else forward.timeout_ms
         return await self.own.read(query, partition, left_ms, forward, waits=forward.waits)
-
-
-def stamped(query: PullQuery, part: PartitionAnswer) -> PartitionAnswer:
-    """A part of a client's answer at level `session`: its batch goes into the token, and the lease
-    epoch is not shown."""
-    if query.session is None:
-        return part
-    shown = replace(part.fresh, lease_epoch=None)
-    return PartitionAnswer(rows=part.rows, fresh=shown, stamps=(stamp_of(part.fresh),))
-
-
-def _response(
-    request_format: RequestFormat, query: PullQuery, part: PartitionAnswer
-) -> PullResponse:
-    is_final = request_format.forward is None
-    rows = merged(query.plan, part.rows, is_final=is_final)
-    token = None
-    if query.session is not None and is_final:
-        token = query.session.known.token(part.stamps)
-    layout = AnswerPieces(request_format.form, query.plan, int(time.time() * 1000), token)
-    if is_large(rows):
-        return PullResponse(b"", part.fresh, pieces(layout, rows))
-    body = render_rows(layout.form, query.plan, rows, layout.at_ms, token=token)
-    return PullResponse(body, part.fresh)

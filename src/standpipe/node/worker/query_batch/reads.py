@@ -8,7 +8,8 @@
 
 All rules are those of a pull query: which replica answers, bounds on the lag, hedging, refusals. A
 batch is answered whole or not at all. Rows of one partition are of one batch of the pipeline if
-they come from one statement (`request_body.slices`), which holds 1,000 keys.
+they come from one statement (`request_body.slices`), which holds 1,000 keys; at level `snapshot`,
+all rows are.
 
 Not here: HTTP (`endpoint.py`), the layouts (`answer.py`).
 """
@@ -37,6 +38,7 @@ from standpipe.node.worker.query_batch.request_body import (
     statement,
 )
 from standpipe.node.worker.request.answer import oldest
+from standpipe.node.worker.request.body import refuse_unbatched
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan, Value
@@ -63,6 +65,7 @@ class BatchReads:
     ) -> BatchAnswer:
         started = time.perf_counter()
         plan = _plan(batch, view)
+        refuse_unbatched(batch.properties, plan.source)
         asked = list(self._asked(batch, plan, view, requester))
         parts = await self.slow_path.parts(asked)
         rows: dict[Value, bytes] = {}
@@ -93,7 +96,7 @@ class BatchReads:
                     digest=slow_path.in_hand.admitted(text),
                     keys={partition: keys},
                 )
-                yield query, partition
+                yield query.wanting(None) if batch.is_snapshot else query, partition
 
 
 def _plan(batch: Batch, view: ClusterView) -> PullPlan:

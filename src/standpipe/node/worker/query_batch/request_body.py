@@ -22,9 +22,10 @@ from standpipe.node.worker.request.body import (
     BOUND_PROPERTIES,
     asked_bounds,
     both,
+    level_of,
     property_text,
-    refuse_session,
 )
+from standpipe.session_token import EVENTUAL, LEVEL_PROPERTY, SNAPSHOT
 from standpipe.sql.plans import Value
 from standpipe.sql.types.names import name_literal
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
@@ -57,6 +58,7 @@ class Batch(NamedTuple):
     keys: Sequence[str | int]
     properties: Mapping[str, object]
     bounds: AskedBounds
+    is_snapshot: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Body)
@@ -78,8 +80,11 @@ def parse_batch(body: bytes) -> Batch:
             f"the batch names {len(asked.keys)} keys. One may name {KEYS_MAX}: send several"
         )
     properties = both(asked.properties, asked.streamsProperties) or {}
-    refuse_session(properties, "batches: ask /query for IN")
-    return Batch(asked.table, asked.keys, properties, asked_bounds(properties))
+    level = level_of(properties)
+    if level not in (EVENTUAL, SNAPSHOT):
+        raise BadRequest(f"read level {level} is not for batches: ask /query for IN")
+    bounds = asked_bounds(properties)
+    return Batch(asked.table, asked.keys, properties, bounds, is_snapshot=level == SNAPSHOT)
 
 
 def sample(source: Source) -> str:
@@ -123,11 +128,10 @@ def statement(source: Source, keys: Sequence[Value]) -> str:
 
 
 def body_of(text: str, properties: Mapping[str, object]) -> bytes:
-    """The body of /query that asks for the same, as it is forwarded: with its bounds, as no other
-    property changes a lookup."""
-    shown = {
-        name: property_text(properties[name]) for name in BOUND_PROPERTIES if name in properties
-    }
+    """The body of /query that asks for the same, as it is forwarded: with its bounds and its level,
+    as no other property changes a lookup."""
+    names = (*BOUND_PROPERTIES, LEVEL_PROPERTY)
+    shown = {name: property_text(properties[name]) for name in names if name in properties}
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 
 

@@ -22,9 +22,11 @@ from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.session_token import (
     ENABLE_PROPERTY,
+    EVENTUAL,
     LEVEL_PROPERTY,
     LEVELS,
     LINEARIZABLE,
+    SNAPSHOT,
     TOKEN_PROPERTY,
 )
 from standpipe.session_token import PROPERTIES as SESSION_PROPERTIES
@@ -110,6 +112,7 @@ class Lookup(msgspec.Struct, frozen=True):
     bounds: AskedBounds = NOTHING_ASKED
     #: the token of a read at level `session`, "" for the first one; None: another level
     session: str | None = None
+    is_snapshot: bool = False
     is_linearizable: bool = False
 
 
@@ -148,8 +151,8 @@ def _substitutes(properties: Mapping[str, object]) -> bool:
 
 
 #: what the properties of a request ask for: their texts, the bounds, the session's token, and
-#: whether the read is linearizable
-_Asked = tuple[Mapping[str, str], AskedBounds, str | None, bool]
+#: whether the read is at level `snapshot`, and `linearizable`
+_Asked = tuple[Mapping[str, str], AskedBounds, str | None, bool, bool]
 #: those of recent requests, with the types of their values, since 1 equals True; clients send the
 #: same ones again and again
 _recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
@@ -174,8 +177,8 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
             return known
     bounds = asked_bounds(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
-    is_linearizable = texts.get(LEVEL_PROPERTY) == LINEARIZABLE
-    found = (texts, bounds, session_of(texts), is_linearizable)
+    level = texts.get(LEVEL_PROPERTY)
+    found = (texts, bounds, session_of(texts), level == SNAPSHOT, level == LINEARIZABLE)
     if place is not None and sum(map(len, [*texts, *texts.values()])) <= _RECENT_CHARS_MAX:
         if len(_recent) >= _RECENT_MAX:
             _recent.clear()
@@ -205,27 +208,26 @@ def session_of(properties: Mapping[str, str]) -> str | None:
 
 
 def refuse_levels(properties: Mapping[str, object], what: str) -> None:
-    """Raises BadRequest if the properties ask for a level, or bound a lag in time: `what` has
-    neither. The bound in records is without effect there, as in ksqlDB."""
-    refuse_session(properties, what)
+    """Raises BadRequest if the properties ask for a level above `eventual`, or bound a lag in time:
+    `what` has neither, and neither a token nor a promise must be ignored. The bound in records is
+    without effect there, as in ksqlDB."""
+    level = level_of(properties)
+    if level != EVENTUAL:
+        raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
     for name in lags.TIME_BOUNDS:
         if name in properties:
             raise BadRequest(f"{name} is for pull queries on tables, not for {what}")
 
 
-def refuse_session(properties: Mapping[str, object], what: str) -> None:
-    """Raises BadRequest if the properties ask for level `session` or `linearizable`, which `what`
-    does not have: neither a token nor a promise must be ignored."""
+def level_of(properties: Mapping[str, object]) -> str:
+    """The read level that properties ask for. Raises BadRequest if they contradict each other."""
     texts = {name: property_text(value) for name, value in properties.items()}
-    level = "session" if session_of(texts) is not None else texts.get(LEVEL_PROPERTY)
-    if level not in (None, "eventual"):
-        raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
+    return "session" if session_of(texts) is not None else texts.get(LEVEL_PROPERTY, EVENTUAL)
 
 
-def refuse_unbatched(asked: Lookup, source: Source) -> None:
+def refuse_unbatched(properties: Mapping[str, object], source: Source) -> None:
     """Raises BadRequest for a read at a level that compares batches, of a table that has none."""
-    level = "linearizable" if asked.is_linearizable else "session"
-    if source.is_direct and (asked.is_linearizable or asked.session is not None):
+    if source.is_direct and (level := level_of(properties)) != EVENTUAL:
         raise BadRequest(
             f"read level {level} is not for {source.name}: a table with APPLY='DIRECT' has no"
             f" batches. Bound its lag instead, by {', '.join(sorted(lags.TIME_BOUNDS))}"

@@ -15,7 +15,13 @@ from collections.abc import Mapping
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.errors import BadRequest, KafkaUnavailable
 from standpipe.node.worker.request.body import session_of
-from standpipe.session_token import LEVEL_PROPERTY, LINEARIZABLE, SessionToken, TopicKey
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    LINEARIZABLE,
+    SNAPSHOT,
+    SessionToken,
+    TopicKey,
+)
 
 
 class SessionWrites:
@@ -46,9 +52,9 @@ def session_writes(properties: Mapping[str, str], producer: RowProducer) -> Sess
     """Of a request with these properties; None: it has no session. Raises BadRequest and
     TokenRefused."""
     token = session_of(properties)
-    if properties.get(LEVEL_PROPERTY) == LINEARIZABLE:
+    level = properties.get(LEVEL_PROPERTY)
+    if level in (SNAPSHOT, LINEARIZABLE):
         raise BadRequest(
-            "read level linearizable is for pull queries on tables, not for INSERT and other "
-            "statements"
+            f"read level {level} is for pull queries on tables, not for INSERT and other statements"
         )
     return None if token is None else SessionWrites(token, producer)

@@ -29,6 +29,8 @@ class WaitKind(Enum):
 
     #: that rows of this node cover its token
     SESSION = "session"
+    #: that rows of this node are of a batch that another part of the answer shows
+    SNAPSHOT = "snapshot"
     #: that rows of this node have all that is below its barrier
     LINEARIZABLE = "linearizable"
     #: the barrier itself, and a map that has the read index
@@ -39,6 +41,7 @@ class WaitKind(Enum):
 
 _WHAT: Final = {
     WaitKind.SESSION: "reads wait for replicas to cover their tokens",
+    WaitKind.SNAPSHOT: "reads wait for replicas to reach the batch of their other parts",
     WaitKind.LINEARIZABLE: "linearizable reads wait for replicas to reach their barriers",
     WaitKind.BARRIER: "linearizable reads wait for a barrier",
     WaitKind.COSTLY_ROWS: "reads wait for rows whose computation may take long",
@@ -80,12 +83,14 @@ class WaitLimits:
 
     metrics: Metrics
     session: WaitLimit = field(init=False)
+    snapshot: WaitLimit = field(init=False)
     linearizable: WaitLimit = field(init=False)
     barrier: WaitLimit = field(init=False)
     costly_rows: WaitLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self.session = WaitLimit(WaitKind.SESSION, self.metrics)
+        self.snapshot = WaitLimit(WaitKind.SNAPSHOT, self.metrics)
         self.linearizable = WaitLimit(WaitKind.LINEARIZABLE, self.metrics)
         self.barrier = WaitLimit(WaitKind.BARRIER, self.metrics)
         self.costly_rows = WaitLimit(WaitKind.COSTLY_ROWS, self.metrics, COSTLY_WAITERS_MAX)

@@ -494,7 +494,7 @@ def test_what_contradicts_it(properties: dict[str, object]) -> None:
 
 
 def test_who_has_no_such_level() -> None:
-    with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for bat"):
+    with pytest.raises(BadRequest, match="linearizable is not for batches"):
         parse_batch(json.dumps({"table": "T", "keys": [], "properties": dict(LEVEL)}).encode())
     with pytest.raises(BadRequest, match="linearizable is for pull queries on tables, not for INS"):
         session_writes({LEVEL_PROPERTY: "linearizable"}, RowProducer(""))

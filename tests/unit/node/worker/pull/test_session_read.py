@@ -462,7 +462,6 @@ def test_how_it_is_asked_for(
         ({TOKEN_PROPERTY: "%"}, TokenRefused, "no token"),
         ({TOKEN_PROPERTY: None}, TokenRefused, "no text"),
         ({LEVEL_PROPERTY: "linear"}, BadRequest, "no level"),
-        ({LEVEL_PROPERTY: "snapshot"}, BadRequest, "not built: refused by name"),
         ({LEVEL_PROPERTY: "eventual", TOKEN_PROPERTY: ""}, BadRequest, "a contradiction"),
         ({ENABLE_PROPERTY: "false", TOKEN_PROPERTY: ""}, BadRequest, "a contradiction"),
         ({ENABLE_PROPERTY: "yes"}, BadRequest, "neither true nor false"),

@@ -80,6 +80,7 @@ def test_rows_after_a_gap_satisfy_no_bound(tmp_path: Path) -> None:
     [
         ({LEVEL_PROPERTY: "session"}, "session"),
         ({TOKEN_PROPERTY: ""}, "session"),
+        ({LEVEL_PROPERTY: "snapshot"}, "snapshot"),
         ({LEVEL_PROPERTY: "linearizable"}, "linearizable"),
     ],
 )

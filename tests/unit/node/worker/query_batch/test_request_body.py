@@ -132,6 +132,6 @@ def test_a_statement_is_one_that_nodes_take() -> None:
 def test_what_a_body_says() -> None:
     body = {"table": "t", "keys": ["a", 1], "streamsProperties": {"acceptable.offset.lag": "5"}}
     found = request_body.parse_batch(json.dumps(body).encode())
-    assert found == ("t", ["a", 1], {"acceptable.offset.lag": "5"}, AskedBounds(5))
+    assert found == ("t", ["a", 1], {"acceptable.offset.lag": "5"}, AskedBounds(5), False)
     forwarded = json.loads(request_body.body_of("SELECT", found.properties))
     assert forwarded == {"ksql": "SELECT", "streamsProperties": {"acceptable.offset.lag": "5"}}

@@ -37,8 +37,8 @@ def test_places_are_given_back_whatever_ends_the_wait(tmp_path: Path) -> None:
 def test_one_kind_leaves_room_for_the_others(tmp_path: Path, full: WaitKind) -> None:
     metrics = Metrics(0, tmp_path)
     limits = WaitLimits(metrics)
-    kinds = (limits.session, limits.linearizable, limits.barrier, limits.costly_rows)
-    of = {each.kind: each for each in kinds}
+    waiting_for_rows = (limits.session, limits.snapshot, limits.linearizable)
+    of = {each.kind: each for each in (*waiting_for_rows, limits.barrier, limits.costly_rows)}
     waiters_max = of[full].waiters_max
     assert waiters_max == (100 if full is WaitKind.COSTLY_ROWS else 1_000)
     assert numbers(metrics) == ({kind.value: 0 for kind in WaitKind}, {}), "known from the start"
