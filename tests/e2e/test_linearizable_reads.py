@@ -14,32 +14,34 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.e2e.cluster import TestCluster, wait_until
+from tests.e2e.counted_keys import (
+    KEYS,
+    Writer,
+    as_batches,
+    batch_in,
+    batches_of,
+    progress_of,
+    statements,
+    tailer_of,
+    topic_of,
+    values_of,
+)
 from tests.sim.linear_histories import linear_violations
-from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes
+from tests.sim.session_histories import SessionAnswer
 
 import standpipe
-from standpipe.adapters import process
 from standpipe.client import NodesUnreachable, ServerRefused
-from standpipe.data.commit.progress import parse
 from standpipe.data.replica.barrier import BARRIER_KEY
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.session_token import LEVEL_PROPERTY
-from standpipe.topics import progress_topic
 
-STATEMENTS = """
-CREATE STREAM L_EVENTS (K STRING KEY, V BIGINT)
-    WITH (KAFKA_TOPIC='l_events', VALUE_FORMAT='JSON', PARTITIONS=4);
-CREATE TABLE L_COUNTS AS SELECT K, COUNT(*) AS N FROM L_EVENTS GROUP BY K EMIT CHANGES;
-"""
-PARTITIONS = 4
-KEYS = tuple(f"k{number}" for number in range(12))
+NAME = "L"
+TOPIC = topic_of(NAME)
 SCAN = "SELECT K, N FROM L_COUNTS;"
 Level = Literal["eventual", "linearizable"]
 
@@ -60,63 +62,10 @@ class Watcher(threading.Thread):
             message = self.consumer.poll(0.1)
             if message is not None and not message.error():
                 self.barriers += message.key() == BARRIER_KEY
-                found = batch_in(message.value(), self.query_id)
+                found = batch_in(message.value(), self.query_id, TOPIC)
                 if found is not None:
                     self.committed.append((time.monotonic(), found[0]))
         self.consumer.close()
-
-
-def progress_of(cluster: TestCluster) -> Consumer:
-    consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "l", "fetch.wait.max.ms": 20}
-    )
-    consumer.assign([TopicPartition(progress_topic("default_"), 0, OFFSET_BEGINNING)])
-    return consumer
-
-
-def batch_in(value: bytes | None, query_id: str) -> tuple[int, dict[int, int]] | None:
-    """The batch of a progress record, and the ends of the source partitions that it covers."""
-    record = parse(value) if value else None
-    if record is None or record.query_id != query_id or "l_events" not in record.sources:
-        return None
-    return record.commit.batch, dict(record.sources["l_events"])
-
-
-def batches_of(cluster: TestCluster, query_id: str) -> dict[int, dict[int, int]]:
-    """What all batches cover that were committed before the call."""
-    consumer, found = progress_of(cluster), dict[int, dict[int, int]]()
-    topic = TopicPartition(progress_topic("default_"), 0)
-    end = consumer.get_watermark_offsets(topic, timeout=30)[1]
-    while consumer.position([topic])[0].offset < end:
-        message = consumer.poll(1.0)
-        value = None if message is None or message.error() else message.value()
-        batch = batch_in(value, query_id)
-        if batch is not None:
-            found[batch[0]] = batch[1]
-    consumer.close()
-    return found
-
-
-class Writer(threading.Thread):
-    """Some events each 20 ms. `keys`: source partition -> its keys, by offset."""
-
-    def __init__(self, cluster: TestCluster, is_over: threading.Event) -> None:
-        super().__init__()
-        self.is_over = is_over
-        self.producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
-        )
-        self.keys: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
-        self.random = random.Random(1)
-
-    def run(self) -> None:
-        while not self.is_over.is_set():
-            for key in self.random.sample(KEYS, 3):
-                number = int(key[1:]) % PARTITIONS
-                self.keys[number].append(key)
-                self.producer.produce("l_events", b'{"V":1}', key, partition=number)
-            self.producer.flush(10)
-            time.sleep(0.02)
 
 
 class Reader(threading.Thread):
@@ -152,52 +101,17 @@ class Reader(threading.Thread):
         except (ServerRefused, NodesUnreachable):
             self.refused += 1
             return
-        end, found = time.monotonic(), {row["K"]: row["N"] for row in rows}
-        values = {key: found.get(key, NO_VALUE) for key in (KEYS if is_scan else keys)}
+        end, found = time.monotonic(), [(row["K"], row["N"]) for row in rows]
+        values = values_of(found, KEYS if is_scan else keys)
         self.answers.append(SessionAnswer(self.name, begin, end, values, text))
-
-
-def as_batches(
-    batches: dict[int, dict[int, int]], writer: Writer
-) -> tuple[Writes, Callable[[SessionAnswer], SessionAnswer]]:
-    """Which batches wrote each key, and an answer's counts as the batches that made them."""
-    writes, made = Writes(), dict[tuple[str, int], int]()
-    counts = dict.fromkeys(KEYS, 0)
-    for batch in sorted(batches):
-        ends = batches[batch]
-        now = {
-            key: writer.keys[int(key[1:]) % PARTITIONS][
-                : ends.get(int(key[1:]) % PARTITIONS, 0)
-            ].count(key)
-            for key in KEYS
-        }
-        changed = [key for key in KEYS if now[key] != counts[key]]
-        writes.add(batch, changed)
-        made |= {(key, now[key]): batch for key in changed}
-        counts = now
-
-    def judged(answer: SessionAnswer) -> SessionAnswer:
-        values = {
-            key: NO_VALUE if count == NO_VALUE else made.get((key, count), -2)
-            for key, count in answer.values.items()
-        }
-        return SessionAnswer(answer.session, answer.begin, answer.end, values, answer.where)
-
-    return writes, judged
-
-
-def tailer_of(cluster: TestCluster, number: int) -> int:
-    found = process.read_pid(cluster.local.plans[number].data_directory / "run" / "tailer.pid")
-    assert found is not None
-    return found
 
 
 @pytest.mark.timeout(560)
 def test_no_read_lacks_what_was_committed_before_it(cluster: TestCluster) -> None:
-    cluster.sql(STATEMENTS)
+    cluster.sql(statements(NAME))
     over = threading.Event()
     watcher = Watcher(cluster, cluster.query_of("L_COUNTS"))
-    writer = Writer(cluster, over)
+    writer = Writer(cluster, TOPIC, over)
     addresses = [address for _, address in cluster.addresses]
     linear = [Reader(addresses[n % 3], f"linear {n}", "linearizable", over) for n in range(6)]
     eventual = Reader(addresses[1], "eventual", "eventual", over)
@@ -227,7 +141,7 @@ def test_no_read_lacks_what_was_committed_before_it(cluster: TestCluster) -> Non
         watcher.is_over.set()
         watcher.join()
     assert [one.fault for one in (*linear, eventual)] == [None] * 7
-    writes, judged = as_batches(batches_of(cluster, watcher.query_id), writer)
+    writes, judged = as_batches(batches_of(cluster, watcher.query_id, TOPIC), writer.keys)
     answers = [judged(answer) for reader in linear for answer in reader.answers]
     others = [judged(answer) for answer in eventual.answers]
     assert linear_violations(writes, watcher.committed, answers) == []

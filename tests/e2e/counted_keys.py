@@ -1,0 +1,135 @@
+"""A table of counts per key under a steady writer, and what each committed batch of it covers.
+
+Values are counts. A batch's source offsets say how often each key was read by then, so counts turn
+into the batches that made them, as the judges of `tests/sim/session_histories.py` want them.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from tests.e2e.cluster import TestCluster
+from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes
+
+from standpipe.adapters import process
+from standpipe.data.commit.progress import parse
+from standpipe.topics import progress_topic
+
+PARTITIONS = 4
+KEYS = tuple(f"k{number}" for number in range(12))
+
+
+def statements(name: str) -> str:
+    """A stream NAME_EVENTS over topic name_events, and the table NAME_COUNTS of it."""
+    return f"""
+        CREATE STREAM {name}_EVENTS (K STRING KEY, V BIGINT) WITH (
+            KAFKA_TOPIC='{topic_of(name)}', VALUE_FORMAT='JSON', PARTITIONS={PARTITIONS});
+        CREATE TABLE {name}_COUNTS AS
+            SELECT K, COUNT(*) AS N FROM {name}_EVENTS GROUP BY K EMIT CHANGES;
+    """
+
+
+def topic_of(name: str) -> str:
+    return f"{name.lower()}_events"
+
+
+def progress_of(cluster: TestCluster) -> Consumer:
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "l", "fetch.wait.max.ms": 20}
+    )
+    consumer.assign([TopicPartition(progress_topic("default_"), 0, OFFSET_BEGINNING)])
+    return consumer
+
+
+def batch_in(value: bytes | None, query_id: str, topic: str) -> tuple[int, dict[int, int]] | None:
+    """The batch of a progress record, and the ends of the source partitions that it covers."""
+    record = parse(value) if value else None
+    if record is None or record.query_id != query_id or topic not in record.sources:
+        return None
+    return record.commit.batch, dict(record.sources[topic])
+
+
+def batches_of(cluster: TestCluster, query_id: str, topic: str) -> dict[int, dict[int, int]]:
+    """What all batches cover that were committed before the call."""
+    consumer, found = progress_of(cluster), dict[int, dict[int, int]]()
+    of = TopicPartition(progress_topic("default_"), 0)
+    end = consumer.get_watermark_offsets(of, timeout=30)[1]
+    while consumer.position([of])[0].offset < end:
+        message = consumer.poll(1.0)
+        value = None if message is None or message.error() else message.value()
+        batch = batch_in(value, query_id, topic)
+        if batch is not None:
+            found[batch[0]] = batch[1]
+    consumer.close()
+    return found
+
+
+class Writer(threading.Thread):
+    """Some events each 20 ms. `keys`: source partition -> its keys, by offset."""
+
+    def __init__(
+        self, cluster: TestCluster, topic: str, is_over: threading.Event, *, at_once: int = 3
+    ) -> None:
+        """`at_once`: keys that get an event together, in one partition after the other."""
+        super().__init__()
+        self.topic, self.is_over, self.at_once = topic, is_over, at_once
+        self.producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
+        )
+        self.keys: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
+        self.random = random.Random(1)
+
+    def run(self) -> None:
+        while not self.is_over.is_set():
+            for key in self.random.sample(KEYS, self.at_once):
+                number = int(key[1:]) % PARTITIONS
+                self.keys[number].append(key)
+                self.producer.produce(self.topic, b'{"V":1}', key, partition=number)
+            self.producer.flush(10)
+            time.sleep(0.02)
+
+
+def as_batches(
+    batches: dict[int, dict[int, int]], keys: dict[int, list[str]]
+) -> tuple[Writes, Callable[[SessionAnswer], SessionAnswer]]:
+    """Which batches wrote each key, and an answer's counts as the batches that made them. `keys`:
+    of a `Writer`."""
+    writes, made = Writes(), dict[tuple[str, int], int]()
+    counts = dict.fromkeys(KEYS, 0)
+    for batch in sorted(batches):
+        ends = batches[batch]
+        now = {key: _count(key, ends, keys) for key in KEYS}
+        changed = [key for key in KEYS if now[key] != counts[key]]
+        writes.add(batch, changed)
+        made |= {(key, now[key]): batch for key in changed}
+        counts = now
+
+    def judged(answer: SessionAnswer) -> SessionAnswer:
+        values = {
+            key: NO_VALUE if count == NO_VALUE else made.get((key, count), -2)
+            for key, count in answer.values.items()
+        }
+        return SessionAnswer(answer.session, answer.begin, answer.end, values, answer.where)
+
+    return writes, judged
+
+
+def _count(key: str, ends: dict[int, int], keys: dict[int, list[str]]) -> int:
+    number = int(key[1:]) % PARTITIONS
+    return keys[number][: ends.get(number, 0)].count(key)
+
+
+def values_of(rows: Sequence[tuple[str, int]], keys: Sequence[str]) -> dict[str, int]:
+    """What an answer shows of each key that was asked for."""
+    found = dict(rows)
+    return {key: found.get(key, NO_VALUE) for key in keys}
+
+
+def tailer_of(cluster: TestCluster, number: int) -> int:
+    found = process.read_pid(cluster.local.plans[number].data_directory / "run" / "tailer.pid")
+    assert found is not None
+    return found
