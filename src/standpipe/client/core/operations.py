@@ -174,13 +174,11 @@ class Operations:
         if shape.is_windowed:
             raise UnfitParameter(f"{shape.name} is windowed: a key has many rows, use query()")
         wanted = wanted_keys(shape, keys)
-        attempts: list[Attempt] = []
-        if self.settings.consistency != SNAPSHOT:
-            asked = lookups(found, wanted)
-            attempts = [self._read(text, holders, deadline_s) for text, holders in asked]
-        elif wanted:  # a node may wait for parts that are behind, and is not silent then
-            patience_s = max(self.settings.patience_s, (deadline_s - self.clock()) / 2)
-            attempts = [self._read(one_lookup(found, wanted), (), deadline_s, patience_s)]
+        asked, patience_s = lookups(found, wanted), self.settings.patience_s
+        if self.settings.consistency == SNAPSHOT:  # a node may wait for parts that are behind
+            asked = one_lookup(found, wanted)
+            patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
+        attempts = [self._read(text, holders, deadline_s, patience_s) for text, holders in asked]
         yield from gather(attempts, self.clock)
         answers = [self._rows(attempt, found) for attempt in attempts]
         return rows_of_keys(shape, wanted, answers)

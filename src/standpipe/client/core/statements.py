@@ -103,17 +103,20 @@ def lookups(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple
             yield f"{found.select}{name} {where};", holders
 
 
-def one_lookup(found: TableMap, wanted: Sequence[Key]) -> str:
-    """One statement that asks for all keys, for an answer of one batch. A node refuses one with too
-    many. Raises UnfitParameter."""
+def one_lookup(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """One statement that asks any node for all keys, so that its answer is of one batch; none for no
+    keys. A node refuses one with too many. Raises UnfitParameter."""
+    if not wanted:
+        return
     shape = found.shape
     if len(shape.key_columns) != 1:
         names = [column.name for column in shape.key_columns]
         wheres = dict.fromkeys(shape.key_of(key_dict(key, names))[1] for key in wanted)
-        return f"{found.select}{' OR '.join(f'({where})' for where in wheres)};"
+        yield f"{found.select}{' OR '.join(f'({where})' for where in wheres)};", ()
+        return
     name = name_literal(shape.key_columns[0].name)
     listed = dict.fromkeys(_literals(shape, wanted))
-    return f"{found.select}{name} IN ({', '.join(listed)});"
+    yield f"{found.select}{name} IN ({', '.join(listed)});", ()
 
 
 def _lists(literals: Sequence[str]) -> Iterator[Sequence[str]]:

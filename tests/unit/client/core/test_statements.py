@@ -141,7 +141,8 @@ def test_lookups_ask_for_each_key_at_its_holder(
 def test_one_lookup_asks_for_all_keys(types: tuple[str, ...], count: int) -> None:
     source, found = table(*types)
     given = [tuple(f"it's {n}" if of == "STRING" else n - 5 for of in types) for n in range(count)]
-    text = one_lookup(found, wanted_keys(found.shape, [*given, given[0]]))
+    ((text, holders),) = one_lookup(found, wanted_keys(found.shape, [*given, given[0]]))
+    assert holders == (), "any node"
     plan = PlanCache({source.name: source}).plan(text, {})
     assert not plan.is_scan
     assert sorted(plan.keys) == sorted(given), "each once"
