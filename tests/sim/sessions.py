@@ -1,4 +1,4 @@
-"""Seeds of sessions and of linearizable reads in simulation.
+"""Seeds of sessions, snapshots and linearizable reads in simulation.
 
 `python -m tests.sim.sessions --seeds 200`, or `--planted`.
 """
@@ -14,6 +14,8 @@ from .session_planted import PLANTS
 from .session_world import SessionWorld
 from .session_writes import WritingWorld
 from .session_writes_planted import WRITE_PLANTS
+from .snapshot_planted import SNAPSHOT_PLANTS
+from .snapshot_world import SnapshotWorld
 
 #: what should happen in many seeds, or they show nothing
 EXPECTED = (
@@ -42,6 +44,19 @@ EXPECTED_OF_LINEAR = (
     "progress topics created again",
     "reads refused for another topic",
 )
+EXPECTED_OF_SNAPSHOT = (
+    "reads answered",
+    "reads refused",
+    "reads on the fast path",
+    "reads in 1 rounds",
+    "reads in 2 rounds",
+    "reads in 3 rounds",
+    "replicas between batches",
+    "batches committed again",
+    "maps of a later generation",
+    "answers of an older release",
+    "hedges that lost",
+)
 
 
 def run_seed(seed: int) -> Outcome:
@@ -59,6 +74,11 @@ def run_linear_seed(seed: int) -> Outcome:
     return outcome_of(LinearWorld(seed), seed)
 
 
+def run_snapshot_seed(seed: int) -> Outcome:
+    """One world of snapshot reads, to its end."""
+    return outcome_of(SnapshotWorld(seed), seed)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--first", type=int, default=0)
@@ -71,11 +91,13 @@ def main() -> int:
         found = run_planted(PLANTS, run_seed, seeds, given.processes)
         found = [*found, *run_planted(WRITE_PLANTS, run_writing_seed, seeds, given.processes)]
         found = [*found, *run_planted(LINEAR_PLANTS, run_linear_seed, seeds, given.processes)]
+        found = [*found, *run_planted(SNAPSHOT_PLANTS, run_snapshot_seed, seeds, given.processes)]
         return int(any(one.seed is None for one in found))
     failed = run_seeds(run_seed, seeds, given.processes, EXPECTED).failed
     writing = run_seeds(run_writing_seed, seeds, given.processes, EXPECTED_OF_WRITES).failed
     linear = run_seeds(run_linear_seed, seeds, given.processes, EXPECTED_OF_LINEAR).failed
-    return int(bool(failed or writing or linear))
+    snapshot = run_seeds(run_snapshot_seed, seeds, given.processes, EXPECTED_OF_SNAPSHOT).failed
+    return int(bool(failed or writing or linear or snapshot))
 
 
 if __name__ == "__main__":

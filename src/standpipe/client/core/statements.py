@@ -104,8 +104,8 @@ def lookups(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple
 
 
 def one_lookup(found: TableMap, wanted: Sequence[Key]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """One statement that asks any node for all keys, so that its answer is of one batch; none for no
-    keys. A node refuses one with too many. Raises UnfitParameter."""
+    """One statement that asks any node for all keys, so that its answer is of one batch; none if
+    there are no keys. A node refuses one with too many. Raises UnfitParameter."""
     if not wanted:
         return
     shape = found.shape
