@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.sim import data_planted, direct_planted, planted, session_planted, session_writes_planted
+from tests.sim import (
+    data_planted,
+    direct_planted,
+    planted,
+    session_planted,
+    session_writes_planted,
+    snapshot_planted,
+)
 from tests.sim.runner import Plant
 
 PLANTS = (
@@ -16,6 +23,7 @@ PLANTS = (
     *direct_planted.DIRECT_PLANTS,
     *session_planted.PLANTS,
     *session_writes_planted.WRITE_PLANTS,
+    *snapshot_planted.SNAPSHOT_PLANTS,
 )
 
 

@@ -41,7 +41,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.snapshot import is_reached, next_round
+from standpipe.control.routing.snapshot import is_reached
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
@@ -269,6 +269,7 @@ class LookupFastPath:
 def _is_one_batch(forward: ForwardHeaders | None, metas: Sequence[StoreMeta]) -> bool:
     """Whether rows with these metas are an answer at level `snapshot`, or the part of one that a
     forward asks for."""
-    stamps = list(map(stamp_in, metas))
-    wanted = None if forward is None else forward.wanted
-    return next_round(stamps) is None and all(is_reached(wanted, each) for each in stamps)
+    stamp = stamp_in(metas[0])
+    if len(metas) > 1 and any(stamp_in(each) != stamp for each in metas):
+        return False
+    return is_reached(None if forward is None else forward.wanted, stamp)

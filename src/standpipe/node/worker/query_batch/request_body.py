@@ -128,9 +128,9 @@ def statement(source: Source, keys: Sequence[Value]) -> str:
 
 
 def body_of(text: str, properties: Mapping[str, object]) -> bytes:
-    """The body of /query that asks for the same, as it is forwarded: with its bounds and its level,
-    as no other property changes a lookup."""
-    names = (*BOUND_PROPERTIES, LEVEL_PROPERTY)
+    """The body of /query that asks for the same, as it is forwarded: with its bounds, and with its
+    level if it is not the usual one, as no other property changes a lookup."""
+    names = (*BOUND_PROPERTIES, *((LEVEL_PROPERTY,) if level_of(properties) == SNAPSHOT else ()))
     shown = {name: property_text(properties[name]) for name in names if name in properties}
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 

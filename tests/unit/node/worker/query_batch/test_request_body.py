@@ -135,3 +135,13 @@ def test_what_a_body_says() -> None:
     assert found == ("t", ["a", 1], {"acceptable.offset.lag": "5"}, AskedBounds(5), False)
     forwarded = json.loads(request_body.body_of("SELECT", found.properties))
     assert forwarded == {"ksql": "SELECT", "streamsProperties": {"acceptable.offset.lag": "5"}}
+
+
+def test_a_forwarded_body_names_the_level_only_if_it_is_not_the_usual_one() -> None:
+    """A peer of an older release may not know the property."""
+    for level, sent in (("eventual", {}), ("snapshot", {LEVEL_PROPERTY: "snapshot"})):
+        given = {LEVEL_PROPERTY: level, "standpipe.consistency": "local"}
+        assert json.loads(request_body.body_of("S;", given)) == {
+            "ksql": "S;",
+            "streamsProperties": sent,
+        }
