@@ -44,7 +44,6 @@ from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.pull.refusals import Unanswered
 from standpipe.node.worker.pull.session_read import stamp_of
 from standpipe.node.worker.pull.snapshot_read import SnapshotRead, of_one_batch
-from standpipe.node.worker.request.scan_requester import ScanRequester
 
 from .session_histories import NO_VALUE, SessionAnswer, Writes
 from .snapshot_histories import snapshot_violations
@@ -297,7 +296,7 @@ class SnapshotWorld:
                 found[place] = self._part(read)
             return [found[place] for place in places]
 
-        parts = await of_one_batch(ask, partitions, 60_000, ScanRequester(), self.metrics)
+        parts = await of_one_batch(ask, partitions, 60_000, lambda _: None, self.metrics)
         return [part.rows for part in parts]
 
     def _part(self, read: _Read) -> PartitionAnswer:

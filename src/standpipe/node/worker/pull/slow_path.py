@@ -217,10 +217,11 @@ class SlowPath:
             chosen = [wanted[place] for place in places]
             return await self._parts([(one.wanting(batch, left_ms), at) for one, at in chosen])
 
-        partitions = [partition for _, partition in wanted]
-        return await of_one_batch(
-            ask, partitions, first.time_limit_ms, first.requester, self.metrics
-        )
+        def dropped(part: PartitionAnswer) -> None:
+            first.requester.hold(-first.charge_of(part, self.node_id))
+
+        at = [partition for _, partition in wanted]
+        return await of_one_batch(ask, at, first.time_limit_ms, dropped, self.metrics)
 
     async def _parts(self, wanted: Sequence[tuple[PullQuery, int]]) -> list[PartitionAnswer]:
         """The same, each of any batch that it may show.

@@ -38,7 +38,6 @@ from standpipe.freshness import Freshness
 from standpipe.model import ReplicaStatus
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.refusals import Unanswered
-from standpipe.node.worker.request.scan_requester import ScanRequester
 
 NO_SNAPSHOTS: Final = (
     "Level snapshot: the peer's release does not say which batch its rows are of and lease epoch."
@@ -82,9 +81,14 @@ def stamp_in(rows: StoreMeta) -> Stamp:
 
 
 async def of_one_batch(
-    ask: Ask, partitions: Sequence[int], limit_ms: int, requester: ScanRequester, metrics: Metrics
+    ask: Ask,
+    partitions: Sequence[int],
+    limit_ms: int,
+    dropped: Callable[[PartitionAnswer], None],
+    metrics: Metrics,
 ) -> list[PartitionAnswer]:
-    """All parts, of one batch. `partitions`: that of each part; `limit_ms`: for all rounds.
+    """All parts, of one batch. `partitions`: that of each part; `limit_ms`: for all rounds;
+    `dropped`: called with each part that was read again.
 
     Raises Unanswered if a part is not answered in time, NoReplica if the parts do not meet.
     """
@@ -105,7 +109,7 @@ async def of_one_batch(
             error.note = unreached(again.wanted, number)
             raise
         for place, part in zip(again.behind, newer, strict=True):
-            requester.hold(-sum(map(len, parts[place].rows)))
+            dropped(parts[place])
             parts[place] = part
     metrics.count("standpipe_snapshot_reads", str(number))
     return parts
