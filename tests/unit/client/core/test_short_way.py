@@ -231,6 +231,15 @@ def test_bounds_and_patience_are_in_the_request() -> None:
     assert b'"properties":{"ksql.query.pull.max.allowed.offset.lag":5,' in found[0][2]  # pyright: ignore[reportIndexIssue]
 
 
+def test_a_key_at_level_snapshot_takes_it() -> None:
+    """A key is of one batch as it is, so no node waits for others."""
+    options = {"consistency": "snapshot"}
+    found = Told([], options).short_first({"k0": "k"})
+    assert found[1] == "short"
+    assert found[0] == Told([], options).general({"k0": "k"})[0]
+    assert b'"properties":{"standpipe.read.consistency":"snapshot"}' in found[0][2]  # pyright: ignore[reportIndexIssue]
+
+
 def suspected(told: Told) -> None:
     told.nodes.failed("c:1", told.now_s)
 
