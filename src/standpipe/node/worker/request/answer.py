@@ -85,8 +85,8 @@ class ArrivingRows:
     """The rows of an answer in the LINES form, taken apart piece by piece as a peer sends them.
 
     So they are in memory once. `hold` charges the answer that they are for, before they are kept,
-    and may raise; as a context manager it gives that back if the block fails, since the rows are
-    then dropped.
+    and may raise. As a context manager, it charges what `rows_bytes` says in the end; or nothing,
+    if the block fails, since the rows are then dropped.
     """
 
     def __init__(self, hold: Callable[[int], None] = lambda more_bytes: None) -> None:
@@ -117,7 +117,12 @@ class ArrivingRows:
         if kind is not None:
             self.rows.clear()  # the error refers to them by its traceback
             self._begun.clear()
-            self._hold(-self._held_bytes)
+        self._hold(rows_bytes(self.rows) - self._held_bytes)
+
+
+def rows_bytes(rows: Sequence[bytes]) -> int:
+    """What rows of an answer take in memory."""
+    return sum(map(len, rows)) + ROW_BYTES * len(rows)
 
 
 # -------------------------------------------------------------------------------- freshness
