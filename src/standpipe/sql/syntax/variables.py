@@ -21,9 +21,10 @@ from standpipe.sql.syntax.limits import TEXT_CHARS_MAX
 SUBSTITUTION: Final = "ksql.variable.substitution.enable"
 
 _VARIABLE: Final = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# a comment that is not closed ends with the text, so that the rest is not searched at each of them
 _PIECE: Final = re.compile(
     r"(?P<quoted>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`)"
-    r"|(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<end>;)|(?P<plain>[^'\"`;/-]+|.)",
+    r"|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|(?P<end>;)|(?P<plain>[^'\"`;/-]+|.)",
     re.DOTALL,
 )
 _ONE_TOKEN: Final = re.compile(

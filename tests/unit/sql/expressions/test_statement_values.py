@@ -23,6 +23,8 @@ VALUES = StatementValues(now_ms=86_400_000 * 3 + 5, seed=b"s" * 16)
         ('SELECT "UUID()", `UUID()` FROM T;', 'SELECT "UUID()", `UUID()` FROM T;', ""),
         ("SELECT 1 -- UUID()\n FROM T;", "SELECT 1 -- UUID()\n FROM T;", "a comment"),
         ("SELECT 1 /* ' */, UNIX_DATE() FROM T;", "SELECT 1 /* ' */, 3 FROM T;", ""),
+        ("UNIX_DATE() /* UNIX_DATE()", "3 /* UNIX_DATE()", "one that is not closed"),
+        ("UNIX_DATE() /* ' /* UUID() '", "3 /* ' /* UUID() '", "which is searched once"),
         ("SELECT UNIX_DATE(D) FROM T;", "SELECT UNIX_DATE(D) FROM T;", "it has an argument"),
         ("SELECT MY_UUID() FROM T;", "SELECT MY_UUID() FROM T;", "another name"),
     ],
