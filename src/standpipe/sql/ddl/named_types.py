@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from standpipe.errors import StatementError
 from standpipe.sql.context import Context
 from standpipe.sql.declarations import names
 from standpipe.sql.functions.cast import check_known
@@ -43,13 +44,22 @@ def drop_type(statement: DropType, _sources: object, _context: Context) -> DropT
 
 
 def resolved(statement: _Part, known: Mapping[str, str]) -> _Part:
-    """The statement with each name of `known` replaced by its type."""
+    """The statement with each name of `known` replaced by its type. Raises StatementError if these
+    types are longer than TYPE_CHARS_MAX together."""
     if not known:
         return statement
-    return rewritten(statement, lambda part: _named_type(part, known))
+    room = types.TYPE_CHARS_MAX
 
-
-def _named_type(part: SyntaxNode | SqlType, known: Mapping[str, str]) -> SqlType | None:
-    if isinstance(part, SqlType) and part.base not in _BUILT_IN and part.base in known:
+    def named(part: SyntaxNode | SqlType) -> SqlType | None:
+        nonlocal room
+        if not isinstance(part, SqlType) or part.base in _BUILT_IN or part.base not in known:
+            return None
+        room -= len(known[part.base])
+        if room < 0:
+            raise StatementError(
+                "The types that this statement names are longer than"
+                f" {types.TYPE_CHARS_MAX} characters together."
+            )
         return parse_type(known[part.base])
-    return None
+
+    return rewritten(statement, named)

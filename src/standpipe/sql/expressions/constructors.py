@@ -118,7 +118,10 @@ def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
         typed = typer.type(value)
         fields.append((name, typed.type))
         parts += [Constant(STRING, name), typed]
-    return Operation(types.struct(tuple(fields)), coercion.STRUCT, tuple(parts))
+    made = types.struct(tuple(fields))
+    if made.is_too_long():
+        raise refusal(f"A type is longer than {types.TYPE_CHARS_MAX} characters.", node.at)
+    return Operation(made, coercion.STRUCT, tuple(parts))
 
 
 # ---------------------------------------------------------------------------------------- lambdas

@@ -42,6 +42,9 @@ _SCALE_KEPT: Final = 6  # Spark's as well
 #: A type within a type within a type …: Spark and JSON parsers recurse.
 NESTING_MAX: Final = 50
 TOO_DEEP: Final = f"A type is nested deeper than {NESTING_MAX} levels."
+#: Characters of a type. Names of types stand for their definitions, and a STRUCT may have a field
+#: of one type a thousand times, so a few statements of 300 bytes make a type of a gigabyte.
+TYPE_CHARS_MAX: Final = 32_768
 #: Spark stores instants as 64-bit microseconds, and one that does not fit ends the query
 INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
 
@@ -88,6 +91,16 @@ class SqlType:
     def contains(self, base: str) -> bool:
         """Whether this type is `base` or contains it at any depth."""
         return self.base == base or any(part.contains(base) for part in self.arguments)
+
+    def is_too_long(self) -> bool:
+        """Whether its text has more than TYPE_CHARS_MAX characters, without making the text."""
+        left = TYPE_CHARS_MAX
+        waiting: list[SqlType] = [self]
+        while waiting and left >= 0:
+            part = waiting.pop()
+            left -= len(part.base) + sum(map(len, part.field_names))
+            waiting += part.arguments
+        return left < 0
 
     def field(self, name: str) -> SqlType | None:
         """Type of a STRUCT's field; None if there is no such field."""

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from standpipe.errors import StatementError
 from standpipe.sql.types import types
-from standpipe.sql.types.types import SqlType, arithmetic_type, common_type, parse_type, widens
+from standpipe.sql.types.types import (
+    TYPE_CHARS_MAX,
+    SqlType,
+    arithmetic_type,
+    common_type,
+    parse_type,
+    widens,
+)
 
 
 def maybe(text: str) -> SqlType:
@@ -56,6 +63,28 @@ def test_what_is_printed_can_be_read(of: SqlType) -> None:
 def test_no_type(text: str) -> None:
     with pytest.raises(StatementError, match="unknown type"):
         parse_type(text)
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (types.STRING, False),
+        (types.struct((("a" * TYPE_CHARS_MAX, types.STRING),)), True),
+        (types.struct(tuple((f"f{n}", types.BIGINT) for n in range(3_000))), False),
+        (types.struct(tuple((f"f{n}", types.BIGINT) for n in range(4_000))), True),
+        (types.map_of(types.STRING, types.array(types.STRING)), False),
+    ],
+)
+def test_which_types_are_too_long(of: SqlType, expected: bool) -> None:
+    assert of.is_too_long() is expected
+
+
+def test_a_long_type_is_known_without_looking_at_all_of_it() -> None:
+    """Of 2^60 parts."""
+    of = types.STRING
+    for _ in range(60):
+        of = types.struct((("A", of), ("B", of)))
+    assert of.is_too_long()
 
 
 def test_types_are_nested_to_a_bound() -> None:
