@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
 
 from standpipe.errors import StatementError, UnknownName
 from standpipe.sql.syntax.ast import Position, Statement
+
+#: of a name that is compared with the known ones
+COMPARED_CHARS_MAX: Final = 249
 
 
 def refusal(message: str, at: Position | None = None, hint: str = "") -> StatementError:
@@ -47,7 +51,10 @@ def place(at: Position) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint that names what was probably meant; "" if nothing is similar."""
+    """A hint that names what was probably meant; "" if nothing is similar, or the name is longer
+    than any: comparing two texts takes the product of their lengths."""
+    if len(name) > COMPARED_CHARS_MAX:
+        return ""
     candidates = sorted(set(known))
     for candidate in candidates:
         if candidate.upper() == name.upper():

@@ -15,6 +15,8 @@ from standpipe.sql.syntax.errors import nearest
         ("INPUT", ["input"], 'Did you mean "input"? Hint: wrap the source name in double quotes'),
         ("input", ["INPUT"], "Did you mean INPUT? Hint: try removing double quotes"),
         ("A", [], ""),
+        ("N" * 249, ["N" * 248], "Did you mean N"),
+        ("N" * 250, ["N" * 249], ""),
     ],
 )
 def test_nearest(name: str, known: list[str], hint: str) -> None:
