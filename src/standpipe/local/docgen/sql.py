@@ -208,7 +208,7 @@ CLAUSES: Final = (
         "WINDOW TUMBLING, HOPPING (SIZE, ADVANCE BY, RETENTION, GRACE PERIOD)",
         "yes",
         "rows leave the table once RETENTION is over (default: size + grace, a day and more), with"
-        " the batch after the event that says so",
+        " the batch after the event that says so; an event may be in 2500 windows at most",
     ),
     SupportRow(
         "WINDOW SESSION",

@@ -10,12 +10,14 @@ from standpipe.model import Column, Window
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
-from standpipe.sql.syntax.build_queries import UNITS_MS
+from standpipe.sql.syntax.build_queries import DURATION_MS_MAX, UNITS_MS
 from standpipe.sql.syntax.errors import refusal
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>"
 _WINDOWS: Final = ("SESSION", "HOPPING", "TUMBLING")
 _DURATION: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*")
+#: of a number that Python reads as one, and that is worth to be shown
+_DIGITS_MAX: Final = 100
 
 
 def header_column(definition: ColumnDefinition) -> Column:
@@ -83,10 +85,12 @@ def _duration_ms(text: str, properties: Properties) -> int:
         length = UNITS_MS.get(unit.removesuffix("S"))
         if length is None:
             why = f"Unknown time unit: '{unit}'"
-        elif not match[1].isdecimal():
+        elif not match[1].isdecimal() or len(match[1]) > _DIGITS_MAX:
             why = f"Not numeric: '{match[1]}'"
         elif int(match[1]) == 0:
             why = "It must be above 0"
+        elif int(match[1]) * length > DURATION_MS_MAX:
+            why = f"It must be at most {DURATION_MS_MAX} ms"
         else:
             return int(match[1]) * length
     raise refusal(

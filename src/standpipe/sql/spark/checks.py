@@ -13,13 +13,24 @@ from standpipe.sql.syntax.ast_statements import CreateAs, Creation
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.values import DAY_MS
 
+#: Windows that one event belongs to. Spark makes a row, and a part of its plan, for each of them:
+#: a day that advances by a second would end the driver before the first batch.
+WINDOWS_OF_AN_EVENT_MAX: Final = 2_500
+
 
 def window_of(clause: ast.WindowClause) -> Window:
-    """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace."""
+    """Defaults of ksqlDB: grace = max(24 h - size, 0), retention = size + grace. Raises
+    StatementError for bounds that do not fit each other, or that Spark cannot compute."""
     size_ms = clause.size_ms
     advance_ms = clause.advance_ms
     if clause.kind != "SESSION" and not 0 < advance_ms <= size_ms:
         raise refusal("A window's SIZE must be above 0 and its ADVANCE in 1..SIZE.", clause.at)
+    if clause.kind == "HOPPING" and -(-size_ms // advance_ms) > WINDOWS_OF_AN_EVENT_MAX:
+        raise refusal(
+            f"Each event would be in {-(-size_ms // advance_ms)} windows;"
+            f" {WINDOWS_OF_AN_EVENT_MAX} are allowed. Raise ADVANCE BY, or lower SIZE.",
+            clause.at,
+        )
     grace_ms = max(DAY_MS - size_ms, 0) if clause.grace_ms is None else clause.grace_ms
     retention_ms = clause.retention_ms
     if retention_ms is not None and retention_ms < size_ms + grace_ms:

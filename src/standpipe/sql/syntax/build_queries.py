@@ -10,6 +10,8 @@ from lark import Token
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import START, Expression, LiteralValue, Query
 from standpipe.sql.syntax.build_expressions import ExpressionBuilder, Name, position
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.types import INSTANT_MS_MAX
 
 #: ms of a unit; its plural adds an S
 UNITS_MS: Final = {
@@ -19,6 +21,8 @@ UNITS_MS: Final = {
     "HOUR": 3_600_000,
     "DAY": 86_400_000,
 }
+#: Spark counts in microseconds of 64 bits, also where a window ends that begins at any instant
+DURATION_MS_MAX: Final = INSTANT_MS_MAX // 4
 
 
 class Clause(NamedTuple):
@@ -88,8 +92,11 @@ class QueryBuilder(ExpressionBuilder):
         return UNITS_MS[str(word).upper().removesuffix("S")]
 
     def duration(self, count: LiteralValue, unit_ms: int) -> int:
-        """10 SECONDS, in ms."""
-        return cast("int", count.value) * unit_ms
+        """10 SECONDS, in ms. Raises StatementError for more than DURATION_MS_MAX."""
+        duration_ms = cast("int", count.value) * unit_ms
+        if duration_ms > DURATION_MS_MAX:
+            raise refusal(f"A duration is longer than {DURATION_MS_MAX} ms.", count.at)
+        return duration_ms
 
     def retention(self, duration_ms: int) -> Clause:
         """RETENTION duration."""

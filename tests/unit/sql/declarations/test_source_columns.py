@@ -57,6 +57,16 @@ def test_windows(plan: Callable[..., Plan], kind: str, size: str, window: tuple[
             "It must be above 0",
         ),
         (
+            create("k INT KEY, v INT", f", WINDOW_TYPE='HOPPING', WINDOW_SIZE='{10**11} DAYS'"),
+            "It must be at most 2305843009213693 ms",
+        ),
+        (
+            create(
+                "k INT KEY, v INT", f", WINDOW_TYPE='TUMBLING', WINDOW_SIZE='{'9' * 5000} DAYS'"
+            ),
+            "Not numeric",
+        ),
+        (
             create("k INT KEY, v INT", ", WINDOW_TYPE='HOPPING', WINDOW_SIZE='day'"),
             "Expected string with format",
         ),

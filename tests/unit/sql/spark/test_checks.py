@@ -41,6 +41,32 @@ def test_defaults(
     assert (window.grace_ms, window.retention_ms) == expected, why
 
 
+@pytest.mark.parametrize(
+    ("size", "advance", "is_refused"),
+    [
+        ("1 DAY", "1 MINUTE", False),
+        ("2500 SECONDS", "1 SECOND", False),
+        ("2501 SECONDS", "1 SECOND", True),
+        ("250001 MILLISECONDS", "100 MILLISECONDS", True),  # a part of a window is one
+        ("1 DAY", "1 SECOND", True),
+        ("365 DAYS", "1 MILLISECOND", True),
+    ],
+)
+def test_windows_of_one_event(
+    plan: Callable[..., Plan], size: str, advance: str, is_refused: bool
+) -> None:
+    """Spark's driver makes them before the first batch, so no batch would be blamed for its end."""
+    window = f"WINDOW HOPPING (SIZE {size}, ADVANCE BY {advance})"
+    table = f"CREATE TABLE t AS SELECT tail, COUNT(*) AS n FROM flights {window} GROUP BY tail;"
+    push = f"SELECT tail, COUNT(*) AS n FROM flights {window} GROUP BY tail EMIT CHANGES;"
+    for statement in (table, f"EXPLAIN {table}", push):
+        if is_refused:
+            with pytest.raises(StatementError, match="2500 are allowed"):
+                plan(statement)
+        else:
+            plan(statement)
+
+
 def test_ids(plan: Callable[..., Plan]) -> None:
     head = "CREATE TABLE `a/b é` WITH (KAFKA_TOPIC='t') AS"
     found = plan(f"{head} SELECT tail, COUNT(*) FROM flights GROUP BY tail;", next_index=42)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from standpipe.errors import StatementError
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.parser import parse
 
@@ -98,6 +99,29 @@ def test_all_clauses_of_a_query() -> None:
     assert (len(query.group_by), len(query.partition_by), query.emit) == (2, 1, "FINAL")
     assert query.limit is not None
     assert query.limit.value == 5
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "JOIN u b WITHIN {} ON a = b",
+        "JOIN u b WITHIN (1 SECOND, {}) ON a = b",
+        "JOIN u b WITHIN 1 SECOND GRACE PERIOD {} ON a = b",
+        "WINDOW TUMBLING (SIZE {})",
+        "WINDOW TUMBLING (SIZE 1 DAY, RETENTION {})",
+        "WINDOW TUMBLING (SIZE 1 DAY, GRACE PERIOD {})",
+        "WINDOW HOPPING (SIZE {}, ADVANCE BY 1 DAY)",
+        "WINDOW HOPPING (SIZE 1 DAY, ADVANCE BY {})",
+        "WINDOW SESSION ({})",
+    ],
+)
+def test_a_duration_fits_into_the_numbers_of_spark_and_of_the_log(clause: str) -> None:
+    """The log's encoder failed with an error of the server, not of the statement."""
+    query = "SELECT * FROM s {} EMIT CHANGES;"
+    parsed(query.format(clause.format("2305843009213693 MILLISECONDS")))
+    for duration in ("2305843009213694 MILLISECONDS", "9223372036854775807 DAYS"):
+        with pytest.raises(StatementError, match="longer than 2305843009213693 ms"):
+            parsed(query.format(clause.format(duration)))
 
 
 @pytest.mark.parametrize(
