@@ -46,9 +46,20 @@ class Part:
     text: str = ""
 
 
-@lru_cache(maxsize=512)
+#: A pattern may come out of a column. Sections are read one within another, and all patterns that
+#: were met are kept.
+PATTERN_CHARS_MAX: Final = 200
+
+
 def parts_of(pattern: str, letters: Letters) -> tuple[Part, ...]:
-    """The pattern's parts. Raises ValueError if it is not valid."""
+    """The pattern's parts. Raises ValueError if it is not valid, or too long."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise ValueError(f"the pattern has more than {PATTERN_CHARS_MAX} characters")
+    return _parts_of(pattern, letters)
+
+
+@lru_cache(maxsize=512)
+def _parts_of(pattern: str, letters: Letters) -> tuple[Part, ...]:
     parts: list[Part] = []
     at = depth = 0
     while at < len(pattern):
@@ -108,6 +119,6 @@ def spark_test(letters: Letters, *, zones: bool) -> str:
     named = "|VV(?!V)|O(?!O)|OOOO(?!O)" if zones and "V" in letters.counts else ""
     text = "\\'(?:[^\\']|\\'\\')*+\\'"
     return (
-        f"length({{1}}) <= 200 AND regexp_like({{1}},"
+        f"length({{1}}) <= {PATTERN_CHARS_MAX} AND regexp_like({{1}},"
         f" '^(?:{text}|[^a-zA-Z\\'\\\\[\\\\]{{{{}}}}#]|{fields}{named})*+$')"
     )

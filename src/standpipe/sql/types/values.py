@@ -35,13 +35,22 @@ _DATETIME: Final = re.compile(
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?", re.ASCII)
 
 
-@lru_cache(maxsize=4096)
-def parse_timestamp(text: str) -> int:
-    """Unix ms of datetime text; UTC if no zone is given. Raises ValueError.
+#: of a datetime text without the blanks around it: there may be any number before the zone
+_DATETIME_CHARS_MAX: Final = 100
 
-    Cached, because pull queries repeat their window bounds.
-    """
-    match = _DATETIME.fullmatch(text.strip())
+
+def parse_timestamp(text: str) -> int:
+    """Unix ms of datetime text; UTC if no zone is given. Raises ValueError."""
+    stripped = text.strip()
+    if len(stripped) > _DATETIME_CHARS_MAX:
+        raise ValueError(f"Failed to parse timestamp: {stripped[:_DATETIME_CHARS_MAX]}")
+    return _parse_stripped(stripped)
+
+
+@lru_cache(maxsize=4096)
+def _parse_stripped(text: str) -> int:
+    """Cached, because pull queries repeat their window bounds."""
+    match = _DATETIME.fullmatch(text)
     if match is None:
         raise ValueError(f"Failed to parse timestamp: {text}")
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])

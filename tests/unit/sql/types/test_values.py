@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
 
 import pytest
@@ -32,6 +33,18 @@ from standpipe.sql.types.values import (
 )
 def test_datetime_text(text: str, millis: int) -> None:
     assert parse_timestamp(text) == millis
+
+
+@pytest.mark.parametrize(
+    "text", ["2020" + " " * 100_000 + "Z", "2020-01-01T00:00" + "\t" * 100 + "+01:00", "2" * 101]
+)
+def test_a_long_text_is_no_timestamp_and_is_not_kept(text: str) -> None:
+    """4,096 texts are kept, and a scan could bring them at a megabyte each."""
+    references = sys.getrefcount(text)
+    with pytest.raises(ValueError, match="Failed to parse timestamp"):
+        parse_timestamp(text)
+    assert sys.getrefcount(text) == references
+    assert parse_timestamp(f"{' ' * 100_000}2020 ") == parse_timestamp("2020"), "it is trimmed"
 
 
 @pytest.mark.parametrize("text", ["", "now", "2020-13", "2020-02-30", "2020-01-01T25", "10"[:0]])

@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation, Overflow
 from typing import Any, Final
 
 from standpipe.sql.expressions.python.computed import Computed, first_length, lengths, of_types
@@ -63,7 +63,7 @@ def _decimal(text: str) -> Decimal:
         raise _Invalid
     try:
         return _LARGE.create_decimal(text)
-    except InvalidOperation:
+    except (InvalidOperation, Overflow):
         raise _Invalid from None
 
 

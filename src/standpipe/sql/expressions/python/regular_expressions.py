@@ -22,19 +22,27 @@ import re2
 from standpipe.errors import NotComputable
 from standpipe.sql.expressions.python.computed import Computed
 from standpipe.sql.functions.pattern_parts import Loops, UnsupportedPattern
-from standpipe.sql.functions.regular_expressions import LinearPattern, linear
+from standpipe.sql.functions.regular_expressions import CHARS_MAX, LinearPattern, linear
 
 #: a step counts as two characters that another function reads: one row then takes 10 ms at most
 _WORK_OF_STEP: Final = 2
 #: what a match takes in Python, 3 µs
 _STEPS_OF_MATCH: Final = 600
+#: with its \Q and \E: what is longer than any that is accepted is not even kept
+_PATTERN_CHARS_MAX: Final = 8 * CHARS_MAX
 #: of one pattern in RE2; there may be 128 patterns
 _BYTES_MAX: Final = 1 << 20
 
 
-@lru_cache(maxsize=128)
 def _compiled(pattern: str) -> tuple[LinearPattern, Any] | None:
     """None: such a pattern out of a column gives NULL, as one that Java refuses does in ksqlDB."""
+    if len(pattern) > _PATTERN_CHARS_MAX:
+        return None
+    return _compiled_short(pattern)
+
+
+@lru_cache(maxsize=128)
+def _compiled_short(pattern: str) -> tuple[LinearPattern, Any] | None:
     options = re2.Options()
     options.max_mem, options.log_errors = _BYTES_MAX, False
     try:

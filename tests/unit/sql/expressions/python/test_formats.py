@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from standpipe.sql.expressions.python.formats import Moment, formatted, parsed
@@ -35,6 +37,26 @@ def test_formatted(pattern: str, zone: str, text: str) -> None:
 def test_no_patterns(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         formatted(Moment.at(LEAP_DAY, zone_of("UTC")), pattern, SHOWN)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["[" * 201, "[" * 30_000 + "]" * 30_000, "." * 1_000_000, "'" + "x" * 200 + "'", "y-" * 101],
+)
+def test_a_long_pattern_is_none(pattern: str) -> None:
+    """Sections in sections took 3 s and then Python's stack, and each pattern that was met was kept
+    with its parts: 512 of a million."""
+    references = sys.getrefcount(pattern)
+    with pytest.raises(ValueError, match="more than 200 characters"):
+        parsed("1", pattern, PARSED)
+    with pytest.raises(ValueError, match="more than 200 characters"):
+        formatted(Moment.at(LEAP_DAY, zone_of("UTC")), pattern, SHOWN)
+    assert sys.getrefcount(pattern) == references
+
+
+def test_the_longest_pattern_is_one() -> None:
+    pattern = "[" * 98 + "yyyy" + "]" * 98
+    assert parsed("2020", pattern, PARSED).days == 18_262
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def test_extract(text: str, path: str, result: str | None, why: str) -> None:
     ("text", "is_json"),
     [("1", True), ("abc", False), ('"abc"', True), ("", False), ("[1] x", True), ("1x", False),
      ("NaN", False), ("null", True), ("truex", False), (DEEP, True), (f"[{DEEP}]", False),
-     ("[" * 60_000, False), ("1" * 1_001, False)],
+     ("[" * 60_000, False), ("1" * 1_001, False), ("1e999999999", False),
+     ("-1.5E+99999999999999999999", False), ("1e-999999999", True)],
 )  # fmt: skip
 def test_is_json(text: str, is_json: bool) -> None:
     assert value(f"IS_JSON_STRING({quoted(text)})") is is_json

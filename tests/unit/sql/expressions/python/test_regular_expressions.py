@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -42,6 +43,16 @@ from standpipe.sql.expressions.python.regular_expressions import FUNCTIONS
 )
 def test_the_result(text: str, result: object, why: str) -> None:
     assert value(text) == result, why
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a" * 100_000, "(" * 100_000, "\\Q" + "." * 100_000, "|" * 8_001]
+)
+def test_a_pattern_that_is_too_long_is_null_and_is_not_kept(pattern: str) -> None:
+    """128 of two megabytes each, one for each row of a scan, would stay until the worker ends."""
+    references = sys.getrefcount(pattern)
+    assert FUNCTIONS["REGEXP_EXTRACT"].compute(pattern, "a") is None
+    assert sys.getrefcount(pattern) == references
 
 
 def test_a_literal_is_refused_with_its_position() -> None:
