@@ -72,18 +72,19 @@ def rows_by_lookup(transaction: ReadsRows) -> Iterator[tuple[bytes, bytes]]:
         yield key, row
 
 
-def decode_meta(data: bytes, path: Path) -> StoreMeta:
-    """The meta of the store at `path`. Raises DataDirectoryRefused for another format."""
+def decode_meta(data: bytes, store: Path | str) -> StoreMeta:
+    """The meta of a store. `store`: where it is, or its name if clients see errors. Raises
+    DataDirectoryRefused for another format."""
     try:
         meta = _meta_decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise DataDirectoryRefused(
-            f"{path} has an unreadable meta: {error}",
+            f"{store} has an unreadable meta: {error}",
             next_step="move that directory away; the store is rebuilt from Kafka",
         ) from error
     if meta.identity.format != STORE_FORMAT:
         raise DataDirectoryRefused(
-            f"{path} has format {meta.identity.format}, this is {STORE_FORMAT}",
+            f"{store} has format {meta.identity.format}, this is {STORE_FORMAT}",
             next_step="use the version that wrote it, or move it away",
         )
     return meta

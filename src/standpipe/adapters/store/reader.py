@@ -192,7 +192,7 @@ class StoreReader:
         data = transaction.get(META_KEY, db=self._meta)
         if data is None:
             raise NotReady(f"the store of {self.name} holds no batch yet")
-        return decode_meta(data, self.path)
+        return decode_meta(data, self.name)
 
     def close(self) -> None:
         self._end_instants()

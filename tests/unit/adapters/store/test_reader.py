@@ -11,11 +11,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from standpipe.adapters.store.environment import META_KEY, open_environment
 from standpipe.adapters.store.folders import retire
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
-from standpipe.errors import NotReady
+from standpipe.errors import DataDirectoryRefused, NotReady
 from standpipe.model import Offset
 
 IDENTITY = StoreIdentity(table_id="t", generation=1, partition=0)
@@ -164,4 +165,23 @@ def test_a_lookup_that_fails_keeps_no_transaction(tmp_path: Path, writer: Writer
         with pytest.raises(lmdb.BadValsizeError):
             reader.read(b"", time.monotonic())
     assert reader.read(b"k", time.monotonic())[0] == b"1"
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "meta", [b"", b"\xc1", b"\x81\xa1x\x01", b"{}"], ids=["empty", "no msgpack", "other", "JSON"]
+)
+def test_an_unreadable_meta_is_told_without_the_place(tmp_path: Path, meta: bytes) -> None:
+    """Clients get the error as the reason why a replica did not answer."""
+    place = tmp_path / "TABLE_1" / "0"
+    place.mkdir(parents=True)
+    with open_environment(place, map_bytes=1 << 20, writes=True) as environment:
+        environment.open_db(b"rows")
+        with environment.begin(environment.open_db(b"meta"), write=True) as transaction:
+            transaction.put(META_KEY, meta)
+    reader = StoreReader(place)
+    with pytest.raises(DataDirectoryRefused) as caught:
+        reader.read(b"k", time.monotonic())
+    assert str(tmp_path) not in str(caught.value)
+    assert "TABLE_1/0 has an unreadable meta" in str(caught.value)
     reader.close()

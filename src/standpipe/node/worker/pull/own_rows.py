@@ -151,7 +151,7 @@ class OwnRows:
             raise ForwardRefused(error.message, is_not_ready=True) from error
         except Exception as error:  # a damaged row or file: another replica may be sound
             _log.error("replica cannot be read", exc_info=error)
-            raise ForwardRefused(f"Store cannot be read: {error}") from error
+            raise ForwardRefused(f"Store cannot be read: {_without_place(error)}") from error
         return PartitionAnswer(rows=rows, fresh=self._fresh(query, partition, found, forward))
 
     def _fresh(
@@ -256,3 +256,10 @@ class OwnRows:
     def replica(self, query: PullQuery, partition: int) -> LocalReplica:
         """The store and the page of this node's replica, whether or not there is one."""
         return self.replicas.get(query.replica_id(partition))
+
+
+def _without_place(error: Exception) -> str:
+    """What clients are told: an error of the system names the file, and so where the store lies."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

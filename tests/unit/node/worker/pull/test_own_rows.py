@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 from tests.unit.node.worker.pull.test_slow_path import Nodes, cluster
 from tests.unit.node.workers import KEYS, Worker, page, select
 
+from standpipe.adapters.store.reader import StoreReader
 from standpipe.config import lags
 from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.order import Pair
@@ -154,6 +155,33 @@ def test_each_refusal_names_its_lag(tmp_path: Path) -> None:
             await served_by(nodes["c"], ONE, replica=10_000, source=10_000)
         for kind in ("replica", "source"):
             assert f"exceeds maximum allowed {kind} lag 10000 ms" in caught.value.message
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PermissionError(13, "Permission denied", "/data/state/U_1/0/data.mdb"), "Permission"),
+        (OSError(5, "Input/output error", "/data/state/U_1/0"), "Input/output error"),
+        (FileNotFoundError(2, "No such file", "/data/x", None, "/data/y"), "No such file"),
+        (ValueError("bad row"), "bad row"),
+    ],
+)
+def test_no_answer_says_where_a_store_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, shown: str
+) -> None:
+    def fails(_: StoreReader) -> None:
+        raise error
+
+    async def story(nodes: Nodes) -> None:
+        for name in ("a", "b"):
+            nodes[name].hold(0, aged(nodes[name]))
+        monkeypatch.setattr(StoreReader, "begin", fails)
+        for entry in ("a", "b"):
+            with pytest.raises(NoReplica, match=f"Store cannot be read: {shown}") as caught:
+                await served_by(nodes[entry], ONE)
+            assert "/data" not in caught.value.message
 
     run(tmp_path, story)
 
