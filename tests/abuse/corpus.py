@@ -184,6 +184,7 @@ SHAPES: dict[str, Sequence[Shape]] = {
         ),
         column(lambda n: f"ROUND(CAST(C AS DECIMAL(38, 10)), {n})", 2_000_000_000),
         each(lambda n: f"FORMAT_TIMESTAMP(FROM_UNIXTIME(N), '{'yyyy' * n}')", 10_000),
+        each(lambda n: f"PARSE_DATE(T, LPAD('', {n}, '['))", 1_000_000),
         each(lambda n: f"ARRAY_UNION(GENERATE_SERIES(1, {n}), A)", 1_000_000),
         each(lambda n: f"ARRAY_EXCEPT(GENERATE_SERIES(1, {n}), GENERATE_SERIES(5, {n}))", 200_000),
     ),
@@ -223,6 +224,7 @@ SHAPES: dict[str, Sequence[Shape]] = {
             variables=lambda n: {"x": "$" * n},
         ),
         Shape(lambda n: "SELECT ID FROM ABUSED WHERE T = '" + "${" * n + "';", 30_000),
+        Shape(lambda n: "SELECT ${x} " + "/* " * n, 21_000, variables=lambda n: {"x": "1"}),
     ),
     "many statements": (
         *(
