@@ -69,14 +69,21 @@ def batches_of(cluster: TestCluster, query_id: str, topic: str) -> dict[int, dic
 
 
 class Writer(threading.Thread):
-    """Some events each 20 ms. `keys`: source partition -> its keys, by offset."""
+    """Some events at a time. `keys`: source partition -> its keys, by offset."""
 
     def __init__(
-        self, cluster: TestCluster, topic: str, is_over: threading.Event, *, at_once: int = 3
+        self,
+        cluster: TestCluster,
+        topic: str,
+        is_over: threading.Event,
+        *,
+        at_once: int = 3,
+        every_s: float = 0.02,
     ) -> None:
-        """`at_once`: keys that get an event together, in one partition after the other."""
+        """`at_once`: keys that get an event together, each `every_s`."""
         super().__init__()
-        self.topic, self.is_over, self.at_once = topic, is_over, at_once
+        self.topic, self.is_over = topic, is_over
+        self.at_once, self.every_s = at_once, every_s
         self.producer = Producer(
             {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
         )
@@ -90,7 +97,7 @@ class Writer(threading.Thread):
                 self.keys[number].append(key)
                 self.producer.produce(self.topic, b'{"V":1}', key, partition=number)
             self.producer.flush(10)
-            time.sleep(0.02)
+            time.sleep(self.every_s)
 
 
 def as_batches(
