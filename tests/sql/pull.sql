@@ -17,7 +17,7 @@ BY_TAIL [('N1',)] → *
 SELECT n, rowkey, rowtime, tail AS t FROM by_tail x WHERE x.tail = 'it''s';
 ----
 BY_TAIL [("it's",)] → (1, 0, 3, 0)
-`N` BIGINT, `ROWKEY` STRING KEY, `ROWTIME` BIGINT, `T` STRING KEY
+`N` BIGINT, `ROWKEY` STRING, `ROWTIME` BIGINT, `T` STRING
 
 SELECT tail, n, worst FROM by_tail WHERE tail IN ('a', 'b', 'a') LIMIT 10;
 ----
@@ -130,7 +130,7 @@ window_start_low=10 window_start_high=20
 SELECT WINDOWSTART AS ws, n FROM by_day WHERE carrier = 'UA';
 ----
 BY_DAY [('UA',)] → (1, 3)
-`WS` BIGINT KEY, `N` BIGINT
+`WS` BIGINT, `N` BIGINT
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1 AND WINDOWSTART >= 2;
 ----

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from standpipe.model import Source
 from standpipe.sql.expressions.admission import check_alias, check_item
+from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
@@ -57,6 +58,13 @@ class PullNames:
         if name == ROWKEY and len(self.source.key_columns) == 1:
             return 0
         return None
+
+    def is_shown_as_key(self, name: str) -> bool:
+        """Whether a column of the answer counts as a key. As in ksqlDB (QueryProjectNode), its name
+        decides, not what it shows: a key that AS renames is a value."""
+        if self.source.kind != "TABLE" or not self.marks_keys:
+            return False
+        return any(key == name for key, _ in self.row[: self.key_count])
 
     def type_of(self, index: int) -> SqlType:
         """Type of the column at an index in the full row; the pseudo columns follow it."""
@@ -154,12 +162,11 @@ def _is_reformatted(picked: _Picked) -> bool:
 
 def _mark(picked: _Picked, names: PullNames) -> str:
     """Keys of tables are marked, those of streams are not."""
-    is_key = picked.index is not None and picked.index < names.key_count
-    return " KEY" if is_key and names.source.kind == "TABLE" and names.marks_keys else ""
+    return " KEY" if names.is_shown_as_key(picked.name) else ""
 
 
 def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[_Picked]:
-    count = 0
+    generated = ResultNames((name for name, _ in (*names.row, *names.pseudo)), query.items)
     for item in query.items:
         if isinstance(item, ast.StructStar):
             base = compiler.type(item.base)
@@ -184,11 +191,7 @@ def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[
             name = item.alias or expression.name
             yield _Picked(name, names.type_of(index), index, itemgetter(index))
             continue
-        name = item.alias
-        if name is None and isinstance(expression, ast.Dereference):
-            name = expression.field
-        if name is None:
-            name, count = f"KSQL_COL_{count}", count + 1
+        name = generated.of(expression) if item.alias is None else item.alias
         of = compiler.type(expression)
         check_item(of, expression)
         yield _Picked(name, of, None, compiler.compile(expression))
@@ -202,10 +205,10 @@ def _check_unique(picked: list[_Picked], names: PullNames, query: ast.Query) -> 
     seen: set[str] = set()
     for each in picked:
         if each.name in seen:
-            is_key = each.index is not None and each.index < names.key_count
+            mark = _mark(each, names)
             raise refusal(
-                f"Duplicate {'key' if is_key else 'value'} columns found in schema:"
-                f" {quoted(each.name)} {each.of}",
+                f"Duplicate {'key' if mark else 'value'} columns found in schema:"
+                f" {quoted(each.name)} {each.of}{mark}",
                 query.at,
             )
         seen.add(each.name)

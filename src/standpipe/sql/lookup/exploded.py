@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from standpipe.errors import NotComputable
 from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.functions.registry import is_table_function
@@ -72,7 +73,7 @@ def without_calls(
         return ast.ColumnName(node.at, name)
 
     items: list[Any] = []
-    for item in _named(query.items):
+    for item in _named(query.items, names):
         if isinstance(item, ast.SelectItem):
             typer.type(item.expression)  # refuses what may not stand around a call
         items.append(ast.rewritten(item, change))
@@ -94,14 +95,13 @@ def rows(row: list[Any], arrays: Sequence[Cell]) -> Iterator[list[Any]]:
         yield [*row, *elements]
 
 
-def _named(items: Sequence[Any]) -> Iterator[Any]:
+def _named(items: Sequence[Any], names: PullNames) -> Iterator[Any]:
     """The items, where a computed one without a name gets the one that it would have had: the
     column that takes the place of a call has none."""
-    count = 0
+    generated = ResultNames((name for name, _ in names.row), items)
     for item in items:
         is_plain = not isinstance(item, ast.SelectItem) or item.alias is not None
-        if is_plain or isinstance(item.expression, (ast.ColumnName, ast.Dereference)):
+        if is_plain or isinstance(item.expression, ast.ColumnName):
             yield item
             continue
-        yield replace(item, alias=f"KSQL_COL_{count}")
-        count += 1
+        yield replace(item, alias=generated.of(item.expression))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from standpipe.sql.declarations.checks import check_own_name
 from standpipe.sql.expressions.admission import check_alias, check_item
+from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
@@ -51,10 +52,7 @@ class ScopeNames(Protocol):
 
 def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.SelectItem]]:
     """The items with stars expanded, each with the name of its column."""
-    unnamed = 0
-    used: set[str] = set()
-    given = {item.alias for item in query.items if isinstance(item, ast.SelectItem)}
-    taken = scope.column_names() | given
+    generated = ResultNames(scope.column_names(), query.items)
     for item in _expanded(query, scope):
         expression = item.expression
         if item.alias is not None:
@@ -69,13 +67,8 @@ def named_items(query: ast.Query, scope: ScopeNames) -> Iterator[tuple[str, ast.
             if name in RESERVED:
                 raise refusal(_RESERVED.format(name), item.at)
             yield name, item
-        elif isinstance(expression, ast.Dereference):
-            yield _free(expression.field, used, {*scope.column_names(), *given}), item
         else:
-            while f"KSQL_COL_{unnamed}" in taken:
-                unnamed += 1
-            yield f"KSQL_COL_{unnamed}", item
-            unnamed += 1
+            yield generated.of(expression), item
 
 
 def typed_items(
@@ -97,16 +90,6 @@ def any_keys(keys: Sequence[Typed], typed: Sequence[tuple[str, Typed]]) -> Named
         (next((name for name, each in typed if each == key), None) or next(free), key)
         for key in keys
     )
-
-
-def _free(name: str, used: set[str], columns: set[str | None]) -> str:
-    """A field's name, with a number if a column or another field has the same (ksqlDB)."""
-    found, number = name, 0
-    while found in used or found in columns:
-        number += 1
-        found = f"{name}_{number}"
-    used.add(found)
-    return found
 
 
 def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:

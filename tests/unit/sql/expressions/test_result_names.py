@@ -1,0 +1,44 @@
+"""Names of columns without AS: no name of a source, and none of the list, is taken again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from standpipe.sql.plans import CreateTableAsPlan, Plan, PullPlan
+
+SETUP = (
+    "CREATE STREAM ORDERS (SHOP STRING KEY, WHO STRUCT<NAME STRING, NICK STRUCT<NAME STRING>>,"
+    " ITEMS ARRAY<INT>) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+    "CREATE TABLE SHOPS AS SELECT SHOP, COUNT(*), LATEST_BY_OFFSET(WHO) AS WHO FROM ORDERS"
+    " GROUP BY SHOP;"
+)
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ("UCASE(SHOP), KSQL_COL_0", ("KSQL_COL_1", "KSQL_COL_0")),
+        ("WHO->NAME, WHO->NICK->NAME", ("NAME", "NAME_1")),
+        ("WHO->NAME, 1 AS NAME", ("NAME_1", "NAME")),
+        ("KSQL_COL_0 + 1 AS KSQL_COL_1, KSQL_COL_0 + 2", ("KSQL_COL_1", "KSQL_COL_2")),
+    ],
+)
+def test_a_table_that_has_generated_names_itself(
+    plan: Callable[..., Plan], items: str, names: tuple[str, ...]
+) -> None:
+    found = plan(f"{SETUP}SELECT {items} FROM SHOPS WHERE SHOP = 'a';")
+    assert isinstance(found, PullPlan)
+    assert found.column_names == names
+
+
+def test_the_same_in_a_persistent_query_and_beside_explode(plan: Callable[..., Plan]) -> None:
+    items = "WHO->NAME, EXPLODE(ITEMS), WHO->NICK->NAME, LEN(SHOP)"
+    found = plan(f"{SETUP}CREATE STREAM X AS SELECT SHOP, {items} FROM ORDERS;")
+    assert isinstance(found, CreateTableAsPlan)
+    names = tuple(each.name for each in found.source.value_columns)
+    assert names == ("NAME", "KSQL_COL_0", "NAME_1", "KSQL_COL_1")
+    pulled = plan(f"{SETUP}SELECT {items} FROM ORDERS;")
+    assert isinstance(pulled, PullPlan)
+    assert pulled.column_names == names
