@@ -178,7 +178,8 @@ CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights GROUP BY carrier HAVING 
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights GROUP BY carrier HAVING seats > 1;
 ----
-! 40001 1:81 Non-aggregate HAVING expression not part of GROUP BY: (SEATS > 1)
+! 40001 1:81 Non-aggregate HAVING expression not part of GROUP BY: SEATS
+!   Consider switching the HAVING clause to a WHERE clause before the GROUP BY.
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delay GROUP BY carrier;
 ----

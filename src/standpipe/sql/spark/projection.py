@@ -6,10 +6,11 @@ other item consists of grouping expressions and aggregates, and becomes a value 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from standpipe.errors import StatementError
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.select_items import (
     NamedColumns,
@@ -89,7 +90,7 @@ def project(
         raise refusal(
             "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
         )
-    _check_grouped(query, [item for _, item in items], typed, grouping)
+    _check_grouped([item for _, item in items], typed, grouping, scope)
     if is_transient:
         keys = any_keys(grouping, typed)
     else:
@@ -103,11 +104,12 @@ def project(
         )
     if not values:
         raise refusal("The projection contains no value columns.", query.at)
-    if having is not None and _stray(having, grouping):
+    if having is not None and (stray := list(_stray(having, grouping))):
         assert query.having is not None
+        names = (expression_text(ast.ColumnName(query.having.at, each.name)) for each in stray)
         raise refusal(
-            "Non-aggregate HAVING expression not part of GROUP BY: "
-            f"{expression_text(query.having)}",
+            f"Non-aggregate HAVING expression not part of GROUP BY: {', '.join(names)}"
+            "\nConsider switching the HAVING clause to a WHERE clause before the GROUP BY.",
             query.having.at,
         )
     return Projection(keys, values, having, tuple(name for name, _ in typed))
@@ -124,30 +126,45 @@ def _grouping(query: ast.Query, scope: ScopeNames) -> list[Typed]:
     return grouping
 
 
-def _stray(typed: Typed, grouping: list[Typed]) -> bool:
-    """Whether a column is used outside the grouping expressions and aggregates."""
+def _stray(typed: Typed, grouping: list[Typed]) -> Iterator[TypedColumn]:
+    """The columns that are used outside the grouping expressions and aggregates."""
     if typed in grouping or isinstance(typed, Aggregate):
-        return False
+        return
     if isinstance(typed, LambdaBody):
-        return _stray(typed.body, grouping)
-    if isinstance(typed, Operation):
-        return any(_stray(argument, grouping) for argument in typed.arguments)
-    return isinstance(typed, TypedColumn)
+        yield from _stray(typed.body, grouping)
+    elif isinstance(typed, Operation):
+        for argument in typed.arguments:
+            yield from _stray(argument, grouping)
+    elif isinstance(typed, TypedColumn):
+        yield typed
+
+
+def _resolved(node: ast.Expression, scope: ScopeNames) -> ast.Expression:
+    """The expression as ksqlDB writes it of rows that were read, or joined: names alone."""
+
+    def shown(column: ast.ColumnName) -> ast.ColumnName:
+        try:
+            found = scope.resolve(column, "SELECT")
+        except StatementError:  # a lambda's parameter
+            return column
+        return ast.ColumnName(column.at, found.name) if isinstance(found, TypedColumn) else column
+
+    return ast.renamed(node, shown)
 
 
 def _check_grouped(
-    query: ast.Query,
     items: list[ast.SelectItem],
     typed: list[tuple[str, Typed]],
     grouping: list[Typed],
+    scope: ScopeNames,
 ) -> None:
     stray = [
         item.expression
         for item, (_, each) in zip(items, typed, strict=True)
-        if _stray(each, grouping)
+        if any(True for _ in _stray(each, grouping))
     ]
     if stray:
-        texts = ", ".join(map(expression_text, stray))
+        texts = ", ".join(expression_text(_resolved(each, scope)) for each in stray)
         raise refusal(
             f"Non-aggregate SELECT expression(s) not part of GROUP BY: {texts}"  # noqa: S608 - text
             "\nEither add the column(s) to the GROUP BY or remove them from the SELECT.",

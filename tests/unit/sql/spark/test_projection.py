@@ -1,9 +1,12 @@
-"""Bounds of collections, from the properties of a session."""
+"""Bounds of collections, from the properties of a session; items that are not grouped by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from standpipe.errors import StatementError
 from standpipe.sql.plans import CreateTableAsPlan, Plan
 
 STATEMENT = (
@@ -24,3 +27,56 @@ def test_each_collection_has_its_own(plan: Callable[..., Plan]) -> None:
     assert sql(plan, collect_list="3").count("slice") == 1
     assert sql(plan, collect_list="3", collect_set="1").count("slice") == 2
     assert sql(plan, collect_set="none") == sql(plan)
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("carrier, COUNT(*) FROM flights GROUP BY carrier HAVING seats > 3", "SEATS"),
+        (
+            "carrier, COUNT(*) FROM flights f GROUP BY carrier"
+            " HAVING f.seats > 3 AND SUM(seats) > 1 AND LEN(carrier) = 2 AND delay < fare",
+            "SEATS, DELAY, FARE",
+        ),
+        (
+            "p.maker, COUNT(*) FROM flights JOIN planes p ON flights.tail = p.tail GROUP BY p.maker"
+            " HAVING MAX(seats) > flights.seats",
+            "FLIGHTS_SEATS",
+        ),
+    ],
+)
+def test_columns_of_having_that_are_not_grouped_by(
+    plan: Callable[..., Plan], query: str, named: str
+) -> None:
+    """AggregateAnalyzer of ksqlDB names the columns, not the whole clause."""
+    with pytest.raises(StatementError) as refused:
+        plan(f"CREATE TABLE t AS SELECT {query};")
+    assert refused.value.message == (
+        f"Non-aggregate HAVING expression not part of GROUP BY: {named}"
+        "\nConsider switching the HAVING clause to a WHERE clause before the GROUP BY."
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("f.seats + COUNT(*) FROM flights f GROUP BY carrier", "(SEATS + COUNT())"),
+        (
+            "LEN(p.maker), COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail"
+            " GROUP BY f.carrier",
+            "LEN(P_MAKER)",
+        ),
+        (
+            "TRANSFORM(f.tags, x => LEN(x) + f.seats), COUNT(*) FROM flights f GROUP BY carrier",
+            "TRANSFORM(TAGS, X => (LEN(X) + SEATS))",
+        ),
+    ],
+)
+def test_items_that_are_not_grouped_by(plan: Callable[..., Plan], query: str, named: str) -> None:
+    """Columns are named as the rows that are grouped have them, without their source."""
+    with pytest.raises(StatementError) as refused:
+        plan(f"CREATE TABLE t AS SELECT {query};")
+    assert refused.value.message == (
+        f"Non-aggregate SELECT expression(s) not part of GROUP BY: {named}"
+        "\nEither add the column(s) to the GROUP BY or remove them from the SELECT."
+    )
