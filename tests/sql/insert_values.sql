@@ -28,7 +28,7 @@ INSERT INTO flights (tail, seats) VALUES ('N1');
 
 INSERT INTO flights (tail, seat) VALUES ('N1', 1);
 ----
-! 40001 1:1 Column name `SEAT` does not exist.
+! 40001 1:1 Failed to insert values into 'FLIGHTS'. Column name `SEAT` does not exist.
 !   Did you mean SEATS?
 
 INSERT INTO flights (tail, tail) VALUES ('N1', 'N1');
@@ -37,15 +37,15 @@ INSERT INTO flights (tail, tail) VALUES ('N1', 'N1');
 
 INSERT INTO flights (seats) VALUES ('1');
 ----
-! 40001 1:37 Expected type INTEGER for field `SEATS` but got STRING ('1')
+! 40001 1:37 Failed to insert values into 'FLIGHTS'. Expected type INTEGER for field `SEATS` but got STRING(1)
 
 INSERT INTO flights (seats) VALUES (3000000000);
 ----
-! 40001 1:37 Expected type INTEGER for field `SEATS` but got BIGINT (3000000000)
+! 40001 1:37 Failed to insert values into 'FLIGHTS'. Expected type INTEGER for field `SEATS` but got BIGINT(3000000000)
 
 INSERT INTO flights (fare) VALUES (12345.67);
 ----
-! 40001 1:36 Expected type DECIMAL(6, 2) for field `FARE` but got DECIMAL(7, 2) (12345.67)
+! 40001 1:36 Failed to insert values into 'FLIGHTS'. Expected type DECIMAL(6, 2) for field `FARE` but got DECIMAL(12345.67)
 
 INSERT INTO flights (tail) VALUES (carrier);
 ----
@@ -73,7 +73,7 @@ insert into flights (None, None, None, 2, None, None, None, None, None, None) at
 
 INSERT INTO flights (tail, rowoffset) VALUES ('N1', 5);
 ----
-! 40001 1:1 Inserting into column `ROWOFFSET` is not allowed.
+! 40001 1:1 Failed to insert values into 'FLIGHTS'. Inserting into column `ROWOFFSET` is not allowed.
 
 INSERT INTO planes (maker) VALUES ('BOEING');
 ----

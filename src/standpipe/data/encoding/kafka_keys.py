@@ -78,6 +78,13 @@ def encode_key(
     """
     if key_format == "NONE" or all(value is None for value in values):
         return None
+    return encode_columns(values, columns, key_format, delimiter)
+
+
+def encode_columns(
+    values: Sequence[Value], columns: Sequence[Column], key_format: str, delimiter: str = ","
+) -> bytes:
+    """The bytes of columns, also if all are null, which CSV can say of a value. Raises UnfitKey."""
     try:
         if key_format == "KAFKA":
             return _encode_kafka(values, columns)

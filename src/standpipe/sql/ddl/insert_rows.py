@@ -77,6 +77,8 @@ class RowReader:
                 raise BadRequest(f"Key field must be specified: {column.name}")
         rowtime = None if self._has_rowtime else folded.get("ROWTIME")
         rowtime_ms = None if rowtime is None else cast("int", _fitted(rowtime, types.BIGINT))
+        if rowtime_ms is not None and rowtime_ms < 0:  # Kafka takes -1 for none
+            raise BadRequest(f"Invalid timestamp: {rowtime_ms}")
         full = tuple(row.get(column.name) for column in self.source.columns)
         return InsertValuesPlan(source=self.source, values=full, rowtime_ms=rowtime_ms)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from standpipe.model import Column, Source
+from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.checks import check_writable_topic
 from standpipe.sql.expressions.constants import constant
@@ -16,8 +16,8 @@ from standpipe.sql.syntax.ast import Expression
 from standpipe.sql.syntax.ast_statements import InsertValues
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types import types, values
-from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.sql.types import casts, types, values
+from standpipe.sql.types.types import SqlType, parse_type, quoted
 from standpipe.topics import TopicRules
 
 _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
@@ -29,28 +29,25 @@ def insert_values(
     """The row of an INSERT INTO … VALUES. Raises StatementError if target or values do not fit."""
     source = _target(statement, sources, context.rules)
     names = statement.columns or tuple(column.name for column in source.columns)
-    if len(names) != len(statement.values):
-        raise refusal(
-            "Failed to prepare statement: Expected number columns and values to match:"
-            f" {len(names)}, {len(statement.values)}",
-            statement.at,
-        )
     columns = {column.name: column for column in source.columns}
     of_headers = [name for name in names if name in columns and columns[name].header is not None]
-    if of_headers:
+    if of_headers and not _is_miscounted(statement):
         raise refusal(f"Cannot insert into HEADER columns: {', '.join(of_headers)}", statement.at)
+    if len(names) != len(statement.values):
+        raise _miscounted(names, source, statement)
     row: dict[str, object] = {}
     rowtime_ms: int | None = None
     for name, node in zip(names, statement.values, strict=True):
         if name in row:
             raise refusal(f"Column {name} is named twice.", node.at)
         if name == "ROWTIME" and name not in columns:
-            rowtime_ms = cast("int | None", _value(node, types.BIGINT, name))
+            rowtime_ms = cast("int | None", _value(node, types.BIGINT, name, source))
+            _check_rowtime(rowtime_ms, source, node)
             continue
         column = columns.get(name)
         if column is None:
             raise _unknown_column(name, source, statement)
-        row[name] = _value(node, parse_type(column.type), name)
+        row[name] = _value(node, parse_type(column.type), name, source)
     _check_key(source, row, statement)
     full = tuple(row.get(column.name) for column in source.columns)
     return InsertValuesPlan(source=source, values=full, rowtime_ms=rowtime_ms)
@@ -87,11 +84,39 @@ def check_writable(
     check_writable_topic(source, sources, rules, at)
 
 
+def _failed(source: Source, why: str) -> str:
+    """How ksqlDB begins what it says of a row (InsertValuesExecutor)."""
+    return f"Failed to insert values into '{source.name}'. {why}"
+
+
+def _is_miscounted(statement: InsertValues) -> bool:
+    """Whether ksqlDB's parser refuses the statement, before it knows the columns."""
+    return bool(statement.columns) and len(statement.columns) != len(statement.values)
+
+
+def _miscounted(names: Sequence[str], source: Source, statement: InsertValues) -> Exception:
+    if statement.columns:
+        why = f"Expected number columns and values to match: {len(names)}, {len(statement.values)}"
+        return refusal(f"Failed to prepare statement: {why}", statement.at)
+    texts = ", ".join(map(expression_text, statement.values))
+    listed = ", ".join(map(quoted, names))
+    why = f"Expected a value for each column. Expected Columns: [{listed}]. Got [{texts}]"
+    return refusal(_failed(source, why), statement.at)
+
+
+def _check_rowtime(rowtime_ms: int | None, source: Source, node: Expression) -> None:
+    if rowtime_ms is not None and rowtime_ms < 0:  # Kafka takes -1 for none
+        why = f"Invalid timestamp: {rowtime_ms}. Timestamp should always be non-negative or null."
+        raise refusal(_failed(source, why), node.at)
+
+
 def _unknown_column(name: str, source: Source, statement: InsertValues) -> Exception:
     if name in _NOT_INSERTABLE:
-        return refusal(f"Inserting into column `{name}` is not allowed.", statement.at)
+        why = f"Inserting into column `{name}` is not allowed."
+        return refusal(_failed(source, why), statement.at)
     hint = nearest(name, (column.name for column in source.columns))
-    return unknown_name(f"Column name `{name}` does not exist.", statement.at, hint)
+    why = f"Column name `{name}` does not exist."
+    return unknown_name(_failed(source, why), statement.at, hint)
 
 
 def _check_key(source: Source, row: Mapping[str, object], statement: InsertValues) -> None:
@@ -99,27 +124,20 @@ def _check_key(source: Source, row: Mapping[str, object], statement: InsertValue
         return
     missing = [column for column in source.key_columns if row.get(column.name) is None]
     if missing:
-        raise refusal(
-            f"Failed to insert values into '{source.name}'. Value for primary key column(s)"
-            f" {', '.join(_name(column) for column in missing)} is required for tables",
-            statement.at,
-        )
+        names = ", ".join(column.name for column in missing)
+        why = f"Value for primary key column(s) {names} is required for tables"
+        raise refusal(_failed(source, why), statement.at)
 
 
-def _name(column: Column) -> str:
-    return column.name
-
-
-def _value(node: Expression, target: SqlType, name: str) -> object:
+def _value(node: Expression, target: SqlType, name: str, into: Source) -> object:
     """A constant expression as the column's type. Raises StatementError if it does not fit."""
     source, value = constant(node)
     try:
         fitted = values.coerce(value, source, target)
     except ValueError:
-        raise refusal(
-            f"Expected type {target} for field `{name}` but got {source} ({expression_text(node)})",
-            node.at,
-        ) from None
+        got = f"{source.base}({casts.text_of(value, source)})"
+        why = f"Expected type {target} for field {quoted(name)} but got {got}"
+        raise refusal(_failed(into, why), node.at) from None
     if not values.is_finite(fitted):
         text = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"
         raise refusal(text, node.at)

@@ -7,6 +7,7 @@ turns into dates, times or bytes. The Evaluator computes everything else.
 from __future__ import annotations
 
 from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.functions.cast import check_cast
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression
 from standpipe.sql.syntax.errors import refusal
@@ -24,6 +25,7 @@ def constant(node: Expression) -> tuple[SqlType, object]:
         return SqlType(node.kind), node.value
     if isinstance(node, ast.Cast):
         source, value = constant(node.operand)
+        check_cast(source, node.type, node.at)
         try:
             return node.type, casts.cast_value(value, source, node.type)
         except ValueError as error:

@@ -24,7 +24,7 @@ from standpipe.sql.expressions.arguments import (
     with_unit,
 )
 from standpipe.sql.functions import registry, times
-from standpipe.sql.functions.cast import castable, check_known, comparable, convert, spark_name
+from standpipe.sql.functions.cast import check_cast, check_known, comparable, convert, spark_name
 from standpipe.sql.functions.text import SIZE_OF_TEXTS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
@@ -172,11 +172,8 @@ class Typer:
         """CAST(operand AS type). A constant that does not fit is NULL, as for a column."""
         operand = self.type(node.operand)
         check_known(node.type, node.at)
-        if not castable(operand.type, node.type):
-            prefix = "Invalid Select: " if self.clause == "SELECT" else ""
-            raise refusal(
-                f"{prefix}Cast of {operand.type} to {node.type} is not supported", node.at
-            )
+        prefix = "Invalid Select: " if self.clause == "SELECT" else ""
+        check_cast(operand.type, node.type, node.at, prefix)
         try:
             return convert(operand, node.type)
         except ValueError as error:

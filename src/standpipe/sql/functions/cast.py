@@ -19,6 +19,7 @@ _CASTABLE: Final = {
     "DOUBLE": {"INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING"},
     "STRING": {
         "BOOLEAN", "INTEGER", "BIGINT", "DECIMAL", "DOUBLE", "STRING", "DATE", "TIME", "TIMESTAMP",
+        "BYTES",
     },
     "BYTES": {"BYTES"},
     "DATE": {"DATE", "TIMESTAMP", "STRING"},
@@ -44,6 +45,12 @@ def castable(source: SqlType, target: SqlType) -> bool:
             )
         return all(map(castable, source.arguments, target.arguments))
     return target.base in _CASTABLE.get(source.base, ())
+
+
+def check_cast(source: SqlType, target: SqlType, at: Position | None, where: str = "") -> None:
+    """Raises StatementError for a CAST that there is not. `where` begins its text."""
+    if not castable(source, target):
+        raise refusal(f"{where}Cast of {source} to {target} is not supported", at)
 
 
 def convert(typed: Typed, target: SqlType) -> Typed:
@@ -96,6 +103,7 @@ _CASTS: Final = {
     ("STRING", "DOUBLE"): _fitting(
         f"{casts.REAL}[dDfF]?", _FINITE.format(f"cast({_TRIMMED} AS DOUBLE)")
     ),
+    ("STRING", "BYTES"): _fitting("[A-Za-z0-9+/]*=?=?", f"try_to_binary({_TRIMMED}, 'base64')"),
     ("STRING", "TIMESTAMP"): _AS_INSTANT,
     ("STRING", "DATE"): (
         f"if(pmod(unix_millis({_AS_INSTANT}), 86400000L) = 0, cast({_AS_INSTANT} AS DATE), NULL)"

@@ -130,6 +130,7 @@ def test_a_row(
         ({"A": 1}, "Key field must be specified: K"),
         ({"K": None, "A": 1}, "Key field must be specified: K"),
         ({"K": "x", "a": 1, "A": 2}, "Found non-unique columns: K, a, A"),
+        ({"K": "x", "ROWTIME": -1}, "Invalid timestamp: -1"),
         (
             {"K": "x", "ROWTIME": "now"},
             "Can't coerce a field of type STRING (now) into type BIGINT",

@@ -13,6 +13,9 @@ from standpipe.sql.types.types import NULL, parse_type
     [
         ("INT", "STRING", True),
         ("STRING", "TIMESTAMP", True),
+        ("STRING", "BYTES", True),
+        ("BYTES", "STRING", False),
+        ("MAP<STRING, BYTES>", "MAP<STRING, STRING>", False),
         ("BOOLEAN", "INT", False),
         ("DATE", "INT", False),
         ("STRING", "ARRAY<INT>", False),

@@ -34,13 +34,17 @@ def test_each_collection_has_its_own(plan: Callable[..., Plan]) -> None:
     [
         ("carrier, COUNT(*) FROM flights GROUP BY carrier HAVING seats > 3", "SEATS"),
         (
-            "carrier, COUNT(*) FROM flights f GROUP BY carrier"
-            " HAVING f.seats > 3 AND SUM(seats) > 1 AND LEN(carrier) = 2 AND delay < fare",
+            (
+                "carrier, COUNT(*) FROM flights f GROUP BY carrier"
+                " HAVING f.seats > 3 AND SUM(seats) > 1 AND LEN(carrier) = 2 AND delay < fare"
+            ),
             "SEATS, DELAY, FARE",
         ),
         (
-            "p.maker, COUNT(*) FROM flights JOIN planes p ON flights.tail = p.tail GROUP BY p.maker"
-            " HAVING MAX(seats) > flights.seats",
+            (
+                "p.maker, COUNT(*) FROM flights JOIN planes p ON flights.tail = p.tail GROUP BY p.maker"
+                " HAVING MAX(seats) > flights.seats"
+            ),
             "FLIGHTS_SEATS",
         ),
     ],
@@ -62,8 +66,10 @@ def test_columns_of_having_that_are_not_grouped_by(
     [
         ("f.seats + COUNT(*) FROM flights f GROUP BY carrier", "(SEATS + COUNT())"),
         (
-            "LEN(p.maker), COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail"
-            " GROUP BY f.carrier",
+            (
+                "LEN(p.maker), COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail"
+                " GROUP BY f.carrier"
+            ),
             "LEN(P_MAKER)",
         ),
         (

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.encoding.store_keys import encode_key
+from standpipe.data.encoding.store_keys import encode_columns, encode_key
 from standpipe.model import Column, Source
 from standpipe.sql.plans import InsertValuesPlan, Value
 
@@ -39,4 +39,6 @@ def encode_value(
             return _value_encoder.encode(values[0])
         names = (column.name for column in columns)
         return _value_encoder.encode(dict(zip(names, values, strict=True)))
+    if source.value_format == "DELIMITED":  # also of NULLs alone: a key without any is none
+        return encode_columns(values, columns, "DELIMITED", source.value_delimiter)
     return encode_key(values, columns, source.value_format, source.value_delimiter)

@@ -26,6 +26,9 @@ A, P = Column(name="A", type="STRING"), Column(name="P", type="DECIMAL(6, 2)")
         ({}, (), (), None, "no value columns"),
         ({"value_format": "KAFKA"}, (A,), ("x",), b"x", "bare"),
         ({"value_format": "DELIMITED"}, (A, P), ("x", Decimal("1.50")), b"x,1.50", "CSV"),
+        ({"value_format": "DELIMITED"}, (A, P), (None, None), b",", "NULLs are no tombstone"),
+        ({"value_format": "DELIMITED"}, (P,), (None,), b"", "also one"),
+        ({"value_format": "KAFKA"}, (A,), (None,), None, "there is no other NULL"),
         ({"value_format": "NONE"}, (), (), None, "none"),
     ],
 )

@@ -1,0 +1,107 @@
+"""What INSERT INTO … VALUES refuses, in ksqlDB's order and words (InsertValuesExecutor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.sql.plans import InsertValuesPlan, Plan
+
+SETUP = (
+    "CREATE STREAM EVENTS (AT BIGINT, WHO STRING KEY, N INT, D DECIMAL(5, 2), L ARRAY<INT>,"
+    " B BYTES) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+    "CREATE STREAM MARKED (WHO STRING KEY, H BYTES HEADER('h'), N INT)"
+    " WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+)
+
+
+def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
+    made = plan(f"{SETUP}INSERT INTO {insert};")
+    assert isinstance(made, InsertValuesPlan)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("insert", "message"),
+    [
+        (
+            "EVENTS VALUES ('me', 1)",
+            (
+                "Failed to insert values into 'EVENTS'. Expected a value for each column. Expected"
+                " Columns: [`WHO`, `AT`, `N`, `D`, `L`, `B`]. Got ['me', 1]"
+            ),
+        ),
+        (
+            "EVENTS (WHO, N) VALUES ('me')",
+            "Failed to prepare statement: Expected number columns and values to match: 2, 1",
+        ),
+        ("MARKED VALUES ('me', 1)", "Cannot insert into HEADER columns: H"),
+        ("MARKED (N, H) VALUES (1, NULL)", "Cannot insert into HEADER columns: H"),
+        (
+            "MARKED (N, H) VALUES (1)",
+            "Failed to prepare statement: Expected number columns and values to match: 2, 1",
+        ),
+        (
+            "EVENTS (WHOM) VALUES ('me')",
+            "Failed to insert values into 'EVENTS'. Column name `WHOM` does not exist.",
+        ),
+        (
+            "EVENTS (ROWOFFSET) VALUES (1)",
+            (
+                "Failed to insert values into 'EVENTS'. Inserting into column `ROWOFFSET` is not"
+                " allowed."
+            ),
+        ),
+        (
+            "EVENTS (N) VALUES ('one')",
+            (
+                "Failed to insert values into 'EVENTS'. Expected type INTEGER for field `N` but got"
+                " STRING(one)"
+            ),
+        ),
+        (
+            "EVENTS (D) VALUES (1000 + 0.25)",
+            (
+                "Failed to insert values into 'EVENTS'. Expected type DECIMAL(5, 2) for field `D` but"
+                " got DECIMAL(1000.25)"
+            ),
+        ),
+        (
+            "EVENTS (L) VALUES (ARRAY['a', NULL])",
+            (
+                "Failed to insert values into 'EVENTS'. Expected type ARRAY<INTEGER> for field `L` but"
+                " got ARRAY([a, null])"
+            ),
+        ),
+        (
+            "EVENTS (ROWTIME, WHO) VALUES (-1, 'me')",
+            (
+                "Failed to insert values into 'EVENTS'. Invalid timestamp: -1. Timestamp should always"
+                " be non-negative or null."
+            ),
+        ),
+        ("EVENTS (N) VALUES (CAST(true AS INT))", "Cast of BOOLEAN to INTEGER is not supported"),
+        (
+            "EVENTS (WHO) VALUES (CAST(TO_BYTES('a', 'utf8') AS STRING))",
+            "Cast of BYTES to STRING is not supported",
+        ),
+    ],
+)
+def test_refusals(plan: Callable[..., Plan], insert: str, message: str) -> None:
+    with pytest.raises(StatementError) as refused:
+        row(plan, insert)
+    assert refused.value.message == message
+
+
+def test_a_time_before_1970_is_no_time_for_kafka(plan: Callable[..., Plan]) -> None:
+    """It took -1 for the time of arrival: the row had another ROWTIME than its statement said."""
+    assert row(plan, "EVENTS (ROWTIME, WHO) VALUES (0, 'me')").rowtime_ms == 0
+    assert row(plan, "EVENTS (ROWTIME, WHO) VALUES (NULL, 'me')").rowtime_ms is None
+
+
+def test_text_becomes_bytes_by_cast_as_well(plan: Callable[..., Plan]) -> None:
+    values = row(plan, "EVENTS (B) VALUES (CAST('aGk=' AS BYTES))").values
+    assert values[-1] == b"hi"
+    assert row(plan, "EVENTS (B) VALUES ('aGk=')").values == values
