@@ -395,8 +395,14 @@ CREATE TABLE t AS SELECT tail, TOPK() AS m FROM flights GROUP BY tail;
 ! 40001 1:32 Function 'topk' does not accept parameters ().
 !   Valid alternatives are:
 !   TOPK(T, INTEGER)
-!   TOPK(T, K, INTEGER)
-!   TOPK(T, K, V, INTEGER)
+!   TOPK(T, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
+!   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
 
 CREATE STREAM s AS SELECT tail, DATEADD() AS m FROM flights;
 ----

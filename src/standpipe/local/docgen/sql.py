@@ -14,7 +14,8 @@ from standpipe.node.worker.pull import scan_order, stream_pull
 from standpipe.node.worker.statements import answers
 from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator
-from standpipe.sql.functions import registry
+from standpipe.sql.functions import aggregate, registry
+from standpipe.sql.functions.signature import ANY
 from standpipe.sql.lookup import exploded, template
 from standpipe.sql.syntax import ast_statements, limits, parser
 from standpipe.sql.syntax.ast import Query
@@ -290,9 +291,11 @@ CLAUSES: Final = (
 NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
-    "ROUND": "of a DECIMAL: null where rounding up adds a digit to the left",
+    **dict.fromkeys(
+        ("ROUND", "CEIL", "FLOOR"), "of a DECIMAL: null where the result has a digit more"
+    ),
     "EXTRACTJSONFIELD": "rewrites numbers: 1.50 becomes 1.5",
-    "TOPK": "up to two columns beside the one that is sorted by",
+    "TOPK": f"up to {aggregate.OTHERS_MAX} columns beside the one that is sorted by",
     "CHR": "of text: one or several \\u and four hexadecimal digits",
     "RANDOM": "differs at each replay of a batch",
     "UUID": "without an argument: differs at each replay of a batch",
@@ -307,7 +310,7 @@ def page() -> str:
     parts = [HEAD, "## Statements\n", _list([r for rows in STATEMENTS.values() for r in rows])]
     parts += ["## Clauses, joins, formats\n", _list(list(CLAUSES)), "## Limits\n", _limits()]
     parts += ["## Functions\n"]
-    parts += ["T, K, V: any type; NUMBER: any number; …: repeated.\n", _functions()]
+    parts += ["T, K, V: any type, ANY: any other; NUMBER: any number; …: repeated.\n", _functions()]
     return "\n".join(parts)
 
 
@@ -341,7 +344,8 @@ def _list(rows: list[SupportRow]) -> str:
 def _functions() -> str:
     lines: list[str] = []
     for name in registry.names():
-        variants = registry.variants(name)
+        every = registry.variants(name)
+        variants = [each for each in every if each.parameters.count(ANY) < 2]
         kind = "scalar"
         if registry.is_table_function(name):
             kind = "table"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from standpipe.sql.functions.signature import NUMBER, Function, K, T, V
+from standpipe.sql.functions.signature import ANY, NUMBER, Function, T
 from standpipe.sql.types.types import (
     BIGINT,
     BOOLEAN,
@@ -114,20 +114,30 @@ _TOP_ORDER: Final = (
 )
 
 
-def _top_with(*others: SqlType) -> Function:
-    """TOPK(column, others…, k): of equal values the older one is kept."""
-    count = len(others)
+#: columns that TOPK may show beside the one that it sorts by
+OTHERS_MAX: Final = 8
+
+
+def _top_with(count: int) -> Function:
+    """TOPK(column, others…, k) with `count` others: of equal values the older one is kept."""
     fields = "".join(f", 'col{index}', {{{index + 1}}}" for index in range(count))
     row = f"named_struct('sort_col', {{0}}{fields})"
     entry = f"if({{0}} IS NULL, NULL, named_struct('o', `__ORDER`, 'k', {{0}}, 'v', {row}))"
     return _aggregate(
         "TOPK",
-        (T, *others, INTEGER),
+        (T, *(ANY,) * count, INTEGER),
         _top_rows,
         f"slice(transform(array_sort(collect_list({entry}), {_TOP_ORDER}), e -> e.v), 1,"
         f" {{{count + 1}}})",
         literals=(count + 1,),
     )
+
+
+def _sum_list(of: SqlType, inner: str) -> Function:
+    """SUM_LIST of lists of a type, added up as `inner`."""
+    added = f"aggregate(filter({{0}}, e -> e IS NOT NULL), cast(0 AS {inner}), (s, e) -> s + e)"
+    total = f"coalesce(sum({added}), 0)"
+    return _aggregate("SUM_LIST", (array(of),), _element, total, on_tables=True)
 
 
 _HISTOGRAM: Final = (
@@ -147,8 +157,7 @@ FUNCTIONS: Final = (
     _aggregate("COLLECT_LIST", (T,), array(T), ARRIVED, on_tables=True),
     _aggregate("COLLECT_SET", (T,), array(T), _DISTINCT),
     *_top(T),
-    _top_with(K),
-    _top_with(K, V),
+    *map(_top_with, range(1, OTHERS_MAX + 1)),
     _aggregate("HISTOGRAM", (STRING,), map_of(STRING, BIGINT), _HISTOGRAM, on_tables=True),
     _aggregate("COUNT_DISTINCT", (T,), BIGINT, "approx_count_distinct({0}, 0.01D)"),
     # ksqlDB's STDDEV_SAMP is the variance; STDDEV_SAMPLE is the standard deviation
@@ -170,12 +179,6 @@ FUNCTIONS: Final = (
         "if(count({0}) = count(1) AND min({0}) = max({0}), min({0}), NULL)",
         on_tables=True,
     ),
-    _aggregate(
-        "SUM_LIST",
-        (array(NUMBER),),
-        _element,
-        "coalesce(sum(aggregate(filter({0}, e -> e IS NOT NULL), cast(0 AS DOUBLE), "
-        "(s, e) -> s + e)), 0)",
-        on_tables=True,
-    ),
+    *(_sum_list(of, "BIGINT") for of in (INTEGER, BIGINT)),  # not through a DOUBLE's 53 bits
+    _sum_list(NUMBER, "DOUBLE"),
 )

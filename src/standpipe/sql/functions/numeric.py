@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from standpipe.sql.functions.cast import BLANKS
 from standpipe.sql.functions.signature import NUMBER, Function, T
 from standpipe.sql.types.types import BIGINT, DOUBLE, INTEGER, STRING, SqlType
-
-
-def _whole(types: tuple[SqlType, ...]) -> SqlType:
-    """FLOOR and CEIL keep the type; a DECIMAL loses its scale."""
-    first = types[0]
-    return SqlType("DECIMAL", first.precision, 0) if first.base == "DECIMAL" else first
 
 
 def _same(types: tuple[SqlType, ...]) -> SqlType:
@@ -30,12 +25,21 @@ def _rounded(types: tuple[SqlType, ...]) -> SqlType:
     return BIGINT if first.base == "DOUBLE" else first
 
 
+#: units of GEO_DISTANCE, in any case; kilometres are the default
+MILES: Final = ("mi", "mile", "miles")
+KILOMETRES: Final = ("km", "kilometer", "kilometers", "kilometre", "kilometres")
 _RADIANS: Final = "radians({2} - {0})", "radians({3} - {1})"
 _HAVERSINE: Final = (
     f"(2.0D * asin(sqrt(power(sin({_RADIANS[0]} / 2.0D), 2) + cos(radians({{0}})) * "
     f"cos(radians({{2}})) * power(sin({_RADIANS[1]} / 2.0D), 2))))"
 )
-_RADIUS: Final = "if(lower({4}) LIKE 'mi%', 3959.0D, 6371.0D)"
+#: NULL for what is no latitude or longitude (ksqlDB: an error, which is NULL of a row)
+_ON_EARTH: Final = "greatest(abs({0}), abs({2})) <= 90 AND greatest(abs({1}), abs({3})) <= 180"
+_UNIT_NAME: Final = f"lower(btrim(coalesce({{4}}, ''), {BLANKS}))"
+_RADIUS: Final = (
+    f"(CASE WHEN {_UNIT_NAME} IN {MILES} THEN 3959.0D"
+    f" WHEN {_UNIT_NAME} IN {('', *KILOMETRES)} THEN 6371.0D END)"
+)
 
 
 #: from 2^52 on, a DOUBLE has no fraction; Spark's CEIL and FLOOR make a BIGINT of it
@@ -81,7 +85,7 @@ FUNCTIONS: Final = (
                 DOUBLE,
                 f"if(abs({{0}}) < {_WHOLE_FROM}, cast({name.lower()}({{0}}) AS DOUBLE), {{0}})",
             ),
-            Function(name, (NUMBER,), _whole, f"{name.lower()}({{0}})"),
+            Function(name, (NUMBER,), _same, f"{name.lower()}({{0}})"),
         )
     ),
     Function("ROUND", (INTEGER,), INTEGER, "{0}"),
@@ -137,6 +141,13 @@ FUNCTIONS: Final = (
     Function("ATAN2", (DOUBLE, DOUBLE), DOUBLE, "atan2({0}, {1})"),
     Function("GREATEST", (T,), T, "greatest({all}, {0})", is_variadic=True),
     Function("LEAST", (T,), T, "least({all}, {0})", is_variadic=True),
-    Function("GEO_DISTANCE", (DOUBLE,) * 4, DOUBLE, f"({_HAVERSINE} * 6371.0D)"),
-    Function("GEO_DISTANCE", (*(DOUBLE,) * 4, STRING), DOUBLE, f"({_HAVERSINE} * {_RADIUS})"),
+    Function(
+        "GEO_DISTANCE", (DOUBLE,) * 4, DOUBLE, f"if({_ON_EARTH}, {_HAVERSINE} * 6371.0D, NULL)"
+    ),
+    Function(
+        "GEO_DISTANCE",
+        (*(DOUBLE,) * 4, STRING),
+        DOUBLE,
+        f"if({_ON_EARTH}, {_HAVERSINE} * {_RADIUS}, NULL)",
+    ),
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.sql.functions import aggregate, binary, json_text, nested, numeric, text, times
-from standpipe.sql.functions.signature import VARIABLES, Function
+from standpipe.sql.functions.signature import ANY, VARIABLES, Function
 from standpipe.sql.syntax.errors import nearest
 from standpipe.sql.types.typed_expression import EXPLODE
 from standpipe.sql.types.types import NULL, SqlType, common_type, widens
@@ -115,7 +115,10 @@ def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
     for parameter, argument in zip(parameters, arguments, strict=True):
         if not _bind(parameter, argument, bindings):
             return None
-    bound = tuple(_bound(parameter, bindings) for parameter in parameters)
+    bound = tuple(
+        argument if parameter == ANY else _bound(parameter, bindings)
+        for parameter, argument in zip(parameters, arguments, strict=True)
+    )
     result = function.result
     given = _bound(result, bindings) if isinstance(result, SqlType) else result(bound)
     return Resolved(function, bound, given)
@@ -123,6 +126,8 @@ def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
 
 def _bind(parameter: SqlType, argument: SqlType, bindings: dict[str, SqlType]) -> bool:
     """Whether the argument fits; records in `bindings` which types T, K, V and NUMBER denote."""
+    if parameter == ANY:
+        return True
     if parameter.base in VARIABLES:
         if parameter.base == "NUMBER" and argument != NULL and not argument.is_numeric:
             return False

@@ -1,8 +1,8 @@
 """The definition of a registry function: one row of the tables beside this module.
 
 A row has: name, argument types, result type, Spark template. T, K and V stand for any type (the
-same one wherever they occur), NUMBER for any number. A template has {0}, {1}… for the arguments and
-{all} for all of them. The last type of a variadic row may be repeated.
+same one wherever they occur), ANY for any type, NUMBER for any number. A template has {0}, {1}… for
+the arguments and {all} for all of them. The last type of a variadic row may be repeated.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ T: Final = SqlType("T")
 K: Final = SqlType("K")
 V: Final = SqlType("V")
 NUMBER: Final = SqlType("NUMBER")
+#: any type as well, but each time another one may stand there
+ANY: Final = SqlType("ANY")
 VARIABLES: Final = frozenset({"T", "K", "V", "NUMBER"})
 
 #: Argument types -> result type.

@@ -232,8 +232,25 @@ _STRINGS: Final = (
 )
 
 
+def _url_part(part: str) -> str:
+    """As java.net.URI has it: path, query and fragment without % escapes, and + as it is."""
+    raw = f"try_parse_url({{0}}, '{part}')"
+    return f"try_url_decode(replace({raw}, '+', '%2B'))" if part in _ESCAPED else raw
+
+
+_ESCAPED: Final = frozenset({"PATH", "QUERY", "REF"})
+
+
 def _url(name: str, part: str) -> Function:
-    return Function(f"URL_EXTRACT_{name}", (STRING,), STRING, f"try_parse_url({{0}}, '{part}')")
+    return Function(f"URL_EXTRACT_{name}", (STRING,), STRING, _url_part(part))
+
+
+#: the first of that name; '' if it has no =
+_PARAMETER: Final = (
+    f"try_element_at(transform(filter(split({_url_part('QUERY')}, '&'),"
+    " p -> substring_index(p, '=', 1) = {1}),"
+    " p -> if(instr(p, '=') > 0, substring(p, instr(p, '=') + 1), '')), 1)"
+)
 
 
 _URLS: Final = (
@@ -252,7 +269,7 @@ _URLS: Final = (
         "URL_EXTRACT_PARAMETER",
         (STRING, STRING),
         STRING,
-        "try_url_decode(try_parse_url({0}, 'QUERY', {1}))",
+        _PARAMETER,
     ),
     Function("URL_ENCODE_PARAM", (STRING,), STRING, "url_encode({0})"),
     Function("URL_DECODE_PARAM", (STRING,), STRING, "try_url_decode({0})"),

@@ -21,7 +21,7 @@ WHOLE: Final = r"[+-]?[0-9]+"
 REAL: Final = r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?"
 #: any beginning of true and yes; all other text is false
 TRUE_TEXTS: Final = ("t", "tr", "tru", "true", "y", "ye", "yes")
-_BLANKS: Final = "".join(map(chr, range(33)))  # what Java's trim removes
+BLANKS: Final = "".join(map(chr, range(33)))  # what Java's trim removes
 _WHOLE: Final = re.compile(WHOLE)
 _REAL: Final = re.compile(REAL + "([dDfF])?")
 _DECIMAL: Final = re.compile(REAL)
@@ -122,7 +122,7 @@ _TEXTS: Final[dict[str, Callable[[Any], str]]] = {
 
 def _boolean(value: object, source: SqlType, target: SqlType) -> bool:
     if source.base == "STRING":
-        return str(value).strip(_BLANKS).lower() in TRUE_TEXTS
+        return str(value).strip(BLANKS).lower() in TRUE_TEXTS
     return bool(_given(value, source, target, bool))
 
 
@@ -162,7 +162,7 @@ def _decimal(value: object, source: SqlType, target: SqlType) -> Decimal:
 
 
 def _parsed(text: str, pattern: re.Pattern[str], target: SqlType) -> str:
-    text = text.strip(_BLANKS)
+    text = text.strip(BLANKS)
     if pattern.fullmatch(text) is None:
         raise ValueError(f"Cannot convert {text!r} to {target}")
     return text

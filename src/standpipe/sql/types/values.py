@@ -92,9 +92,11 @@ def parse_time(text: str) -> int:
 
 
 def parse_bytes(text: str) -> bytes:
-    """Decodes base64, ksqlDB's text for BYTES. Raises ValueError."""
+    """Decodes base64, ksqlDB's text for BYTES; as in Java, padding may be left out, but is right if
+    it is there. Raises ValueError."""
+    padding = "" if "=" in text else "=" * (-len(text) % 4)
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text + padding, validate=True)
     except binascii.Error as error:
         raise ValueError(f"Failed to parse bytes: {text}") from error
 

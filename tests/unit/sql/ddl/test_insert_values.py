@@ -15,6 +15,7 @@ SETUP = (
     "CREATE STREAM MARKED (WHO STRING KEY, H BYTES HEADER('h'), N INT)"
     " WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
 )
+FAILED = "Failed to insert values into 'EVENTS'. "
 
 
 def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
@@ -29,7 +30,7 @@ def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
         (
             "EVENTS VALUES ('me', 1)",
             (
-                "Failed to insert values into 'EVENTS'. Expected a value for each column. Expected"
+                FAILED + "Expected a value for each column. Expected"
                 " Columns: [`WHO`, `AT`, `N`, `D`, `L`, `B`]. Got ['me', 1]"
             ),
         ),
@@ -45,42 +46,27 @@ def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
         ),
         (
             "EVENTS (WHOM) VALUES ('me')",
-            "Failed to insert values into 'EVENTS'. Column name `WHOM` does not exist.",
+            FAILED + "Column name `WHOM` does not exist.",
         ),
         (
             "EVENTS (ROWOFFSET) VALUES (1)",
-            (
-                "Failed to insert values into 'EVENTS'. Inserting into column `ROWOFFSET` is not"
-                " allowed."
-            ),
+            (FAILED + "Inserting into column `ROWOFFSET` is not allowed."),
         ),
         (
             "EVENTS (N) VALUES ('one')",
-            (
-                "Failed to insert values into 'EVENTS'. Expected type INTEGER for field `N` but got"
-                " STRING(one)"
-            ),
+            (FAILED + "Expected type INTEGER for field `N` but got STRING(one)"),
         ),
         (
             "EVENTS (D) VALUES (1000 + 0.25)",
-            (
-                "Failed to insert values into 'EVENTS'. Expected type DECIMAL(5, 2) for field `D` but"
-                " got DECIMAL(1000.25)"
-            ),
+            (FAILED + "Expected type DECIMAL(5, 2) for field `D` but got DECIMAL(1000.25)"),
         ),
         (
             "EVENTS (L) VALUES (ARRAY['a', NULL])",
-            (
-                "Failed to insert values into 'EVENTS'. Expected type ARRAY<INTEGER> for field `L` but"
-                " got ARRAY([a, null])"
-            ),
+            (FAILED + "Expected type ARRAY<INTEGER> for field `L` but got ARRAY([a, null])"),
         ),
         (
             "EVENTS (ROWTIME, WHO) VALUES (-1, 'me')",
-            (
-                "Failed to insert values into 'EVENTS'. Invalid timestamp: -1. Timestamp should always"
-                " be non-negative or null."
-            ),
+            (FAILED + "Invalid timestamp: -1. Timestamp should always be non-negative or null."),
         ),
         ("EVENTS (N) VALUES (CAST(true AS INT))", "Cast of BOOLEAN to INTEGER is not supported"),
         (

@@ -23,7 +23,7 @@ from standpipe.sql.types.types import NULL, parse_type
         ("CONCAT", ["STRING"] * 4, ["STRING"] * 4, "STRING", "variadic"),
         ("COALESCE", ["INT", "BIGINT"], ["BIGINT", "BIGINT"], "BIGINT", "T widens"),
         ("IFNULL", ["STRING", "NULL"], ["STRING", "STRING"], "STRING", "null is of any type"),
-        ("CEIL", ["DECIMAL(5, 2)"], ["DECIMAL(5, 2)"], "DECIMAL(5, 0)", "the scale goes"),
+        ("CEIL", ["DECIMAL(5, 2)"], ["DECIMAL(5, 2)"], "DECIMAL(5, 2)", "the scale stays"),
         ("ARRAY_CONTAINS", ["ARRAY<INT>", "INT"], ["ARRAY<INTEGER>", "INTEGER"], "BOOLEAN", ""),
         ("MAP_KEYS", ["MAP<STRING, INT>"], ["MAP<STRING, INTEGER>"], "ARRAY<STRING>", ""),
         ("COUNT", [], [], "BIGINT", "COUNT(*)"),

@@ -42,8 +42,8 @@ def test_each_collection_has_its_own(plan: Callable[..., Plan]) -> None:
         ),
         (
             (
-                "p.maker, COUNT(*) FROM flights JOIN planes p ON flights.tail = p.tail GROUP BY p.maker"
-                " HAVING MAX(seats) > flights.seats"
+                "p.maker, COUNT(*) FROM flights JOIN planes p ON flights.tail = p.tail"
+                " GROUP BY p.maker HAVING MAX(seats) > flights.seats"
             ),
             "FLIGHTS_SEATS",
         ),

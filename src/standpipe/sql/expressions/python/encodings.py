@@ -114,9 +114,17 @@ def _parts(url: str) -> dict[str, str] | None:
 
 def _part(name: str) -> Computed:
     def compute(url: str) -> str | None:
-        return (_parts(url) or {}).get(name)
+        return _unescaped(url, name)
 
     return Computed(compute, work=len)
+
+
+def _unescaped(url: str, name: str) -> str | None:
+    """A part as java.net.URI gives it: of path, query and fragment, escapes are decoded."""
+    part = (_parts(url) or {}).get(name)
+    if part is None or name not in ("PATH", "QUERY", "FRAGMENT"):
+        return part
+    return decoded(part.replace("+", "%2B"))
 
 
 def _port(url: str) -> int | None:
@@ -125,11 +133,11 @@ def _port(url: str) -> int | None:
 
 
 def _parameter(url: str, name: str) -> str | None:
-    query = (_parts(url) or {}).get("QUERY")
-    for pair in (query or "").split("&"):
-        key, has_value, value = pair.partition("=")
-        if key == name and has_value:
-            return decoded(value)
+    query = _unescaped(url, "QUERY")
+    for pair in [] if query is None else query.split("&"):
+        key, _, value = pair.partition("=")
+        if key == name:
+            return value
     return None
 
 

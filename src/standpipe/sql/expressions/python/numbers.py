@@ -12,6 +12,7 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, Context, Decimal, lo
 from typing import Any, Final
 
 from standpipe.sql.expressions.python.computed import Computed, of_types, order_of, present
+from standpipe.sql.functions.numeric import KILOMETRES, MILES
 from standpipe.sql.types import casts, values
 from standpipe.sql.types.types import SqlType
 
@@ -48,7 +49,7 @@ def _abs(_: tuple[SqlType, ...], result: SqlType) -> Callable[..., Any]:
 
 
 def _whole(way: str) -> Callable[[tuple[SqlType, ...], SqlType], Callable[..., Any]]:
-    """FLOOR or CEIL: the type stays, except that a DECIMAL loses its scale."""
+    """FLOOR or CEIL: the type stays, also a DECIMAL's scale."""
     nearest = math.floor if way == ROUND_FLOOR else math.ceil
 
     def for_types(_: tuple[SqlType, ...], result: SqlType) -> Callable[..., Any]:
@@ -159,6 +160,13 @@ def _power(base: float, exponent: float) -> float:
         return -math.inf if is_odd and math.copysign(1, base) < 0 else math.inf
 
 
+def _cbrt(value: float) -> float:
+    """As Java's, which is exact for cubes of whole numbers."""
+    root = math.cbrt(value)
+    whole = math.floor(root + 0.5) if abs(root) < _WHOLE_FROM else root
+    return float(whole) if whole**3 == value else root
+
+
 def _cot(value: float) -> float:
     tangent = math.tan(value)
     return math.copysign(math.inf, tangent) if tangent == 0 else 1 / tangent
@@ -168,10 +176,20 @@ def _sinh(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) > 711 else math.sinh(value)
 
 
-def _distance(*given: Any) -> float:
-    """Of two points by latitude and longitude in degrees: the haversine formula, km or miles."""
+def _distance(*given: Any) -> float | None:
+    """Of two points by latitude and longitude in degrees: the haversine formula, km or miles.
+
+    NULL for what is no degree, or another unit.
+    """
+    if None in given[:4]:
+        return None
     one, two, three, four = (float(each) for each in given[:4])
-    is_miles = len(given) > 4 and str(given[4]).lower().startswith("mi")
+    unit = str(given[4] if len(given) > 4 and given[4] is not None else "").strip(casts.BLANKS)
+    is_miles = unit.lower() in MILES
+    if not (is_miles or unit.lower() in ("", *KILOMETRES)):
+        return None
+    if not max(abs(one), abs(three)) <= 90 or not max(abs(two), abs(four)) <= 180:
+        return None
     height = math.sin(math.radians(three - one) / 2) ** 2
     width = math.sin(math.radians(four - two) / 2) ** 2
     root = math.sqrt(height + math.cos(math.radians(one)) * math.cos(math.radians(three)) * width)
@@ -189,7 +207,7 @@ def smallest(*given: Any) -> Any:
 
 
 _OF_ONE: Final = (
-    *("SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "COSH", "TANH", "CBRT", "EXP", "SQRT"),
+    *("SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "COSH", "TANH", "EXP", "SQRT"),
     *("DEGREES", "RADIANS"),
 )
 
@@ -205,10 +223,11 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "SIGN": Computed(lambda value: (value > 0) - (value < 0)),
     "PI": Computed(lambda: math.pi),
     "ATAN2": Computed(_total(math.atan2)),
+    "CBRT": Computed(_total(_cbrt)),
     "COT": Computed(_total(_cot)),
     "SINH": Computed(_total(_sinh)),
     **{name: Computed(_total(getattr(math, name.lower()))) for name in _OF_ONE},
     "GREATEST": Computed(largest, is_strict=False),
     "LEAST": Computed(smallest, is_strict=False),
-    "GEO_DISTANCE": Computed(_distance),
+    "GEO_DISTANCE": Computed(_distance, is_strict=False),
 }
