@@ -39,7 +39,7 @@ def value_of(cell: Any, of: SqlType) -> Any:
         return None
     try:
         return _value_of(cell, of)
-    except (ValueError, TypeError, ArithmeticError):
+    except (ValueError, TypeError, AttributeError, ArithmeticError):
         return None
 
 

@@ -1,7 +1,7 @@
 """Values of a topic that others write, in the form that our own queries write: a JSON array.
 
 A lookup splices stored cells into its answer without looking at them, so each is converted to its
-column's type once, when it arrives:
+column's type once, when it arrives; so is each record of a stream that a query of a client reads:
 
 | JSON | columns |
 |---|---|
@@ -13,17 +13,18 @@ column's type once, when it arrives:
 | null, or no such field | every column |
 
 Names of fields match exactly, else in any case. What is no value of its type makes the whole record
-unreadable. Source: ksqlDB's JSON and KAFKA formats, as `pipeline/io/source.py` reads them.
+unreadable. Source: ksqlDB's JSON, DELIMITED and KAFKA formats, as `pipeline/io/source.py` reads
+them.
 
 Not here: keys (`kafka_keys.py`); values that our queries wrote (`row_values.py`).
 """
 
 from __future__ import annotations
 
-import math
+import csv
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, cast
 
@@ -33,13 +34,22 @@ from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
 from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.model import Column, Source
 from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type
-from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX, as_decimal, at_scale, whole_number
+from standpipe.sql.types.values import (
+    BIGINT_MAX,
+    INTEGER_MAX,
+    as_decimal,
+    at_scale,
+    is_finite,
+    whole_number,
+)
 
 _decode: Final = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _HEAD_BYTES: Final = 80
+_BOOLEANS: Final = {"true": True, "false": False}
+_NOT_FINITE: Final = ("NaN", "Infinity", "+Infinity", "-Infinity")
 #: largest absolute value of a type that is a whole number
 _WHOLE_MAX: Final = {
     "INTEGER": INTEGER_MAX,
@@ -59,26 +69,52 @@ def array_of(cells: Cells) -> bytes:
 
 
 def to_cells(source: Source) -> Callable[[bytes], Cells]:
-    """The conversion for one table; it raises UnreadableValue. Raises ValueError for a format that
-    nodes do not read."""
+    """The conversion for one table; it raises UnreadableValue, also for numbers that JSON has not.
+    Raises ValueError for a format that nodes do not read."""
     columns = source.value_columns
-    if not columns:
+    if columns and source.value_format not in ("JSON", "KAFKA"):
+        raise ValueError(f"nodes do not read values of format {source.value_format}")
+    read = to_values(source, columns)
+    if not any(parse_type(column.type).contains("DOUBLE") for column in columns):
+        return read
+
+    def convert(value: bytes) -> Cells:
+        cells = read(value)
+        if not is_finite(cells):
+            raise UnreadableValue(f"{value[:_HEAD_BYTES]!r}: a number that JSON has not")
+        return cells
+
+    return convert
+
+
+def to_values(source: Source, columns: Sequence[Column]) -> Callable[[bytes], Cells]:
+    """The same for records that are shown and not kept: in all formats, NaN and infinity as well.
+    `columns`: those of the value, without headers."""
+    if not columns or source.value_format == "NONE":
         return lambda _: []
     if source.value_format == "KAFKA":
         return _of_kafka(columns)
-    if source.value_format != "JSON":
-        raise ValueError(f"nodes do not read values of format {source.value_format}")
+    if source.value_format == "DELIMITED":
+        return _readable(_of_lines(columns, source.value_delimiter))
     fields = [(column.name, column.name.upper(), _converter(column)) for column in columns]
     is_bare = len(columns) == 1 and not source.wrap_single_value
 
     def convert(value: bytes) -> Cells:
+        found = _decode(value)
+        return [fields[0][2](found)] if is_bare else _row(found, fields)
+
+    return _readable(convert)
+
+
+def _readable(convert: Callable[[bytes], Cells]) -> Callable[[bytes], Cells]:
+    """The conversion with one exception for everything that a producer may send."""
+
+    def checked(value: bytes) -> Cells:
         try:
-            found = _decode(value)
-            if is_bare:
-                return [fields[0][2](found)]
-            return _row(cast("Mapping[str, Any]", found), fields)
+            return convert(value)
         except (
             msgspec.MsgspecError,
+            csv.Error,
             ValueError,
             TypeError,
             AttributeError,
@@ -87,7 +123,7 @@ def to_cells(source: Source) -> Callable[[bytes], Cells]:
         ) as error:
             raise UnreadableValue(f"{value[:_HEAD_BYTES]!r}: {error}") from error
 
-    return convert
+    return checked
 
 
 _Convert = Callable[[Any], Any]
@@ -95,14 +131,15 @@ _Convert = Callable[[Any], Any]
 _Fields = Sequence[tuple[str, str, _Convert]]
 
 
-def _row(found: Mapping[str, Any], fields: _Fields) -> Cells:
+def _row(found: Any, fields: _Fields) -> Cells:
     if not isinstance(found, dict):
         raise TypeError("it is no JSON object")
-    cells = [convert(found.get(name)) for name, _, convert in fields]
+    named = cast("dict[str, Any]", found)
+    cells = [convert(named.get(name)) for name, _, convert in fields]
     if None in cells:
-        folded = {name.upper(): value for name, value in found.items()}
+        folded = {name.upper(): value for name, value in named.items()}
         cells = [
-            convert(found[name] if name in found else folded.get(upper))
+            convert(named[name] if name in named else folded.get(upper))
             for name, upper, convert in fields
         ]
     return cells
@@ -116,9 +153,23 @@ def _of_kafka(columns: Sequence[Column]) -> Callable[[bytes], Cells]:
             (cell,) = decode_key(value, columns, "KAFKA")
         except UnfitKey as error:
             raise UnreadableValue(error.message) from error
-        if isinstance(cell, float) and not math.isfinite(cell):
-            raise UnreadableValue(f"{cell} is no number that JSON has")
         return [b64encode(cast("bytes", cell)).decode() if is_bytes else cell]
+
+    return convert
+
+
+def _of_lines(columns: Sequence[Column], delimiter: str) -> Callable[[bytes], Cells]:
+    """Lines of CSV: an empty field is null, and no field may be missing or too many."""
+    converters = [_converter(column) for column in columns]
+    are_texts = [parse_type(column.type).base == "BOOLEAN" for column in columns]
+
+    def convert(value: bytes) -> Cells:
+        (texts,) = csv.reader([value.decode()], delimiter=delimiter, strict=True)
+        given = zip(texts, converters, are_texts, strict=True)
+        return [
+            read(_BOOLEANS.get(text.lower(), text) if is_boolean else text) if text else None
+            for text, read, is_boolean in given
+        ]
 
     return convert
 
@@ -196,10 +247,9 @@ def _exact(value: Any) -> Decimal:
 
 
 def _double(value: Any) -> float:
-    number = float(_exact(value))
-    if not math.isfinite(number):
-        raise ValueError("out of range")
-    return number
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return float(value)
+    return float(_exact(value))
 
 
 def _decimal(value: Any, of: SqlType) -> Decimal:

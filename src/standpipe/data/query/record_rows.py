@@ -10,16 +10,19 @@ Not here: which records are committed (`data/commit/committed.py`); reading Kafk
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from standpipe.data.encoding.cells import row_of
+from standpipe.data.encoding.cells import row_of, value_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES
 from standpipe.data.encoding.row_values import UnreadableValue, to_array
+from standpipe.data.encoding.source_values import to_values
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey, decode_key
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
+from standpipe.sql.expressions.python.instants import parse_timestamp
+from standpipe.sql.types.types import INSTANT_MS_MAX
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -91,11 +94,17 @@ class RecordRows:
         self._keys = source.key_columns
         self._columns = source.value_columns
         plain = tuple(column for column in self._columns if column.header is None)
-        self._types = types_of(plain)
-        self._convert = to_array(source)
+        types = types_of(plain)
+        if source.query_id is not None:
+            convert = to_array(source)
+            self._cells: Callable[[bytes], list[Any]] = lambda value: row_of(convert(value), types)
+        else:  # a program of somebody else's: what is no value of its type makes no row
+            read = to_values(source, plain)
+            self._cells = lambda value: [*map(value_of, read(value), types)]
 
     def row(self, record: TopicRecord) -> FullRow | None:
-        """None: no event (a null value in a stream, a null key in a table), or unreadable."""
+        """None: no event (a null value in a stream, a null key in a table), or unreadable, or of
+        no time that a query can have."""
         is_table = self._source.kind == "TABLE"
         if (record.key if is_table else record.value) is None:
             return None
@@ -105,7 +114,10 @@ class RecordRows:
         except (UnfitKey, UnreadableValue, ValueError, RecursionError):
             return None
         row = [*head, *rest]
-        row += (self._rowtime(record, row), record.partition, record.offset)
+        rowtime = self._rowtime(record, row)
+        if record.value is not None and (rowtime is None or not 0 <= rowtime < INSTANT_MS_MAX):
+            return None
+        row += (rowtime, record.partition, record.offset)
         return FullRow(row, is_deletion=record.value is None)
 
     def _key(self, raw: bytes | None) -> list[Any]:
@@ -124,25 +136,33 @@ class RecordRows:
     def _value(self, record: TopicRecord) -> list[Any]:
         if record.value is None:
             return [None for _ in self._columns]
-        cells = iter(row_of(self._convert(record.value), self._types))
+        cells = iter(self._cells(record.value))
         return [
             next(cells) if column.header is None else header_value(column, record.headers)
             for column in self._columns
         ]
 
-    def _rowtime(self, record: TopicRecord, row: Sequence[Any]) -> int:
-        """The named column's time, else the header's if a query wrote it, else the record's."""
+    def _rowtime(self, record: TopicRecord, row: Sequence[Any]) -> int | None:
+        """The named column's time, else the header's if a query wrote it, else the record's.
+
+        None: the named column is NULL, or is no time. Such records have no event in ksqlDB either.
+        """
         source = self._source
-        if source.timestamp_column is not None and source.timestamp_format is None:
-            skipped = 2 if source.window is not None else 0
-            cells = [*row[: len(self._keys)], *row[len(self._keys) + skipped :]]
-            named = zip([*self._keys, *self._columns], cells, strict=True)
-            found = next(value for column, value in named if column.name == source.timestamp_column)
-            return record.timestamp_ms if found is None else int(found)
+        if source.timestamp_column is not None and record.value is not None:
+            return self._named_time(row)
         for name, value in record.headers:
             if name == HEADER_ROWTIME and value is not None and source.query_id is not None:
                 return int.from_bytes(value, "big", signed=True)
         return record.timestamp_ms
+
+    def _named_time(self, row: Sequence[Any]) -> int | None:
+        skipped = 2 if self._source.window is not None else 0
+        cells = [*row[: len(self._keys)], *row[len(self._keys) + skipped :]]
+        named = zip([*self._keys, *self._columns], cells, strict=True)
+        found = next(cell for column, cell in named if column.name == self._source.timestamp_column)
+        if self._source.timestamp_format is not None and found is not None:
+            found = parse_timestamp(str(found), self._source.timestamp_format)
+        return None if found is None else int(found)
 
 
 def _window_of(raw: bytes, size_ms: int | None) -> tuple[bytes, tuple[int, int]]:

@@ -7,7 +7,7 @@ import pytest
 from tests.samples import sample_table
 
 from standpipe.data.encoding.row_values import UnreadableValue
-from standpipe.data.encoding.source_values import array_of, to_cells
+from standpipe.data.encoding.source_values import array_of, to_cells, to_values
 from standpipe.model import Column
 
 
@@ -156,3 +156,44 @@ def test_other_formats_and_no_columns() -> None:
         to_cells(sample_table(value_format="DELIMITED"))
     assert to_cells(sample_table(columns=TWO[:1]))(b"anything") == []
     assert msgspec.json.decode(array_of([])) == []
+
+
+LINE = tuple(
+    Column(name=name, type=of)
+    for name, of in zip("ABCDE", ("INTEGER", "STRING", "DOUBLE", "BOOLEAN", "BYTES"), strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "cells"),
+    [
+        (b'7,"a,b",1.5,TRUE,AQI=', [7, "a,b", 1.5, True, "AQI="]),
+        (b",,,,", [None] * 5),
+        (b'"7","""",NaN,false,', [7, '"', "nan", False, None]),
+        (b"7.0,,,,", None),
+        (b" 7,,,,", None),
+        (b",,,yes,", None),
+        (b",,,,?", None),
+        (b"7,a,1.5,true", None),
+        (b"7,a,1.5,true,AQI=,", None),
+        (b'7,"a', None),
+        (b"", None),
+        (b"\xff,,,,", None),
+    ],
+)
+def test_a_line_that_is_shown(line: bytes, cells: list[object] | None) -> None:
+    """Tables are not followed in this format, but streams are read in it."""
+    read = to_values(sample_table(value_format="DELIMITED"), LINE)
+    if cells is None:
+        with pytest.raises(UnreadableValue):
+            read(line)
+        return
+    assert [str(each) if each != each else each for each in read(line)] == cells
+
+
+def test_what_is_shown_may_be_a_number_that_json_has_not() -> None:
+    columns = (Column(name="V", type="ARRAY<DOUBLE>"),)
+    read = to_values(sample_table(columns=columns), columns)
+    assert read(b'{"V":["Infinity",1e999,-1]}') == [[float("inf"), float("inf"), -1.0]]
+    with pytest.raises(UnreadableValue):
+        to_cells(sample_table(columns=columns))(b'{"V":["Infinity"]}')

@@ -63,6 +63,55 @@ def test_a_named_column_is_the_time() -> None:
     assert row.cells[4] == 123, "not one of the window's bounds"
 
 
+TYPES = ("INTEGER", "BOOLEAN", "DECIMAL(4, 2)", "MAP<STRING, INTEGER>", "STRUCT<`A` INTEGER>")
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("value", ["[1]", '"x"', "300000000000", "true"])
+def test_what_is_no_value_of_its_type_makes_no_row(type_: str, value: str) -> None:
+    """In a stream of another program: there was a NULL, a number too large, or, beside MAP and
+    STRUCT, an AttributeError that ended the query. A persistent query leaves such records out."""
+    if (type_, value) == ("BOOLEAN", "true"):
+        value = "1"
+    columns = (*STREAM.columns[:1], Column(name="V", type=type_))
+    source = msgspec.structs.replace(STREAM, columns=columns)
+    record = TopicRecord(b"a", b'{"V":%b}' % value.encode(), 5, ())
+    assert RecordRows(source).row(record) is None
+    null = RecordRows(source).row(TopicRecord(b"a", b"{}", 5, ()))
+    assert null is not None
+    assert null.cells[1] is None
+    # a foreign record in a topic of ours is not committed, but it must not end a query either
+    RecordRows(msgspec.structs.replace(source, query_id="Q")).row(record)
+
+
+@pytest.mark.parametrize(
+    ("named", "value", "time"),
+    [
+        ({"timestamp_column": "V"}, b'{"V":7}', 7),
+        ({"timestamp_column": "V"}, b'{"V":null}', None),
+        ({"timestamp_column": "V"}, b'{"V":-7}', None),
+        (
+            {"timestamp_column": "W", "timestamp_format": "dd.MM.yyyy"},
+            b'{"W":"02.01.1970"}',
+            86400000,
+        ),
+        ({"timestamp_column": "W", "timestamp_format": "dd.MM.yyyy"}, b'{"W":"1970"}', None),
+        ({"timestamp_column": "K", "timestamp_format": "HH:mm X"}, b"{}", 60000),
+        ({}, b"{}", 5),
+    ],
+)
+def test_the_time_of_a_record(named: dict[str, str], value: bytes, time: int | None) -> None:
+    """As in persistent queries: a column of text by its format, and no row without a time."""
+    columns = (*STREAM.columns, Column(name="W", type="STRING"))
+    source = msgspec.structs.replace(STREAM, columns=columns, **named)
+    row = RecordRows(source).row(TopicRecord(b"01:01 +01", value, 5, ()))
+    assert (None if row is None else row.cells[3]) == time
+
+
+def test_a_record_before_1970_is_no_event() -> None:
+    assert RecordRows(STREAM).row(TopicRecord(b"a", b"{}", -1, ())) is None
+
+
 def snapshot_of(*sources: Source) -> Snapshot:
     return Snapshot(
         stamp=1, node_id=NodeId("n"), service_id="", cluster_id="", log_index=LogIndex(1),

@@ -82,8 +82,10 @@ def _parse_time(text: str, pattern: str) -> int:
     return _parse(text, pattern, time_patterns.PARSED_TIME).of_day_ms
 
 
-def _parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
-    """A text without a zone is in `zone`; one with a zone is moved there as well (Spark's)."""
+@_or_null
+def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
+    """Unix ms; NULL for a text that the pattern does not read. A text without a zone is in `zone`;
+    one with a zone is moved there as well (Spark's)."""
     read = _parse(text, pattern, time_patterns.PARSED)
     local = read.days * DAY_MS + read.of_day_ms
     if read.zone is not None:
@@ -155,9 +157,9 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "FROM_UNIXTIME": Computed(instant),
     "PARSE_DATE": _parses(_parse_date),
     "PARSE_TIME": _parses(_parse_time),
-    "PARSE_TIMESTAMP": _parses(_parse_timestamp),
+    "PARSE_TIMESTAMP": _parses(parse_timestamp),
     "STRINGTODATE": _parses(_string_to_date),
-    "STRINGTOTIMESTAMP": _parses(_parse_timestamp),
+    "STRINGTOTIMESTAMP": _parses(parse_timestamp),
     # without an argument they are the clock's, which a pure package does not have
     "UNIX_DATE": Computed(lambda days: days, counts=(1,)),
     "UNIX_TIMESTAMP": Computed(lambda millis: millis, counts=(1,)),
