@@ -90,14 +90,27 @@ def to_cells(source: Source) -> Callable[[bytes], Cells]:
 def to_values(source: Source, columns: Sequence[Column]) -> Callable[[bytes], Cells]:
     """The same for records that are shown and not kept: in all formats, NaN and infinity as well.
     `columns`: those of the value, without headers."""
-    if not columns or source.value_format == "NONE":
-        return lambda _: []
-    if source.value_format == "KAFKA":
-        return _of_kafka(columns)
-    if source.value_format == "DELIMITED":
-        return _readable(_of_lines(columns, source.value_delimiter))
-    fields = [(column.name, column.name.upper(), _converter(column)) for column in columns]
     is_bare = len(columns) == 1 and not source.wrap_single_value
+    return _reader(columns, source.value_format, source.value_delimiter, is_bare=is_bare)
+
+
+def to_key_values(source: Source) -> Callable[[bytes], Cells]:
+    """The conversion of a key without its window; of several columns, some may be null."""
+    columns = source.key_columns
+    is_bare = len(columns) == 1
+    return _reader(columns, source.key_format, source.key_delimiter, is_bare=is_bare)
+
+
+def _reader(
+    columns: Sequence[Column], format_: str, delimiter: str, *, is_bare: bool
+) -> Callable[[bytes], Cells]:
+    if not columns or format_ == "NONE":
+        return lambda _: []
+    if format_ == "KAFKA":
+        return _of_kafka(columns)
+    if format_ == "DELIMITED":
+        return _readable(_of_lines(columns, delimiter))
+    fields = [(column.name, column.name.upper(), _converter(column)) for column in columns]
 
     def convert(value: bytes) -> Cells:
         found = _decode(value)

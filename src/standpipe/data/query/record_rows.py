@@ -17,8 +17,8 @@ from typing import Any
 from standpipe.data.encoding.cells import row_of, value_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES
 from standpipe.data.encoding.row_values import UnreadableValue, to_array
-from standpipe.data.encoding.source_values import to_values
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey, decode_key
+from standpipe.data.encoding.source_values import to_key_values, to_values
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
 from standpipe.sql.expressions.python.instants import parse_timestamp
@@ -101,6 +101,8 @@ class RecordRows:
         else:  # a program of somebody else's: what is no value of its type makes no row
             read = to_values(source, plain)
             self._cells = lambda value: [*map(value_of, read(value), types)]
+        self._key_types = types_of(source.key_columns)
+        self._read_key = to_key_values(source)
 
     def row(self, record: TopicRecord) -> FullRow | None:
         """None: no event (a null value in a stream, a null key in a table), or unreadable, or of
@@ -130,8 +132,10 @@ class RecordRows:
             raw, bounds = _window_of(raw, window.size_ms if window.kind != "SESSION" else None)
         if raw is None or not self._keys:
             return [*(None for _ in self._keys), *bounds]
-        format_, delimiter = self._source.key_format, self._source.key_delimiter
-        return [*decode_key(raw, self._keys, format_, delimiter), *bounds]
+        cells = [*map(value_of, self._read_key(raw), self._key_types)]
+        if self._source.kind == "TABLE" and None in cells:
+            raise UnfitKey("a table's key with a null")
+        return [*cells, *bounds]
 
     def _value(self, record: TopicRecord) -> list[Any]:
         if record.value is None:
