@@ -172,3 +172,11 @@ STREAM S: `CARRIER` STRING KEY, `SEATS` INTEGER KEY, `DELAY` DOUBLE
 topic S x 4, JSON → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
 SELECT `CARRIER` AS `CARRIER`, `SEATS` AS `SEATS`, `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# A STRUCT becomes JSON with its fields in the order of their names.
+CREATE STREAM s AS SELECT tail, TO_JSON_STRING(STRUCT(b := seats, a := tail)) AS j FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `J` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, coalesce(substring(to_json(array(if(named_struct('B', `SEATS`, 'A', `TAIL`) IS NULL, NULL, struct(cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`A` AS STRING) AS STRING) AS `A`, cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`B` AS INT) AS INT) AS `B`))), map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\'T\'HH:mm:ss.SSS')), 2, length(to_json(array(if(named_struct('B', `SEATS`, 'A', `TAIL`) IS NULL, NULL, struct(cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`A` AS STRING) AS STRING) AS `A`, cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`B` AS INT) AS INT) AS `B`))), map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\'T\'HH:mm:ss.SSS'))) - 2), 'null') AS `J`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`

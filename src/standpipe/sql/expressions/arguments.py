@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from standpipe.sql.expressions import coercion
@@ -17,7 +17,7 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types
 from standpipe.sql.types.typed_expression import Constant, Operation, Typed
-from standpipe.sql.types.types import NULL
+from standpipe.sql.types.types import NULL, SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,6 @@ def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
     return node
 
 
-#: functions of an array whose elements are converted to text
-_AS_TEXTS: Final = frozenset({"ARRAY_JOIN"})
 #: functions whose text literals are converted to the type of the other arguments
 OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
 
@@ -139,11 +137,21 @@ def decimal_operands(sign: str, *operands: Typed) -> tuple[Typed, ...]:
     return tuple(map(_as_typed, operands)) if sign == "/" else operands
 
 
-def with_texts(name: str, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    """ARRAY_JOIN's elements as texts; all other arguments as they are."""
-    if name not in _AS_TEXTS:
-        return arguments
-    return (convert(arguments[0], types.array(types.STRING)), *arguments[1:])
+def as_written(name: str, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    """ARRAY_JOIN's elements as texts, fields of what becomes JSON in the order of their names; all
+    other arguments as they are."""
+    if name == "ARRAY_JOIN":
+        return (convert(arguments[0], types.array(types.STRING)), *arguments[1:])
+    if name == "TO_JSON_STRING":
+        return (convert(arguments[0], _with_sorted_fields(arguments[0].type)),)
+    return arguments
+
+
+def _with_sorted_fields(of: SqlType) -> SqlType:
+    parts = tuple(map(_with_sorted_fields, of.arguments))
+    if of.base == "STRUCT":
+        return types.struct(tuple(sorted(zip(of.field_names, parts, strict=True))))
+    return replace(of, arguments=parts)
 
 
 def _as_typed(operand: Typed) -> Typed:

@@ -16,11 +16,11 @@ from standpipe.sql.expressions import admission, cases, comparisons, constructor
 from standpipe.sql.expressions.arguments import (
     OF_ONE_TYPE,
     Called,
+    as_written,
     check_expression,
     check_literals,
     decimal_operands,
     of_one_type,
-    with_texts,
     with_unit,
 )
 from standpipe.sql.functions import registry, times
@@ -289,7 +289,7 @@ class Typer:
             self._as(argument, parameter, node)
             for argument, parameter in zip(arguments, found.parameters, strict=True)
         )
-        converted = with_texts(node.name, converted)
+        converted = as_written(node.name, converted)
         by_text = map_sets.over_maps(node.name, converted, found.result)
         if by_text is not None:
             return by_text

@@ -34,9 +34,10 @@ def _from_bytes(data: str, encoding: str, hexadecimal: str) -> str:
 
 
 def _encoded(text: str, given: str, wanted: str) -> str:
-    """Like `_from_bytes`, but hexadecimal digits are lower case."""
+    """Like `_from_bytes`, with hexadecimal digits in lower case; NULL from one to itself."""
     data = _to_bytes(text, given)
-    return _from_bytes(data, wanted, f"lower(hex({data}))")
+    made = _from_bytes(data, wanted, f"lower(hex({data}))")
+    return f"if(lower({given}) = lower({wanted}), NULL, {made})"
 
 
 #: the bits of a BIGINT as a double: sign, exponent, mantissa (IEEE 754)

@@ -93,7 +93,8 @@ _COLLECTIONS: Final = (
         "ARRAY_SORT",
         (array(T), STRING),
         array(T),
-        "if(upper({1}) LIKE 'DESC%', sort_array({0}, false), array_sort({0}))",
+        "CASE WHEN upper({1}) IN ('DESC', 'DESCENDING') THEN sort_array({0}, false)"
+        " WHEN coalesce(upper({1}), 'ASC') IN ('ASC', 'ASCENDING') THEN array_sort({0}) END",
     ),
     Function("ARRAY_UNION", (array(T), array(T)), array(T), "array_union({0}, {1})"),
     Function(
@@ -153,7 +154,7 @@ _COLLECTIONS: Final = (
         "SPLIT_TO_MAP",
         (STRING, STRING, STRING),
         map_of(STRING, STRING),
-        "if(coalesce({1}, '') = '' OR coalesce({2}, '') = '', NULL,"
+        "if(coalesce({1}, '') IN ('', {2}) OR coalesce({2}, '') = '', NULL,"
         " map_from_entries(transform(filter("
         f"split({{0}}, {LITERALLY}), e -> contains(e, {{2}})),"
         f" e -> struct({_PAIR}[0] AS k, {_PAIR}[1] AS v))))",

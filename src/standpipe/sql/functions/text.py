@@ -69,6 +69,12 @@ def _masks(name: str, count: int, whole: str, part: str) -> tuple[Function, Func
     )
 
 
+#: each run of characters that are no blanks with the blanks behind it; those before the first go
+_INITCAP: Final = (
+    "array_join(transform(regexp_extract_all(lower({0}), '[^\\\\s]+\\\\s*', 0),"
+    " w -> concat(upper(left(w, 1)), substring(w, 2))), '')"
+)
+
 _STRINGS: Final = (
     Function(
         "CHR",
@@ -132,8 +138,8 @@ _STRINGS: Final = (
         "coalesce(array_position(slice(array({all}), 2, 10000), {0}), 0)",
         is_variadic=True,
     ),
-    Function("INITCAP", (STRING,), STRING, "initcap({0})"),
-    Function("INSTR", (STRING, STRING), INTEGER, "instr({0}, {1})"),
+    Function("INITCAP", (STRING,), STRING, _INITCAP),
+    Function("INSTR", (STRING, STRING), INTEGER, "coalesce(instr({0}, {1}), 0)"),
     Function("INSTR", (STRING, STRING, INTEGER), INTEGER, _NTH_PLACE.replace("{3}", "1")),
     Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
     Function("LCASE", (STRING,), STRING, "lower({0})"),

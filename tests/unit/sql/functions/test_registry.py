@@ -16,7 +16,7 @@ from standpipe.sql.types.types import NULL, parse_type
     [
         ("ABS", ["INT"], ["INTEGER"], "INTEGER", "NUMBER is what was given"),
         ("ABS", ["DECIMAL(4, 2)"], ["DECIMAL(4, 2)"], "DECIMAL(4, 2)", ""),
-        ("ROUND", ["INT"], ["INTEGER"], "INTEGER", "the exact variant wins"),
+        ("ROUND", ["INT"], ["INTEGER"], "BIGINT", "the exact variant wins"),
         ("ROUND", ["DECIMAL(4, 2)"], ["DECIMAL(4, 2)"], "DECIMAL(2, 0)", "no scale is left"),
         ("SQRT", ["INT"], ["DOUBLE"], "DOUBLE", "else the one that it widens to"),
         ("SQRT", ["INT"], ["DOUBLE"], "DOUBLE", "an argument may widen"),

@@ -85,11 +85,15 @@ def _join_work(items: list[Any] | None, *by: str | None) -> int:
     return inner + len(items) * (20 + sum(len(each or "") for each in by))
 
 
+_IS_DOWN: Final = {"ASC": False, "ASCENDING": False, "DESC": True, "DESCENDING": True}
+
+
 def _sorted(items: list[Any] | None, *way: str | None) -> list[Any] | None:
-    """NULLs come last in both directions."""
-    if items is None:
+    """NULLs come last in both directions; NULL for a direction that there is not."""
+    towards = (way[0] if way else None) or "ASC"
+    is_down = _IS_DOWN.get(towards.upper())
+    if items is None or is_down is None:
         return None
-    is_down = bool(way) and way[0] is not None and way[0].upper().startswith("DESC")
     found = sorted(present(*items), key=order_of, reverse=is_down)
     return found + [None] * (len(items) - len(found))
 
@@ -133,7 +137,7 @@ def _slice(items: list[Any] | None, start: int | None, end: int | None) -> list[
 
 def _split_to_map(text: str, between: str, inside: str) -> dict[str, str] | None:
     """Entries without the inner separator are left out; the last of equal keys wins."""
-    if not between or not inside:
+    if not between or not inside or between == inside:
         return None
     pairs = (entry.split(inside) for entry in text.split(between) if inside in entry)
     return {pair[0]: pair[1] for pair in pairs}

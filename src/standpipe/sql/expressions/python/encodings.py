@@ -58,8 +58,8 @@ def from_bytes(data: bytes, encoding: str) -> str | None:
 
 
 def _encode(text: str, given: str, wanted: str) -> str | None:
-    """As both of the above; hexadecimal digits are lower case."""
-    data = to_bytes(text, given)
+    """As both of the above; hexadecimal digits are lower case. NULL from an encoding to itself."""
+    data = None if given.lower() == wanted.lower() else to_bytes(text, given)
     made = None if data is None else from_bytes(data, wanted)
     return made.lower() if made is not None and wanted.lower() == "hex" else made
 

@@ -27,7 +27,8 @@ from standpipe.sql.expressions.python.computed import (
 #: what Java's String.trim removes
 BLANKS: Final = "".join(map(chr, range(33)))
 _ESCAPED: Final = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
-_WORD: Final = re.compile(r"[^ \t\n\x0b\f\r]+")
+#: with the blanks behind it
+_WORD: Final = re.compile(r"[^ \t\n\x0b\f\r]+[ \t\n\x0b\f\r]*")
 
 
 def _chr(code: Any) -> str | None:
@@ -58,8 +59,7 @@ def _joined_length(by: Any, *given: Any) -> int:
 def _instr(text: str, part: str, position: int = 1, occurrence: int = 1) -> int:
     """The place of the n-th occurrence, from a position on; backwards if it is negative. 0: none.
 
-    A position of 0 and an occurrence below 1 count as 1. With three or four arguments the result
-    is 0 for NULL.
+    A position of 0 and an occurrence below 1 count as 1. The result is 0 for NULL.
     """
     occurrence = max(1, occurrence)
     if position >= 0:
@@ -78,10 +78,8 @@ def _instr(text: str, part: str, position: int = 1, occurrence: int = 1) -> int:
     return end + 1
 
 
-def _instr_or_zero(*given: Any) -> int | None:
-    if None in given:
-        return 0 if len(given) > 2 else None
-    return _instr(*given)
+def _instr_or_zero(*given: Any) -> int:
+    return 0 if None in given else _instr(*given)
 
 
 def _instr_work(text: str | None, part: str | None, *rest: int | None) -> int:
@@ -177,7 +175,7 @@ def _substring(text: Any, start: int, size: int | None = None) -> Any:
 
 
 def _initcap(text: str) -> str:
-    return _WORD.sub(lambda word: word[0][0].upper() + word[0][1:], text.lower())
+    return "".join(word[0].upper() + word[1:] for word in _WORD.findall(text.lower()))
 
 
 def _elt(index: int | None, *given: Any) -> Any:

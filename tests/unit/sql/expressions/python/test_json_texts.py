@@ -69,6 +69,11 @@ def test_is_json(text: str, is_json: bool) -> None:
         ("TO_JSON_STRING(1E7)", "1.0E7", "as Java writes it"),
         ("TO_JSON_STRING(CAST('2020-02-29' AS DATE))", '"2020-02-29"', ""),
         ("TO_JSON_STRING(CAST(NULL AS STRING))", "null", ""),
+        (
+            "TO_JSON_STRING(STRUCT(B := 1, A := ARRAY[STRUCT(D := 2, C := true)]))",
+            '{"A":[{"C":true,"D":2}],"B":1}',
+            "in the order of the names",
+        ),
     ],
 )
 def test_the_result(call: str, result: object, why: str) -> None:
