@@ -63,7 +63,7 @@ def first_parts_only_compared() -> list[Plant]:
 
 
 def lease_epoch_ignored() -> list[Plant]:
-    """Batch 7 is batch 7, whoever committed it."""
+    """Batch 7 is batch 7, no matter who committed it."""
 
     def make(found: Any) -> Any:
         def lax(had: Sequence[Stamp]) -> Any:

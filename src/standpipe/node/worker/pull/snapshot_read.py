@@ -26,6 +26,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.control.routing.snapshot import (
     ROUNDS_MAX,
+    NextRound,
     differing,
     is_reached,
     lack,
@@ -95,24 +96,35 @@ async def of_one_batch(
     loop = asyncio.get_running_loop()
     until_s = loop.time() + limit_ms / 1000
     parts = await ask(range(len(partitions)), None, limit_ms)
-    number = 1
-    while (again := next_round([part.stamps[0] for part in parts])) is not None:
-        number += 1
-        if number > ROUNDS_MAX:
+    try:
+        number = 1
+        while (again := next_round([part.stamps[0] for part in parts])) is not None:
+            number += 1
+            if number > ROUNDS_MAX:
+                raise NoReplica(differing(_by_partition(partitions, parts)))
+            left_ms = max(1, int(1000 * (until_s - loop.time())))
+            newer = await _asked_again(ask, again, number, left_ms)
+            for place, part in zip(again.behind, newer, strict=True):
+                dropped(parts[place])
+                parts[place] = part
+    except BaseException as error:
+        parts.clear()  # the error's traceback refers to this frame: it must not keep the rows
+        if isinstance(error, Unanswered | NoReplica):
             metrics.count("standpipe_snapshot_reads", "refused")
-            raise NoReplica(differing(_by_partition(partitions, parts)))
-        left_ms = max(1, int(1000 * (until_s - loop.time())))
-        try:
-            newer = await ask(again.behind, again.wanted, left_ms)
-        except Unanswered as error:
-            metrics.count("standpipe_snapshot_reads", "refused")
-            error.note = unreached(again.wanted, number)
-            raise
-        for place, part in zip(again.behind, newer, strict=True):
-            dropped(parts[place])
-            parts[place] = part
+        raise
     metrics.count("standpipe_snapshot_reads", str(number))
     return parts
+
+
+async def _asked_again(
+    ask: Ask, again: NextRound, number: int, left_ms: int
+) -> list[PartitionAnswer]:
+    """The parts of round `number`. Raises Unanswered that says what was wanted."""
+    try:
+        return await ask(again.behind, again.wanted, left_ms)
+    except Unanswered as error:
+        error.note = unreached(again.wanted, number)
+        raise
 
 
 def _by_partition(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,20 @@ from tests.unit.node.workers import FORWARDED_MS_MAX, KEYS, PARTITIONS, USERS, W
 
 from standpipe.adapters.http.peer_client import Response
 from standpipe.adapters.kafka.producer import RowProducer
+from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.status_page import StatusWriter, page_path
 from standpipe.config import lags
+from standpipe.control.routing.session import Stamp
 from standpipe.control.routing.snapshot import NEXT_STEP, ROUNDS_MAX
 from standpipe.data.query.scan import ROW_BYTES
 from standpipe.errors import BadRequest, NoReplica, StandpipeError, TooManyRequests
-from standpipe.freshness import LEASE_EPOCH_HEADER
+from standpipe.freshness import LEASE_EPOCH_HEADER, Freshness
 from standpipe.model import NO_BATCH, OF_LOG, BatchId, LeaseEpoch, ReplicaId, ReplicaState
+from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.forward_headers import WAITS_HEADER, WANTED_HEADER, RequestFormat
 from standpipe.node.worker.pull.own_rows import OwnRows
-from standpipe.node.worker.pull.snapshot_read import NO_SNAPSHOTS
+from standpipe.node.worker.pull.refusals import Unanswered
+from standpipe.node.worker.pull.snapshot_read import NO_SNAPSHOTS, of_one_batch
 from standpipe.node.worker.request.body import parse_lookup, refuse_levels
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.scan_requester import ScanRequester
@@ -415,13 +419,38 @@ def test_rows_that_are_read_again_are_charged_once(tmp_path: Path, entry: str, t
         assert len([more for more in held if more < 0]) >= 3, "three parts were read again"
         # partition 2 is not; this node's lookup of its key counts the row's bytes alone
         beside = ROW_BYTES * (len(rows) - ((entry, text) == ("a", MANY)))
-        assert sum(held) == beside + sum(len(compact(row)) for row in rows)
+        assert sum(held) == beside + sum(
+            len(json.dumps(row, separators=(",", ":"))) for row in rows
+        )
 
     run(tmp_path, story)
 
 
-def compact(row: Any) -> str:
-    return json.dumps(row, separators=(",", ":"))
+@pytest.mark.parametrize("refusal", [None, Unanswered(USERS, []), TooManyRequests("full")])
+def test_a_refusal_keeps_no_rows(tmp_path: Path, refusal: Exception | None) -> None:
+    """Its traceback refers to the frame that has collected them."""
+    metrics, newest = Metrics(0, tmp_path), [7]
+
+    async def ask(places: Sequence[int], wanted: Stamp | None, _: int) -> list[PartitionAnswer]:
+        if wanted is not None and refusal is not None:
+            raise refusal
+        newest[0] += 1
+        fresh = Freshness(served_by="a", role="active", state="RUNNING")
+        stamps = [Stamp(newest[0] + (place == 0), 1) for place in places]
+        return [PartitionAnswer(rows=[b"[1]"], fresh=fresh, stamps=(each,)) for each in stamps]
+
+    async def story() -> list[PartitionAnswer]:
+        return await of_one_batch(ask, [0, 1], 1000, lambda _: None, metrics)
+
+    if refusal is None:
+        assert [part.stamps for part in asyncio.run(story())] == [((9, 1),)] * 2
+        return
+    with pytest.raises(type(refusal)) as refused:
+        asyncio.run(story())
+    (frame,) = [one for one in refused.traceback if one.name == "of_one_batch"]
+    assert frame.locals["parts"] == []
+    count = dict(metrics.counts["standpipe_snapshot_reads"])
+    assert count == ({"refused": 1} if isinstance(refusal, Unanswered) else {})
 
 
 # ------------------------------------------------------------------------- older releases
