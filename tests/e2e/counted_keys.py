@@ -10,16 +10,19 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.e2e.cluster import TestCluster
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes
 
+import standpipe
 from standpipe.adapters import process
 from standpipe.data.commit.progress import parse
 from standpipe.topics import progress_topic
 
 PARTITIONS = 4
+Level = Literal["eventual", "snapshot", "linearizable"]
 KEYS = tuple(f"k{number}" for number in range(12))
 
 
@@ -68,6 +71,38 @@ def batches_of(cluster: TestCluster, query_id: str, topic: str) -> dict[int, dic
     return found
 
 
+class Reader(threading.Thread):
+    """Reads through one node at a level, one `read` after the other, until it is told to stop."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        level: Level,
+        is_over: threading.Event,
+    ) -> None:
+        super().__init__()
+        self.name, self.address, self.level, self.is_over = name, address, level, is_over
+        self.client = standpipe.connect(
+            address, consistency=level, finds_members=False, timeout_s=30
+        )
+        self.random = random.Random(name)
+        self.answers: list[SessionAnswer] = []
+        self.refused = 0
+        self.fault: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with self.client:
+                while not self.is_over.is_set():
+                    self.read()
+        except BaseException as fault:
+            self.fault = fault
+
+    def read(self) -> None:
+        raise NotImplementedError
+
+
 class Writer(threading.Thread):
     """Some events at a time. `keys`: source partition -> its keys, by offset."""
 
@@ -97,7 +132,7 @@ class Writer(threading.Thread):
                 self.keys[number].append(key)
                 self.producer.produce(self.topic, b'{"V":1}', key, partition=number)
             self.producer.flush(10)
-            time.sleep(self.every_s)
+            time.sleep(self.every_s)  # the pace of the events, not a wait for anything
 
 
 def as_batches(

@@ -9,18 +9,17 @@ still for a while, and that of another one is killed.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import statistics
 import threading
 import time
 from contextlib import suppress
-from typing import Literal
 
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
 from tests.e2e.counted_keys import (
     KEYS,
+    Reader,
     Writer,
     as_batches,
     batch_in,
@@ -34,7 +33,6 @@ from tests.e2e.counted_keys import (
 from tests.sim.linear_histories import linear_violations
 from tests.sim.session_histories import SessionAnswer
 
-import standpipe
 from standpipe.client import NodesUnreachable, ServerRefused
 from standpipe.data.replica.barrier import BARRIER_KEY
 from standpipe.local.client.rest_client import NodesClient
@@ -43,7 +41,6 @@ from standpipe.session_token import LEVEL_PROPERTY
 NAME = "L"
 TOPIC = topic_of(NAME)
 SCAN = "SELECT K, N FROM L_COUNTS;"
-Level = Literal["eventual", "linearizable"]
 
 
 class Watcher(threading.Thread):
@@ -68,27 +65,8 @@ class Watcher(threading.Thread):
         self.consumer.close()
 
 
-class Reader(threading.Thread):
-    """Reads one key, some, or all, until it is told to stop."""
-
-    def __init__(self, address: str, name: str, level: Level, is_over: threading.Event) -> None:
-        super().__init__()
-        self.name, self.is_over = name, is_over
-        self.client = standpipe.connect(
-            address, consistency=level, finds_members=False, timeout_s=30
-        )
-        self.random = random.Random(name)
-        self.answers: list[SessionAnswer] = []
-        self.refused = 0
-        self.fault: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            with self.client:
-                while not self.is_over.is_set():
-                    self.read()
-        except BaseException as fault:
-            self.fault = fault
+class KeyReader(Reader):
+    """Reads one key, some, or all."""
 
     def read(self) -> None:
         keys = self.random.sample(KEYS, self.random.choice([1, 1, 1, 3]))
@@ -113,8 +91,8 @@ def test_no_read_lacks_what_was_committed_before_it(cluster: TestCluster) -> Non
     watcher = Watcher(cluster, cluster.query_of("L_COUNTS"))
     writer = Writer(cluster, TOPIC, over)
     addresses = [address for _, address in cluster.addresses]
-    linear = [Reader(addresses[n % 3], f"linear {n}", "linearizable", over) for n in range(6)]
-    eventual = Reader(addresses[1], "eventual", "eventual", over)
+    linear = [KeyReader(addresses[n % 3], f"linear {n}", "linearizable", over) for n in range(6)]
+    eventual = KeyReader(addresses[1], "eventual", "eventual", over)
     threads: list[threading.Thread] = [writer, *linear, eventual]
     try:
         watcher.start()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import signal
 import statistics
 import threading
@@ -20,12 +19,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
 
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
 from tests.e2e.counted_keys import (
     KEYS,
+    Level,
+    Reader,
     Writer,
     as_batches,
     batches_of,
@@ -37,36 +37,26 @@ from tests.e2e.counted_keys import (
 from tests.sim.session_histories import SessionAnswer
 from tests.sim.snapshot_histories import snapshot_violations
 
-import standpipe
 from standpipe.client import NodesUnreachable, ServerRefused
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.session_token import LEVEL_PROPERTY
 
 NAME = "SNAP"
 SCAN = "SELECT K, N FROM SNAP_COUNTS;"
-Level = Literal["eventual", "snapshot"]
 Rows = list[tuple[str, int]]
 #: answers of all readers at the level, at least
 ANSWERS_MIN = 2_000
-#: of each kind of read, as `Reader.kinds` has them; scans take long
+#: of each kind of read, as `AllWays.kinds` has them; scans take long
 SHARES = (1, 3, 1, 1, 3, 3)
 #: that each kind of read has at each node, at least
 OF_EACH_MIN = 20
 
 
-class Reader(threading.Thread):
-    """Reads through one node in all ways, until it is told to stop."""
+class AllWays(Reader):
+    """Reads keys, pieces and the whole table, each in all ways."""
 
     def __init__(self, address: str, name: str, level: Level, is_over: threading.Event) -> None:
-        super().__init__()
-        self.name, self.address, self.level, self.is_over = name, address, level, is_over
-        self.client = standpipe.connect(
-            address, consistency=level, finds_members=False, timeout_s=30
-        )
-        self.random = random.Random(name)
-        self.answers: list[SessionAnswer] = []
-        self.refused = 0
-        self.fault: BaseException | None = None
+        super().__init__(address, name, level, is_over)
         self.kinds: dict[str, Callable[[Sequence[str]], tuple[Rows, Sequence[str]]]] = {
             "key": lambda keys: (self.queried(in_list(keys[:1])), keys[:1]),
             "keys": lambda keys: (self.queried(in_list(keys)), keys),
@@ -75,14 +65,6 @@ class Reader(threading.Thread):
             "batch": lambda keys: (self.batch(keys), keys),
             "get_many": lambda keys: (self.got(keys), keys),
         }
-
-    def run(self) -> None:
-        try:
-            with self.client:
-                while not self.is_over.is_set():
-                    self.read()
-        except BaseException as fault:
-            self.fault = fault
 
     def read(self) -> None:
         (kind,) = self.random.choices(list(self.kinds), SHARES)
@@ -175,8 +157,8 @@ def test_each_answer_is_of_one_batch(cluster: TestCluster) -> None:
     query_id = cluster.query_of("SNAP_COUNTS")
     writer = Writer(cluster, topic_of(NAME), over, at_once=len(KEYS), every_s=0.1)
     addresses = [address for _, address in cluster.addresses]
-    snapshot = [Reader(addresses[n % 3], f"snapshot {n}", "snapshot", over) for n in range(6)]
-    eventual = [Reader(address, f"eventual {address}", "eventual", over) for address in addresses]
+    snapshot = [AllWays(addresses[n % 3], f"snapshot {n}", "snapshot", over) for n in range(6)]
+    eventual = [AllWays(address, f"eventual {address}", "eventual", over) for address in addresses]
     pauses = Pauses(cluster, over)
     readers = [*snapshot, *eventual]
     threads: list[threading.Thread] = [writer, *readers, pauses]
@@ -219,7 +201,7 @@ def _has_all(addresses: Sequence[str]) -> bool:
     return True
 
 
-def _is_enough(readers: Sequence[Reader], snapshot: Sequence[Reader], pauses: Pauses) -> bool:
+def _is_enough(readers: Sequence[AllWays], snapshot: Sequence[AllWays], pauses: Pauses) -> bool:
     if any(one.fault is not None for one in readers):
         return True
     of_each = Counter((one.address, answer.where) for one in snapshot for answer in one.answers)
@@ -231,7 +213,7 @@ def _is_enough(readers: Sequence[Reader], snapshot: Sequence[Reader], pauses: Pa
     )
 
 
-def _told(readers: Sequence[Reader]) -> str:
+def _told(readers: Sequence[AllWays]) -> str:
     return "; ".join(
         f"{one.name}: {len(one.answers)} answers, {one.refused} refused" for one in readers
     )

@@ -103,13 +103,12 @@ def lookup_keys(
     plan: PullPlan,
     view: ReadView,
     asked: PartitionKeys,
-    charge: Callable[[int], None] = lambda _bytes: None,
+    charge: Callable[[list[bytes]], None] = lambda _rows: None,
 ) -> list[bytes]:
     """Rows of the keys of one partition, of a plan that `is_plain`, in the order of `asked`.
 
-    `charge` is called with the bytes of rows before more are read, and may raise. Keys are read in
-    the order asked: of a million rows in memory, sorted keys were found no faster. Raises
-    DamagedRow.
+    `charge` is called with some rows before more are read, and may raise. Keys are read in the
+    order asked: of a million rows in memory, sorted keys were found no faster. Raises DamagedRow.
     """
     store_keys = asked.store_keys if plan.projection is None else ()
     rows: list[bytes] = []
@@ -121,7 +120,7 @@ def lookup_keys(
             found = [row for key in keys for row in _plain(plan, view, key)]
         if plan.limit is not None:
             found = found[: plan.limit - len(rows)]
-        charge(sum(map(len, found)))
+        charge(found)
         rows += found
         if len(rows) == plan.limit:
             break

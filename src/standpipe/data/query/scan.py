@@ -43,6 +43,11 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 
 
+def rows_bytes(rows: Sequence[bytes]) -> int:
+    """What rows of an answer take in memory."""
+    return sum(map(len, rows)) + ROW_BYTES * len(rows)
+
+
 class Ranged(Protocol):
     """The part of `data.query.pull.ReadView` that a scan reads."""
 
@@ -140,7 +145,7 @@ class Scan:
         missing = None if self._limit is None else self._limit - len(self._rows)
         found = list(rows if self._plan.is_ordered else islice(rows, missing))
         self._rows += found
-        self.kept_bytes += sum(map(len, found)) + ROW_BYTES * len(found)
+        self.kept_bytes += rows_bytes(found)
 
     def _drawn(self, count: int, is_due: Callable[[], bool]) -> Iterator[Pair]:
         for number in range(count):

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from standpipe.data.query import scan
 from standpipe.local.docgen.lines import ended, items
-from standpipe.node.worker.pull import scan_order, stream_pull
+from standpipe.node.worker.pull import stream_pull
+from standpipe.node.worker.request import scan_order
 from standpipe.node.worker.statements import answers
 from standpipe.sql.declarations import names
 from standpipe.sql.expressions import evaluator

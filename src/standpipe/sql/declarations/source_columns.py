@@ -16,7 +16,7 @@ from standpipe.sql.syntax.errors import refusal
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<`KEY` STRING, `VALUE` BYTES>>"
 _WINDOWS: Final = ("SESSION", "HOPPING", "TUMBLING")
 _DURATION: Final = re.compile(r"\s*(\S+)\s+(\S+)\s*")
-#: of a number that Python reads as one, and that is worth to be shown
+#: of a number that Python reads as one, and that is worth showing
 _DIGITS_MAX: Final = 100
 
 

@@ -108,10 +108,10 @@ def test_rows_are_charged_before_more_are_read(limit: int | None, read: int) -> 
     """A charge that is refused ends the lookup, and so does a limit that is reached."""
     keys = [(f"k{number}",) for number in range(300)]
     store = CountedStore({store_key(key, ("STRING",)): pack_row(b"[1]", 0) for key in keys})
-    charged: list[int] = []
+    charged: list[list[bytes]] = []
 
-    def charge(more_bytes: int) -> None:
-        charged.append(more_bytes)
+    def charge(more: list[bytes]) -> None:
+        charged.append(more)
         if len(charged) == 2:
             raise BufferError
 

@@ -72,8 +72,8 @@ class _Size:
 
     bytes_: int = 0
 
-    def add(self, more_bytes: int) -> None:
-        self.bytes_ += more_bytes
+    def add(self, rows: list[bytes]) -> None:
+        self.bytes_ += sum(map(len, rows))
         if self.bytes_ > PIECE_BYTES:
             raise _TooLargeError
 

@@ -28,6 +28,7 @@ from standpipe.control.routing.session import SessionVerdict
 from standpipe.data.query.order import Pair
 from standpipe.data.query.partition_keys import NO_KEYS
 from standpipe.data.query.pull import computed, is_plain, lookup, lookup_keys, stored_pairs
+from standpipe.data.query.scan import rows_bytes
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
 from standpipe.freshness import Freshness
@@ -207,7 +208,7 @@ class OwnRows:
             stored_bytes = sum(len(value) for _, value in pairs)
             query.requester.hold(stored_bytes)
             rows = await self.scans.beside.run(partial(self._computed, query, pairs))
-        query.requester.hold(sum(map(len, rows)) - stored_bytes)
+        query.requester.hold(rows_bytes(rows) - stored_bytes)
         return rows
 
     def _computed(self, query: PullQuery, pairs: list[Pair]) -> list[bytes]:
@@ -215,11 +216,13 @@ class OwnRows:
             return computed(query.plan, pairs)
 
     def _rows(self, query: PullQuery, view: View, partition: int) -> list[bytes]:
-        hold = query.requester.hold
+        def charge(rows: list[bytes]) -> None:
+            query.requester.hold(rows_bytes(rows))
+
         if is_plain(query.plan):
-            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), hold)
+            return lookup_keys(query.plan, view, query.keys.get(partition, NO_KEYS), charge)
         rows = lookup(query.plan, view, partition)
-        hold(sum(map(len, rows)))
+        charge(rows)
         return rows
 
     def local(self, query: PullQuery, partition: int) -> LocalRead:

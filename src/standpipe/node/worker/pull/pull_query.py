@@ -10,12 +10,11 @@ from msgspec import structs
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.session import Stamp
 from standpipe.data.query.partition_keys import PartitionKeys
-from standpipe.model import NodeId, ReplicaId
+from standpipe.model import ReplicaId
 from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.linearizable import LinearRead
 from standpipe.node.worker.pull.session_read import SessionRead, stamp_of
 from standpipe.node.worker.pull.snapshot_read import SnapshotRead
-from standpipe.node.worker.request.answer import rows_bytes
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
@@ -58,13 +57,6 @@ class PullQuery:
         """The same at level `snapshot`, of that batch or a later one. `limit_ms`: if another."""
         left_ms = self.time_limit_ms if limit_ms is None else limit_ms
         return replace(self, snapshot=SnapshotRead(wanted), time_limit_ms=left_ms)
-
-    def charge_of(self, part: PartitionAnswer, node_id: NodeId) -> int:
-        """What the requester was charged for the rows of a part. `node_id`: this node, whose
-        lookups of keys charge the bytes alone."""
-        if not self.plan.is_scan and part.fresh.served_by == node_id:
-            return sum(map(len, part.rows))
-        return rows_bytes(part.rows)
 
     def stamped(self, part: PartitionAnswer) -> PartitionAnswer:
         """A part of a client's answer: its stamp apart, as clients have no use for lease epochs."""

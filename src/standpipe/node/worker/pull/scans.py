@@ -7,7 +7,7 @@ every other read, its peers would open their breakers, and the tailer would kill
 that it pins. So a scan works in slices, and between two slices of any scans the loop turns once:
 fifty scans hold up a lookup for no longer than one does. While lookups come, a slice that decodes
 is followed by a rest that is no shorter; one that copies is not, since its view must not be held
-long. Which scan is next: `node.worker.pull.scan_order`.
+long. Which scan is next: `node.worker.request.scan_order`.
 
 A later slice must not show another batch: an answer never mixes two batches of a partition. All
 rows are copied out of one view of the store, which is held for at most HELD_S_MAX; a million rows
@@ -36,9 +36,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from standpipe.adapters.files.turn_page import DIGEST_BYTES
 from standpipe.data.query.scan import Ranged, Scan
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
-from standpipe.node.worker.pull.scan_order import QueuedScan, ScanOrder
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.row_thread import RowThread
+from standpipe.node.worker.request.scan_order import QueuedScan, ScanOrder
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 

@@ -28,6 +28,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.data.query.partition_keys import keys_by_partition
+from standpipe.data.query.scan import rows_bytes
 from standpipe.errors import NoReplica
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Snapshot, Source
@@ -218,7 +219,7 @@ class SlowPath:
             return await self._parts([(one.wanting(batch, left_ms), at) for one, at in chosen])
 
         def dropped(part: PartitionAnswer) -> None:
-            first.requester.hold(-first.charge_of(part, self.node_id))
+            first.requester.hold(-rows_bytes(part.rows))
 
         at = [partition for _, partition in wanted]
         return await of_one_batch(ask, at, first.time_limit_ms, dropped, self.metrics)

@@ -24,7 +24,7 @@ from typing import Self
 import msgspec
 
 from standpipe.control.liveness.lag import offset_lag
-from standpipe.data.query.scan import ROW_BYTES
+from standpipe.data.query.scan import ROW_BYTES, rows_bytes
 from standpipe.data.replica.positions import StoreMeta, replica_lag_ms, source_lag_ms
 from standpipe.freshness import (
     END_HEADER,
@@ -118,11 +118,6 @@ class ArrivingRows:
             self.rows.clear()  # the error refers to them by its traceback
             self._begun.clear()
         self._hold(rows_bytes(self.rows) - self._held_bytes)
-
-
-def rows_bytes(rows: Sequence[bytes]) -> int:
-    """What rows of an answer take in memory."""
-    return sum(map(len, rows)) + ROW_BYTES * len(rows)
 
 
 # -------------------------------------------------------------------------------- freshness

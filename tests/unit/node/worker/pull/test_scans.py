@@ -23,7 +23,6 @@ from standpipe.data.query import scan
 from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.node.worker.pull import scans
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
-from standpipe.node.worker.pull.scan_order import PLACES
 from standpipe.node.worker.pull.scans import (
     BEGINS_MAX,
     OUTRUN,
@@ -32,6 +31,7 @@ from standpipe.node.worker.pull.scans import (
 )
 from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.scan_order import PLACES
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
 

@@ -533,7 +533,7 @@ def test_reads_that_wait_for_costly_rows_are_bounded(tmp_path: Path) -> None:
             asyncio.create_task(node.slow_path.answer(RequestFormat(Form.LINES), costly, requester))
             for _ in range(COSTLY_WAITERS_MAX)
         ]
-        while node.slow_path.limits.costly_rows.count < COSTLY_WAITERS_MAX:  # noqa: ASYNC110 - no event
+        while node.slow_path.limits.costly_rows.count < COSTLY_WAITERS_MAX:  # noqa: ASYNC110 no event tells it
             await asyncio.sleep(0)
         with pytest.raises(TooManyRequests, match="100 reads wait for rows whose computation"):
             await node.slow_path.answer(RequestFormat(Form.LINES), costly)

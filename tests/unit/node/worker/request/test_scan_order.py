@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from standpipe.errors import TooManyRequests
-from standpipe.node.worker.pull.scan_order import FairQueue, QueuedScan, ScanOrder
+from standpipe.node.worker.request.scan_order import FairQueue, QueuedScan, ScanOrder
 
 
 def queued(name: str, *, query: int | None = None) -> QueuedScan[str]:
