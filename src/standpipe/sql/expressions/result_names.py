@@ -5,6 +5,7 @@ The same in persistent, push and pull queries. Source: ksqlDB's ColumnNames.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from standpipe.sql.syntax import ast
@@ -18,6 +19,8 @@ class ResultNames:
         given = {each.alias for each in items if isinstance(each, ast.SelectItem)}
         self._taken: set[str | None] = {*columns, *given}
         self._unnamed = 0
+        #: field -> the last number that its name was tried with
+        self._numbers: Counter[str] = Counter()
 
     def of(self, expression: ast.Expression) -> str:
         """The name of an expression without AS that is no bare column."""
@@ -31,9 +34,9 @@ class ResultNames:
 
     def _free(self, field: str) -> str:
         """A field's name, with a number if a column or another field has the same."""
-        found, number = field, 0
+        found = field
         while found in self._taken:
-            number += 1
-            found = f"{field}_{number}"
+            self._numbers[field] += 1
+            found = f"{field}_{self._numbers[field]}"
         self._taken.add(found)
         return found

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.plans import CreateTableAsPlan, Plan, PullPlan
+from standpipe.sql.syntax import ast
 
 SETUP = (
     "CREATE STREAM ORDERS (SHOP STRING KEY, WHO STRUCT<NAME STRING, NICK STRUCT<NAME STRING>>,"
@@ -42,3 +44,22 @@ def test_the_same_in_a_persistent_query_and_beside_explode(plan: Callable[..., P
     pulled = plan(f"{SETUP}SELECT {items} FROM ORDERS;")
     assert isinstance(pulled, PullPlan)
     assert pulled.column_names == names
+
+
+def test_a_field_a_thousand_times_takes_a_name_each() -> None:
+    """Not a search from the first number for each of them."""
+
+    class Counted(set[str | None]):
+        asked = 0
+
+        def __contains__(self, name: object) -> bool:
+            self.asked += 1
+            return super().__contains__(name)
+
+    names = ResultNames((), ())
+    names._taken = taken = Counted({"F_7"})
+    field = ast.Dereference(base=ast.ColumnName(name="S", at=ast.START), field="F", at=ast.START)
+    found = [names.of(field) for _ in range(1_000)]
+    assert found[:8] == ["F", "F_1", "F_2", "F_3", "F_4", "F_5", "F_6", "F_8"]
+    assert len(set(found)) == 1_000
+    assert taken.asked < 3_000
