@@ -201,6 +201,8 @@ def _explain(statement: ast_statements.Explain, sources: Sources, context: Conte
 
 #: ms that an ASSERT without TIMEOUT waits (ksqlDB's default)
 _ASSERT_TIMEOUT_MS: Final = 1000
+#: ms: the statement holds a connection, and asks Kafka, for as long
+_ASSERT_TIMEOUT_MS_MAX: Final = 600_000
 
 
 def _assert_topic(
@@ -215,6 +217,12 @@ def _assert_topic(
             raise refusal(f"{each.name} is a number, not {each.value.text}", each.at)
         wanted[each.name] = int(str(each.value.value))
     timeout_ms = statement.timeout_ms
+    if timeout_ms is not None and timeout_ms > _ASSERT_TIMEOUT_MS_MAX:
+        raise refusal(
+            "ASSERT TOPIC waits for 10 minutes at most. Write a TIMEOUT of at most 600 SECONDS, and"
+            " repeat the statement.",
+            statement.at,
+        )
     return AssertTopicPlan(
         topic=statement.topic,
         exists=statement.exists,

@@ -20,6 +20,9 @@ from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import quoted
 
+#: Sources of one query. Each join is a stage of every batch, with a state of its own, and the text
+#: that Spark plans grows with it.
+JOINED_SOURCES_MAX: Final = 20
 #: JOIN as ksqlDB's messages write it
 _JOIN_TEXTS: Final = {
     "INNER": "[INNER] JOIN",
@@ -32,6 +35,12 @@ _JOIN_TEXTS: Final = {
 def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     """The joined sources of a query. Raises StatementError for a join that is not supported."""
     relations = (query.relation, *(join.relation for join in query.joins))
+    if len(relations) > JOINED_SOURCES_MAX:
+        raise refusal(
+            f"The query reads {len(relations)} sources; {JOINED_SOURCES_MAX} are allowed. Join some"
+            " of them in a query of their own, and read its result here.",
+            query.at,
+        )
     found = [find_source(each.name, sources, each.at) for each in relations]
     for source, relation in zip(found, relations, strict=True):
         check_readable(source, SPARK, relation.at)

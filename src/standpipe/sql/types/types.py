@@ -168,9 +168,22 @@ def quoted(name: str) -> str:
 _WORD: Final = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z0-9_@]+)|(.))", re.DOTALL)
 
 
-@lru_cache(maxsize=4096)
+#: Characters of a text whose type is kept: a kept type takes some twenty bytes for each.
+_KEPT_CHARS_MAX: Final = 2_000
+
+
 def parse_type(text: str) -> SqlType:
     """The type that a text (`str(type)`, `Column.type`) spells; raises StatementError if none."""
+    return _kept_type(text) if len(text) <= _KEPT_CHARS_MAX else _parsed_type(text)
+
+
+@lru_cache(maxsize=2048)
+def _kept_type(text: str) -> SqlType:
+    """Kept, because each statement asks for the types of the same columns."""
+    return _parsed_type(text)
+
+
+def _parsed_type(text: str) -> SqlType:
     words = [(match[1], match[2], match[3]) for match in _WORD.finditer(text.strip())]
     cursor = _TypeReader(text, words)
     result = cursor.read_type(0)

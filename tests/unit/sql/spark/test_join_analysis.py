@@ -9,6 +9,7 @@ import pytest
 
 from standpipe.errors import StatementError
 from standpipe.sql.plans import Plan
+from standpipe.sql.spark.join_analysis import JOINED_SOURCES_MAX
 
 WITH = "WITH (KAFKA_TOPIC='here', FORMAT='JSON'{});"
 TUMBLING = ", WINDOW_TYPE='TUMBLING', WINDOW_SIZE='10 SECONDS'"
@@ -147,3 +148,16 @@ def test_a_foreign_key_join_shows_all_keys_of_the_left_table(plan: Callable[...,
     one = refused(plan, "P.K, T.V FROM P JOIN T ON P.F = T.K", "TABLE").message
     assert one.startswith("Primary key column missing in projection.")
     assert one.endswith("Missing column: `L`.")
+
+
+def test_a_query_joins_so_many_sources(plan: Callable[..., Plan]) -> None:
+    """A text of 64 KB names a thousand, and Spark would plan them, and keep their states."""
+    names = [f"T{number}" for number in range(JOINED_SOURCES_MAX + 1)]
+    tables = "".join(
+        f"CREATE TABLE {name} (K STRING PRIMARY KEY, V INT) {WITH.format('')}" for name in names
+    )
+    first, *others = (f"{name} ON T0.K = {name}.K" for name in names)
+    query = f"SELECT T0.K, T0.V FROM {first.partition(' ')[0]} JOIN "
+    plan(f"{tables}CREATE TABLE X AS {query}{' JOIN '.join(others[:-1])};")
+    with pytest.raises(StatementError, match="reads 21 sources; 20 are allowed"):
+        plan(f"{tables}CREATE TABLE X AS {query}{' JOIN '.join(others)};")

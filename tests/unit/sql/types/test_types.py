@@ -38,6 +38,14 @@ def test_spelling(text: str, spelled: str) -> None:
     assert parse_type(spelled) == parse_type(text)
 
 
+def test_a_long_type_is_not_kept() -> None:
+    """Thousands of texts are kept, and a client could bring them at 16 KB each."""
+    fields = ", ".join(f"F{number} INTEGER" for number in range(500))
+    long_type = f"STRUCT<{fields}>"
+    assert parse_type(long_type) is not parse_type(long_type)
+    assert parse_type("STRUCT<F INTEGER>") is parse_type("STRUCT<F INTEGER>")
+
+
 SCALARS = st.sampled_from(["BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING", "BYTES", "DATE"])
 TYPES = st.recursive(
     SCALARS.map(SqlType) | st.builds(types.decimal, st.integers(1, 38), st.just(1)),

@@ -44,7 +44,7 @@ from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.statements import describe, explain, lags, show
 from standpipe.node.worker.statements.answers import Answers
-from standpipe.node.worker.statements.assert_topic import ReplicaCounts, assert_topic
+from standpipe.node.worker.statements.assert_topic import TopicAsserts
 from standpipe.node.worker.statements.inserts import Inserts, inserts_of
 from standpipe.node.worker.statements.judge import (
     QUERY_HINT,
@@ -114,6 +114,7 @@ class Statements:
     lanes: StatementLanes = field(default_factory=StatementLanes)
     _admin: KafkaAdmin | None = None
     _read_index: Shared[int] | None = None
+    _asserts: TopicAsserts | None = None
 
     async def carry_out(self, body: bytes) -> list[msgspec.Raw]:
         """Entities of all statements, as JSON. Raises StandpipeError when nothing was done, else
@@ -192,7 +193,7 @@ class Statements:
             case ShowLagPlan():
                 return [await self._show_lag(plan, text)]
             case AssertTopicPlan():
-                return [await assert_topic(plan, self._replica_counts, text)]
+                return [await self._topics().carry_out(plan, text)]
             case DefinePlan():
                 return show.undefined(plan, text, session.variables)
             case DescribeFunctionPlan():
@@ -254,7 +255,7 @@ class Statements:
             case "QUERIES":
                 return show.queries(scene, text)
             case "TOPICS":
-                return show.topics(await self._replica_counts(), text)
+                return show.topics(await self._topics().replica_counts(), text)
             case "FUNCTIONS":
                 return show.function_names(text)
             case "PROPERTIES":
@@ -284,8 +285,11 @@ class Statements:
             await asyncio.sleep(0)
         return lags.lag_entity(found, text, with_topics=named is not None)
 
-    async def _replica_counts(self) -> ReplicaCounts:
-        return await self.lanes.run(StatementLane.KAFKA, self.producer.replica_counts)
+    def _topics(self) -> TopicAsserts:
+        if self._asserts is None:
+            ask = self.producer.replica_counts
+            self._asserts = TopicAsserts(lambda: self.lanes.run(StatementLane.KAFKA, ask))
+        return self._asserts
 
     def _scene(self) -> Scene:
         view = self.map.view

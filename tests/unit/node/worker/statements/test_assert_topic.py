@@ -7,8 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from standpipe.errors import AssertionRefused
-from standpipe.node.worker.statements.assert_topic import assert_topic, refusal_of
+from standpipe.errors import AssertionRefused, TooManyRequests
+from standpipe.node.worker.statements.assert_topic import (
+    WAITING_MAX,
+    ReplicaCounts,
+    TopicAsserts,
+    refusal_of,
+)
 from standpipe.sql.plans import AssertTopicPlan
 
 TOPICS = {"there": [3, 3]}
@@ -42,7 +47,40 @@ def test_it_asks_until_its_time_is_over() -> None:
     async def ask() -> dict[str, list[int]]:
         return next(answers, {})
 
-    entity = asyncio.run(assert_topic(plan, ask, "ASSERT …;"))
-    assert (entity["topicName"], entity["exists"]) == ("late", True)
-    with pytest.raises(AssertionRefused, match="does not exist"):
-        asyncio.run(assert_topic(wanted("away"), ask, "ASSERT …;"))
+    async def both() -> None:
+        asserts = TopicAsserts(ask)
+        entity = await asserts.carry_out(plan, "ASSERT …;")
+        assert (entity["topicName"], entity["exists"]) == ("late", True)
+        with pytest.raises(AssertionRefused, match="does not exist"):
+            await asserts.carry_out(wanted("away"), "ASSERT …;")
+
+    asyncio.run(both())
+
+
+def test_those_that_wait_share_one_question_and_are_few() -> None:
+    """Each asked in a lane of four threads, ten times a second, for as long as it liked."""
+
+    async def fill() -> None:
+        asked, may_answer = 0, asyncio.Event()
+
+        async def ask() -> ReplicaCounts:
+            nonlocal asked
+            asked += 1
+            await may_answer.wait()
+            return TOPICS
+
+        asserts = TopicAsserts(ask)
+        waiting = [
+            asyncio.create_task(asserts.carry_out(wanted("there"), "")) for _ in range(WAITING_MAX)
+        ]
+        await asyncio.sleep(0)  # all have begun
+        with pytest.raises(TooManyRequests):
+            await asserts.carry_out(wanted("there"), "")
+        waiting.pop().cancel()  # its client has gone: its place is free
+        await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(asserts.carry_out(wanted("there"), "")))
+        may_answer.set()
+        await asyncio.gather(*waiting)
+        assert asked <= 2
+
+    asyncio.run(fill())
