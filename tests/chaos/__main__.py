@@ -67,7 +67,10 @@ class World:
         placed = self.cluster.placements()
         mine = frozenset(p for p, holders in placed.items() if holders[0] is fault.victim)
         print(f"  {kind.name} ({fault.victim.node_id})", flush=True)
-        phase = Phase(kind.name, time.monotonic(), partitions=mine, known_s=kind.known_s)
+        silent = set(fault.silent())
+        unknown = frozenset(p for p, holders in placed.items() if silent.issuperset(holders))
+        phase = Phase(kind.name, time.monotonic(), known_s=kind.known_s)
+        phase.partitions, phase.unknown = mine, unknown
         fault.inject()
         phase.was_there = fault.is_there()
         hold_s = kind.hold_s[is_quick]

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import ClassVar, Final, cast
 
 from tests.chaos.faults import Fault, fill
+from tests.chaos.judge import KNOWN_S
 from tests.hosts.cluster import HostCluster, HostNode, runs, until
 
 from standpipe.adapters.process import Life, life_of, open_descriptors_of
 from standpipe.adapters.raft.reserve import FILE_BYTES
+from standpipe.node.worker.pull.route_cache import TAILER_SILENT_MS_MAX
 
 #: of each node's disk: a node takes some 30 MB of it here
 DISK_BYTES: Final = 256 << 20
@@ -111,11 +113,15 @@ class ReadOnly(_Disks):
     """As after an error of the disk: ext4 takes no more writes. An operator repairs it: one node
     after the other is stopped, its disk checked and mounted again.
 
-    The tailer cannot write its pages: the node's ends are as old as the fault, which a bound on the
-    lag allows for up to `standpipe.query.pull.lag.age.ms.max`.
+    The tailer cannot write its pages. So a node does not know how far behind its rows are, and
+    refuses reads with a bound once it has heard nothing of the tailer for TAILER_SILENT_MS_MAX.
+    Other replicas answer them, if there are any at nodes that can write.
     """
 
-    known_s = 60.0
+    known_s = KNOWN_S + TAILER_SILENT_MS_MAX / 1000
+
+    def silent(self) -> Sequence[HostNode]:
+        return self.victims
 
     def inject(self) -> None:
         for folder in self.folders:

@@ -58,6 +58,11 @@ class Fault:
     def outcasts(self) -> Sequence[HostNode]:
         return [self.victim]
 
+    def silent(self) -> Sequence[HostNode]:
+        """Nodes that cannot know how far behind their rows are while it lasts: where no other one
+        has a partition, reads with a bound are refused."""
+        return []
+
     def harm(self) -> list[str]:
         """What it led to, beside what readers saw, that it must not; asked when all is calm."""
         return []

@@ -45,6 +45,7 @@ class Sample:
     is_retried: bool = False  # the first try failed
     is_lost: bool = False  # ... and so did the second
     why: str = ""
+    again: str = ""  # ... and why
     served_by: str = ""
 
 

@@ -69,7 +69,7 @@ class Load:
         sample = await self._once(key, lag_max, first, due)
         if not sample.is_answered:
             again = await self._once(key, lag_max, second, due)
-            self._note(sample, is_lost=not again.is_answered)
+            self._note(sample, is_lost=not again.is_answered, again=again.why)
             sample = again
             if not sample.is_answered:
                 return
@@ -77,7 +77,7 @@ class Load:
             return
         self._note(sample)
 
-    def _note(self, sample: Sample, **changes: bool) -> None:
+    def _note(self, sample: Sample, **changes: bool | str) -> None:
         self.samples.append(replace(sample, **changes) if changes else sample)
 
     async def _once(self, key: str, lag_max: int | None, entry: str, due: float) -> Sample:
@@ -95,7 +95,7 @@ class Load:
         if response is not None and response.status == 200:
             row = _row(response)
         elif response is not None:
-            why = f"{entry}: {response.status} {response.body[:300].decode(errors='replace')}"
+            why = f"{entry}: {response.status} {response.body[:900].decode(errors='replace')}"
         return Sample(
             key=key,
             partition=self._partition[key],

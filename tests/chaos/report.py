@@ -8,12 +8,16 @@ from typing import Any
 
 from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
 
+from standpipe.errors import NoReplica
+
 #: Of the reads that were due, so many must have come to an end, or the run proved nothing.
 DONE_SHARE_MIN = 0.5
 #: Reads that failed twice, the second time through another node. On a quiet machine there are none;
 #: where routing went to the victim all the time, it would be a third of them.
 LOST_SHARE_MAX = 0.05
-SUMS = ("reads", "failed", "lost", "wrong", "stale")
+SUMS = ("reads", "failed", "refused", "lost", "wrong", "stale")
+#: how a node says that no replica keeps a read's bound
+REFUSED = f'"error_code":{NoReplica.code}'
 
 
 @dataclass
@@ -32,6 +36,8 @@ class Phase:
     known_s: float = KNOWN_S
     #: partitions whose active was the victim
     partitions: frozenset[int] = frozenset()
+    #: partitions of which no replica knows how far behind it is: they refuse reads with a bound
+    unknown: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -41,6 +47,7 @@ class Outcome:
     phase: Phase
     reads: int = 0
     failed: int = 0
+    refused: int = 0
     lost: int = 0
     wrong: int = 0
     stale: int = 0
@@ -72,6 +79,10 @@ def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:
     for sample in samples:
         if not phase.began_s <= sample.due_s < phase.ended_s:
             continue
+        if _is_due_refusal(sample, phase):
+            found.reads += 1
+            found.refused += 1
+            continue
         verdict, why = judge.verdict(sample, phase.known_s)
         found.lost += sample.is_lost
         if verdict is Verdict.FAILED:
@@ -93,6 +104,16 @@ def outcome(phase: Phase, samples: Sequence[Sample], judge: Judge) -> Outcome:
     return found
 
 
+def _is_due_refusal(sample: Sample, phase: Phase) -> bool:
+    """Whether a read with a bound was refused, in the end, where nobody could know the lag."""
+    return (
+        sample.is_lost
+        and sample.lag_max is not None
+        and sample.partition in phase.unknown
+        and REFUSED in sample.again
+    )
+
+
 def figures(outcomes: Sequence[Outcome], rate: float) -> dict[str, Any]:
     """One run, for the record."""
     faults = [
@@ -100,6 +121,7 @@ def figures(outcomes: Sequence[Outcome], rate: float) -> dict[str, Any]:
             "fault": found.phase.name,
             "reads": found.reads,
             "failed": found.failed,
+            "refused": found.refused,
             "lost": found.lost,
             "wrong": found.wrong,
             "stale": found.stale,
@@ -121,13 +143,13 @@ def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, An
     head = {name: value for name, value in ran.items() if name != "faults"}
     own = {name: sum(fault[name] for fault in ran["faults"]) for name in SUMS}
     runs = [*before.get("runs", []), {**head, "faults": len(ran["faults"]), **own}]
-    sums = {name: sum(run[name] for run in runs) for name in SUMS}
+    sums = {name: sum(run.get(name, 0) for run in runs) for name in SUMS}  # of old runs, too
     faults = {name: dict(row) for name, row in before.get("faults", {}).items()}
     for fault in ran["faults"]:
         faults[fault["fault"]] = _worst_of(faults.get(fault["fault"]), fault)
     return {
         "question": "Is any answer wrong, empty or beyond its bound, whatever fails?",
-        "checked_reads": sums["reads"] - sums["failed"],
+        "checked_reads": sums["reads"] - sums["failed"] - sums["refused"],
         **sums,
         "runs": runs,
         "faults": faults,
@@ -143,7 +165,7 @@ def _worst_of(before: Mapping[str, Any] | None, fault: Mapping[str, Any]) -> dic
     }
     return {
         "count": known["count"] + 1,
-        **{name: known[name] + fault[name] for name in SUMS},
+        **{name: known.get(name, 0) + fault[name] for name in SUMS},
         **slowest,
         "not_passed": [*known["not_passed"], *fault["not_passed"]],
     }
@@ -156,14 +178,14 @@ def _note(found: Outcome, why: str) -> None:
 
 def table(outcomes: Sequence[Outcome], rate: float) -> str:
     """The closing table, and `N passed, N failed`."""
-    words = f"{'reads':>7} {'failed':>7} {'lost':>5} {'wrong':>5} {'stale':>5} {'first good':>11}"
-    lines = [f"{'fault':40} {words} {'worst':>9} {'settled':>9}"]
+    words = f"{'reads':>7} {'failed':>7} {'refused':>7} {'lost':>5} {'wrong':>5} {'stale':>5}"
+    lines = [f"{'fault':40} {words} {'first good':>11} {'worst':>9} {'settled':>9}"]
     failures = 0
     for found in outcomes:
         first = "-" if found.first_good_ms is None else f"{found.first_good_ms:.0f} ms"
         lines.append(
-            f"{found.phase.name:40} {found.reads:7} {found.failed:7} {found.lost:5} "
-            f"{found.wrong:5} {found.stale:5} {first:>11} {found.worst_ms:6.0f} ms "
+            f"{found.phase.name:40} {found.reads:7} {found.failed:7} {found.refused:7} "
+            f"{found.lost:5} {found.wrong:5} {found.stale:5} {first:>11} {found.worst_ms:6.0f} ms "
             f"{found.phase.ended_s - found.phase.healed_s:7.1f} s"
         )
         reasons = found.faults_found(rate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.chaos.judge import KNOWN_S, Judge, Sample, Verdict
 from tests.chaos.report import Phase, figures, on_record, outcome, table
@@ -92,6 +94,24 @@ def test_closing_line(samples: list[Sample], was_there: bool, closing: str, why:
     phase = Phase("f", began_s=40, healed_s=48, ended_s=50, was_there=was_there, has_settled=True)
     found = outcome(phase, samples, Judge(facts()))
     assert table([found], rate=1.0).splitlines()[-1] == closing, why
+
+
+@pytest.mark.parametrize(
+    ("lag_max", "again", "unknown", "refused", "why"),
+    [
+        (5, '503 {"error_code":50306}', {0}, 1, "nobody could know how far behind it is"),
+        (None, '503 {"error_code":50306}', {0}, 0, "any row was asked for"),
+        (5, "no answer within 4000 ms", {0}, 0, "it is no refusal"),
+        (5, '503 {"error_code":50306}', {1}, 0, "another replica was there"),
+    ],
+)
+def test_reads_with_a_bound_may_be_refused_where_no_lag_is_known(
+    lag_max: int | None, again: str, unknown: set[int], refused: int, why: str
+) -> None:
+    phase = Phase("f", began_s=40, healed_s=48, ended_s=50, was_there=True, has_settled=True)
+    phase.unknown = frozenset(unknown)
+    found = outcome(phase, [replace(lost(45), lag_max=lag_max, again=again)], Judge(facts()))
+    assert (found.refused, found.lost, found.failed) == (refused, 1 - refused, 1 - refused), why
 
 
 def test_harm_beside_what_readers_saw_fails_a_phase() -> None:
