@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from .data_groups import GroupWorld, Known, TableWorld
 
 SERVICE = "s_"
-#: batches that Spark keeps the state of: a hundred, and fewer here, but more than a zombie runs
-#: while its successor takes over
-STATES_KEPT = 40
+#: Batches that Spark keeps the state of: a hundred. Here more than a zombie runs while its
+#: successor takes over: its own clock does not stop it, and it may run for eight seconds, a batch
+#: each 50 ms.
+STATES_KEPT = 200
 
 
 class Killed(Exception):
@@ -261,6 +262,7 @@ class SimRun:
         with world.keeping_removed(checkpoint.root):
             self._dying(lambda: checkpoint.inherit(*newest))
         yield self._pause()
+        self._let_apart_leave(own, newest, checkpoint)
         gone = checkpoint.roll_back(takeover.furthest_behind(newest))
         world.counts["batches taken back"] += len(gone.commits)
         yield self._pause()
@@ -287,6 +289,17 @@ class SimRun:
             world.checkpoints,
             lambda: world.first.read_progress(world.first.progress.end),
         )
+
+    def _let_apart_leave(
+        self, own: list[Checkpoint], newest: list[Progress | None], checkpoint: Checkpoint
+    ) -> None:
+        groups = self.pipeline.groups
+        leave = checkpoints.let_apart_leave
+        try:
+            self._dying(lambda: leave(self.wanted, own, newest, checkpoint, groups))
+        except NotYet:
+            self.world.counts["members apart from their group"] += 1
+            raise
 
     def _dying(self, step: Callable[[], None]) -> None:
         """A step on files, in which the process may be killed."""

@@ -83,6 +83,7 @@ def heir_of(found: Mapping[LeaseEpoch, Logs], *newest: Progress | None) -> Lease
 
     `newest`: the newest batch of the query; in a group, that of each member. A driver may die
     between two of their progress records; then the batch of some is one more than that of others.
+    It is several more where a zombie could commit some of them longer than others (`is_apart`).
     """
     committed = [each for each in newest if each is not None]
     if not committed:
@@ -121,6 +122,23 @@ def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> b
     return newest < valid and not (newest == valid - 1 and valid in offsets)
 
 
+def next_batch(commits: Iterable[int], valid: BatchId) -> int:
+    """The batch that Spark runs next if it continues after `valid`: that batch itself if its entry
+    in the commit log was lost. It is the last one whose offsets are kept."""
+    return min(valid, max((each for each in commits if each <= valid), default=NO_BATCH)) + 1
+
+
+def is_apart(newest: Progress | None, following: int) -> bool:
+    """Whether a member of a group has batches whose offsets a replay would not keep. `following`:
+    the next batch of the group.
+
+    A zombie that one member's fence has stopped may go on to commit the others until they are
+    fenced, too. If the group replayed these batches, they would cover other events than the member
+    has in them.
+    """
+    return newest is not None and newest.commit.batch > following
+
+
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:
     """What to remove so that Spark continues after `valid`, the newest batch that readers may see.
 
@@ -128,11 +146,10 @@ def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> S
     because Spark starts with the newest offsets it finds and would skip what lies between. If the
     commit of `valid` itself was lost, that is the next batch.
     """
-    kept = [batch for batch in commits if batch <= valid]
-    next_batch = min(valid, max(kept, default=NO_BATCH)) + 1
+    following = next_batch(commits, valid)
     return Surplus(
         commits=tuple(sorted(batch for batch in commits if batch > valid)),
-        offsets=tuple(sorted(batch for batch in offsets if batch > next_batch)),
+        offsets=tuple(sorted(batch for batch in offsets if batch > following)),
     )
 
 

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import msgspec
 
-from standpipe.data.commit.takeover import Logs, Surplus, heir_of, surplus
+from standpipe.data.commit.takeover import Logs, Surplus, heir_of, next_batch, surplus
 from standpipe.model import BatchId, LeaseEpoch, Progress, Record
 from standpipe.pipeline.failures import QueryFailed
 
@@ -272,6 +272,10 @@ class Checkpoint:
                 (self.directory / log / f".{batch}.crc").unlink(missing_ok=True)
                 (self.directory / log / str(batch)).unlink()
         return gone
+
+    def next_batch(self, valid: BatchId) -> int:
+        """The batch that Spark will run first once `roll_back(valid)` is done."""
+        return next_batch(_batches(self.directory / "commits"), valid)
 
     def offsets(self, batch: int) -> BatchOffsets:
         """What batch `batch` covers. Raises QueryFailed if Spark's file cannot be read."""

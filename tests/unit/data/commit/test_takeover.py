@@ -12,7 +12,9 @@ from standpipe.data.commit.takeover import (
     ends_refused,
     furthest_behind,
     heir_of,
+    is_apart,
     is_lost,
+    next_batch,
     standing,
     surplus,
     takes_part,
@@ -123,6 +125,28 @@ def test_surplus(
     commits: list[int], offsets: list[int], valid: int, gone: Surplus, why: str
 ) -> None:
     assert surplus(commits, offsets, BatchId(valid)) == gone, why
+
+
+@pytest.mark.parametrize(
+    ("commits", "valid", "ahead", "apart", "why"),
+    [
+        ([0, 1, 2], 2, 2, False, "all members have it"),
+        ([0, 1, 2], 2, 3, False, "the driver died between two of its progress records"),
+        ([0, 1, 2, 3, 4], 2, 4, True, "a zombie went on without the others"),
+        ([0, 1], 2, 3, True, "the entry of 2 is lost: 2 is the next, and the offsets of 3 go"),
+        ([0, 1], 2, 2, False, "2 is replayed as it was"),
+        ([], -1, 0, False, "one member has a first batch"),
+        ([0], -1, 1, True, "and a second one"),
+    ],
+)
+def test_a_member_is_apart_if_a_replay_would_cover_other_events(
+    commits: list[int], valid: int, ahead: int, apart: bool, why: str
+) -> None:
+    following = next_batch(commits, BatchId(valid))
+    assert is_apart(record(1, ahead), following) is apart, why
+    gone = surplus(commits, range(9), BatchId(valid))
+    assert (ahead in gone.offsets) is apart, why
+    assert not is_apart(None, following)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from standpipe.adapters.files.named_paths import folder_below
-from standpipe.data.commit.takeover import standing
+from standpipe.data.commit.takeover import furthest_behind, is_apart, standing
 from standpipe.model import Progress
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.failures import NotYet, QueryFailed
@@ -90,3 +90,32 @@ def let_leave(
         with contextlib.suppress(QueryFailed):  # also when another pipeline has copied it already
             copy.inherit(newest)
     groups.let_leave(group.group_id, [each.query_id for each in gone])
+
+
+def let_apart_leave(
+    run: WantedRun,
+    own: Sequence[Checkpoint],
+    newest: Sequence[Progress | None],
+    checkpoint: Checkpoint,
+    groups: Groups,
+) -> None:
+    """Let members leave that are further ahead than the group's next batch, each with its copy of
+    the checkpoint (`takeover.is_apart`). `newest`: of each member; `checkpoint`: of the run, before
+    it is rolled back.
+
+    Raises NotYet if there is one: the others start again without it. Raises QueryFailed if no
+    directory has its newest batch.
+    """
+    if run.group is None or len(run.members) == 1:
+        return
+    following = checkpoint.next_batch(furthest_behind(newest))
+    apart: list[str] = []
+    for wanted, its, batch in zip(run.members, own, newest, strict=True):
+        if batch is not None and is_apart(batch, following):
+            copy = Checkpoint(its.root, batch.commit.lease_epoch, group_root=checkpoint.root)
+            copy.inherit(batch)
+            apart.append(wanted.query_id)
+    if apart:
+        groups.let_leave(run.group.group_id, apart)
+        ids = ", ".join(apart)
+        raise NotYet("GROUP_CHANGED", f"{ids} left the group: it was ahead of the others")

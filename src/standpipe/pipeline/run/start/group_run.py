@@ -26,7 +26,12 @@ from standpipe.pipeline.io.sink import group_records_of
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.start import session_functions
-from standpipe.pipeline.run.start.checkpoints import checkpoint_of, claimed, let_leave
+from standpipe.pipeline.run.start.checkpoints import (
+    checkpoint_of,
+    claimed,
+    let_apart_leave,
+    let_leave,
+)
 from standpipe.pipeline.run.start.query_run import (
     PipelineContext,
     follow_sources,
@@ -64,8 +69,10 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
     ]
     assert around.groups is not None
     let_leave(run, own, around.groups, around.checkpoints, around.log.records)
-    checkpoint.inherit(*(each.newest for each in taken))
-    rolled_back = checkpoint.roll_back(furthest_behind(each.newest for each in taken))
+    newest = [each.newest for each in taken]
+    checkpoint.inherit(*newest)
+    let_apart_leave(run, own, newest, checkpoint, around.groups)
+    rolled_back = checkpoint.roll_back(furthest_behind(newest))
     if rolled_back.commits or rolled_back.offsets:
         _logger.warning("batches rolled back", run_id=run.run_id, commits=rolled_back.commits)
     session = session_of(taken[0].wanted.query, around)
@@ -89,7 +96,7 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
         replicas=around.replicas,
         pressure=around.pressure(),
     )
-    follow_sources(run.run_id, (group.plan.input,), (each.newest for each in taken), around)
+    follow_sources(run.run_id, (group.plan.input,), newest, around)
     plan = _planned(session, run, group, around, checkpoint.directory)
     running = started(plan, "update", commit, around)
     counted.set_query(running)
