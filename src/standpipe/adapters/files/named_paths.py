@@ -32,12 +32,17 @@ def folder_below(root: Path, *names: str) -> Path:
     for name in names:
         if not _COMPONENT.fullmatch(name) or len(name) > NAME_BYTES_MAX:
             raise UnsafePath(
-                f"{_shown(name)} cannot be the name of a folder. Drop what has this name, and"
-                " create it again under another one."
+                f"{_shown(name)} cannot be the name of a folder: that has letters of ASCII, digits,"
+                f" '.', '_' and '-', begins with none of '.' and '-', and has {NAME_BYTES_MAX}"
+                " characters at most. Drop what has this name, and create it again under another"
+                " one."
             )
     path = root.joinpath(*names)
     if not path.resolve().is_relative_to(root.resolve()):
-        raise UnsafePath(f"{path} leads out of {root}: remove the symbolic link")
+        raise UnsafePath(
+            f"the folder {'/'.join(names)} is a symbolic link that leads out of its directory."
+            " Remove the link, or put the folder there."
+        )
     return path
 
 

@@ -25,7 +25,7 @@ from standpipe.data.query.order import Pair, marked
 from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Column, Source
 from standpipe.sql.plans import PullPlan
-from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.sql.types.types import LONG_KEPT_MAX, SHORT_CHARS_MAX, SqlType, parse_type
 
 SCAN_ROWS_MAX: Final = 1_000_000
 #: rows that one step copies, in 0.05 ms
@@ -250,6 +250,12 @@ def _types(names: tuple[str, ...]) -> tuple[SqlType, ...]:
     return tuple(map(parse_type, names))
 
 
+@lru_cache(maxsize=LONG_KEPT_MAX)
+def _long_types(names: tuple[str, ...]) -> tuple[SqlType, ...]:
+    return tuple(map(parse_type, names))
+
+
 def types_of(columns: Sequence[Column]) -> tuple[SqlType, ...]:
     """The columns' types, parsed once for equal ones."""
-    return _types(tuple(column.type for column in columns))
+    names = tuple(column.type for column in columns)
+    return (_types if sum(map(len, names)) <= SHORT_CHARS_MAX else _long_types)(names)

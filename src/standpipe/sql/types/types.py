@@ -168,18 +168,24 @@ def quoted(name: str) -> str:
 _WORD: Final = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z0-9_@]+)|(.))", re.DOTALL)
 
 
-#: Characters of a text whose type is kept: a kept type takes some twenty bytes for each.
-_KEPT_CHARS_MAX: Final = 2_000
+#: Characters of a short text. A kept type takes some twenty bytes for each, so few long ones are.
+SHORT_CHARS_MAX: Final = 2_000
+LONG_KEPT_MAX: Final = 32
 
 
 def parse_type(text: str) -> SqlType:
     """The type that a text (`str(type)`, `Column.type`) spells; raises StatementError if none."""
-    return _kept_type(text) if len(text) <= _KEPT_CHARS_MAX else _parsed_type(text)
+    return _short_type(text) if len(text) <= SHORT_CHARS_MAX else _long_type(text)
 
 
 @lru_cache(maxsize=2048)
-def _kept_type(text: str) -> SqlType:
+def _short_type(text: str) -> SqlType:
     """Kept, because each statement asks for the types of the same columns."""
+    return _parsed_type(text)
+
+
+@lru_cache(maxsize=LONG_KEPT_MAX)
+def _long_type(text: str) -> SqlType:
     return _parsed_type(text)
 
 

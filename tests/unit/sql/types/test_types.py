@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from standpipe.errors import StatementError
 from standpipe.sql.types import types
 from standpipe.sql.types.types import (
+    LONG_KEPT_MAX,
     TYPE_CHARS_MAX,
     SqlType,
     arithmetic_type,
@@ -38,12 +39,18 @@ def test_spelling(text: str, spelled: str) -> None:
     assert parse_type(spelled) == parse_type(text)
 
 
-def test_a_long_type_is_not_kept() -> None:
+def test_few_long_types_are_kept() -> None:
     """Thousands of texts are kept, and a client could bring them at 16 KB each."""
-    fields = ", ".join(f"F{number} INTEGER" for number in range(500))
-    long_type = f"STRUCT<{fields}>"
-    assert parse_type(long_type) is not parse_type(long_type)
-    assert parse_type("STRUCT<F INTEGER>") is parse_type("STRUCT<F INTEGER>")
+
+    def struct_of(fields: int) -> str:
+        return f"STRUCT<{', '.join(f'F{number} INTEGER' for number in range(fields))}>"
+
+    first, short = parse_type(struct_of(500)), parse_type(struct_of(2))
+    assert parse_type(struct_of(500)) is first, "each row of a scan asks for it"
+    for more in range(LONG_KEPT_MAX):
+        parse_type(struct_of(501 + more))
+    assert parse_type(struct_of(500)) is not first
+    assert parse_type(struct_of(2)) is short
 
 
 SCALARS = st.sampled_from(["BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING", "BYTES", "DATE"])
