@@ -67,8 +67,10 @@ class World:
         placed = self.cluster.placements()
         mine = frozenset(p for p, holders in placed.items() if holders[0] is fault.victim)
         print(f"  {kind.name} ({fault.victim.node_id})", flush=True)
-        silent = set(fault.silent())
-        unknown = frozenset(p for p, holders in placed.items() if silent.issuperset(holders))
+        silent = {node.node_id for node in fault.silent()}
+        unknown = frozenset(
+            p for p, holders in placed.items() if silent.issuperset(n.node_id for n in holders)
+        )
         phase = Phase(kind.name, time.monotonic(), known_s=kind.known_s)
         phase.partitions, phase.unknown = mine, unknown
         fault.inject()
