@@ -173,7 +173,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
         functions conformance-sample repositories chaos \
-        exhaustion fuzz abuse docs pictures upgrade
+        exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -244,6 +244,12 @@ serve-kills: setup ## a program that serves a DataFrame killed KILLS times, ever
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
+
+read-levels: setup ## READS answers at each read level while tailers, nodes and the driver die, judged
+	$(PYTHON_IN) -m tests.e2e.read_levels --reads $(or $(READS),1000000)
+
+read-your-writes: setup ## WRITES inserts, each read back with its token at other nodes
+	$(PYTHON_IN) -m tests.e2e.writes_read_back --writes $(or $(WRITES),10000)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM) $(if $(TO),--to $(TO))

@@ -84,7 +84,7 @@ def answered(pull: Callable[[], PullAnswer], history: History) -> PullAnswer:
     return found
 
 
-def session(cluster: TestCluster, number: int, history: History) -> None:
+def session(cluster: TestCluster, number: int, history: History, *, inserts: int = INSERTS) -> None:
     """Insert a row at one node, read it at others, again and again."""
     chance, key = random.Random(number), f"s{number}"
     addresses = [address for _, address in cluster.addresses]
@@ -92,7 +92,7 @@ def session(cluster: TestCluster, number: int, history: History) -> None:
     with standpipe.connect(
         addresses[number % 3], session=True, finds_members=False, timeout_s=60
     ) as client:
-        for step in range(INSERTS):
+        for step in range(inserts):
             is_left_out = step % 4 == 3
             client.insert("W_EVENTS", {"k": key, "v": -1 if is_left_out else step})
             wanted["W_ONE"] += 1

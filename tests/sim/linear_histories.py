@@ -8,7 +8,8 @@ in the newest batch that
 - another read had shown before it began,
 
 or shows what nobody wrote. The judge knows the writes, the acknowledgements and the reads, and
-nothing of barriers, replicas or generations.
+nothing of barriers, replicas or generations. Reads within a bound on the replica lag are judged in
+the same way, but for what was committed within the bound, or shown by other reads.
 """
 
 from __future__ import annotations
@@ -33,12 +34,38 @@ def linear_violations(
             newest = max(newest, known[next_one][1])
             next_one += 1
         for key, value in answer.values.items():
-            if value != NO_VALUE and value not in writes.of.get(key, ()):
+            if value != NO_VALUE and not writes.has(key, value):
                 found.append(f"{answer.session}: {key} = {value}, which no batch wrote")
             least = writes.value_at(key, newest)
             if value < least:
                 found.append(
                     f"{answer.session}: batch {newest} was committed, then it read {key} = {value} "
                     f"at {answer.where}, at least {least} was due"
+                )
+    return found
+
+
+def bounded_violations(
+    writes: Writes,
+    committed: Sequence[tuple[float, int]],
+    answers: Iterable[SessionAnswer],
+    bound_s: float,
+) -> list[str]:
+    """Answers that lack what was committed, and acknowledged, so long before they began."""
+    found: list[str] = []
+    known = sorted(committed)
+    newest, next_one = NO_VALUE, 0
+    for answer in sorted(answers, key=lambda one: one.begin):
+        while next_one < len(known) and known[next_one][0] + bound_s <= answer.begin:
+            newest = max(newest, known[next_one][1])
+            next_one += 1
+        for key, value in answer.values.items():
+            if value != NO_VALUE and not writes.has(key, value):
+                found.append(f"{answer.session}: {key} = {value}, which no batch wrote")
+            least = writes.value_at(key, newest)
+            if value < least:
+                found.append(
+                    f"{answer.session}: batch {newest} was committed {bound_s:g} s before, then it"
+                    f" read {key} = {value} at {answer.where}, at least {least} was due"
                 )
     return found

@@ -10,7 +10,7 @@ The judge knows the writes and the reads, and nothing of tokens, replicas or gen
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -40,6 +40,12 @@ class Writes:
         for key in keys:
             self.of.setdefault(key, []).append(batch)
 
+    def has(self, key: str, batch: int) -> bool:
+        """Whether that batch wrote the key."""
+        written = self.of.get(key, [])
+        at = bisect_left(written, batch)
+        return at < len(written) and written[at] == batch
+
     def value_at(self, key: str, batch: int) -> int:
         """What a replica at that batch shows."""
         written = self.of.get(key, [])
@@ -68,7 +74,7 @@ def _of_session(writes: Writes, answers: list[SessionAnswer]) -> list[str]:
             witnessed = max(witnessed, *ended[next_one].values.values())
             next_one += 1
         for key, value in answer.values.items():
-            if value != NO_VALUE and value not in writes.of.get(key, ()):
+            if value != NO_VALUE and not writes.has(key, value):
                 found.append(f"{answer.session}: {key} = {value}, which no batch wrote")
             least = writes.value_at(key, witnessed)
             if value < least:

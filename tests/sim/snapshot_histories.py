@@ -26,7 +26,7 @@ def snapshot_violations(writes: Writes, answers: Iterable[SessionAnswer]) -> lis
         unwritten = [
             f"{answer.session}: {key} = {value}, which no batch wrote"
             for key, value in answer.values.items()
-            if value != NO_VALUE and value not in writes.of.get(key, ())
+            if value != NO_VALUE and not writes.has(key, value)
         ]
         found += unwritten or _mixed(writes, answer)
     return found

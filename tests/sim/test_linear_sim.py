@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.sim import runner, sessions
-from tests.sim.linear_histories import linear_violations
+from tests.sim.linear_histories import bounded_violations, linear_violations
 from tests.sim.linear_planted import LINEAR_PLANTS
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes
 
@@ -63,3 +63,23 @@ def test_the_judge(
     committed: list[tuple[float, int]], answers: list[SessionAnswer], count: int, why: str
 ) -> None:
     assert len(linear_violations(WRITES, committed, answers)) == count, why
+
+
+@pytest.mark.parametrize(
+    ("committed", "answers", "count", "why"),
+    [
+        ([(1, 4)], [read(2.9, 3, x=0)], 0, "not yet committed for so long"),
+        ([(1, 4)], [read(3, 4, x=0)], 1, "just so long"),
+        ([(1, 4)], [read(3, 4, x=4)], 0, "what was committed"),
+        ([(1, 4)], [read(3, 4, x=8)], 0, "more than that"),
+        ([(1, 8)], [read(3, 4, y=2)], 1, "batch 8 covers y = 6"),
+        ([], [read(0, 1, x=8), read(5, 6, x=4)], 0, "what others were shown counts for nothing"),
+        ([(1, 4)], [read(3, 4, x=NO_VALUE)], 1, "no row"),
+        ([], [read(0, 1, x=5)], 1, "a value that nobody wrote"),
+        ([(1, 4), (9, 8)], [read(10, 11, x=4), read(11, 12, x=4)], 1, "only the second"),
+    ],
+)
+def test_the_judge_of_bounds(
+    committed: list[tuple[float, int]], answers: list[SessionAnswer], count: int, why: str
+) -> None:
+    assert len(bounded_violations(WRITES, committed, answers, bound_s=2.0)) == count, why

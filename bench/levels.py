@@ -1,0 +1,260 @@
+"""What does each read level cost a lookup, against `eventual`?  Goal: 0.97 x bounded, 0.9 x others.
+
+Sketch: one worker on one core with a filled table, the load on the other core (wrk), as in
+`bench/pull.py`. The same lookups at each level: bounds that the replica keeps, a session's token
+that it covers, a snapshot of one key and of four keys. Each round has all levels in turn, so that a
+ratio compares neighbours in time. Then WAITERS clients ask with a token that no replica covers yet,
+and `eventual` lookups are measured beside them.
+
+    python bench/levels.py [--rounds 5] [--keys 200000] [--seconds 3]
+
+Needs wrk, as bench/pull.py does. Not here: `linearizable`, which waits for Kafka and for a tailer
+(tests/e2e/test_linearizable_reads.py prints its latency; the quorum's part of it is in
+bench/linearizable.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench import pull  # noqa: E402
+from tests import report  # noqa: E402
+
+from standpipe import session_token  # noqa: E402
+from standpipe.session_token import SeenBatch, SessionToken, TableKey  # noqa: E402
+
+#: reads that wait at a worker: as many as may
+WAITERS = 1_000
+RESULT = report.RESULTS / "levels.json"
+BODIES = 20_000
+PEER = "eventual"
+GOALS = {
+    "bounded_records": 0.97,
+    "bounded_ms": 0.97,
+    "session": 0.9,
+    "snapshot": 0.9,
+    "snapshot_4": 0.9,
+}
+
+
+def token(batch: int) -> str:
+    """That the session has seen this batch. The replica has batch 1 of lease epoch 0."""
+    return SessionToken({TableKey("bench", "T1"): SeenBatch(1, batch, 0)}).text()
+
+
+#: case -> properties of each of its requests, and keys of a lookup
+CASES: dict[str, tuple[dict[str, str], int]] = {
+    PEER: ({}, 1),
+    "bounded_records": ({"ksql.query.pull.max.allowed.offset.lag": "1000"}, 1),
+    "bounded_ms": ({"standpipe.query.pull.max.allowed.replica.lag.ms": "3600000"}, 1),
+    "session": ({session_token.TOKEN_PROPERTY: token(1)}, 1),
+    "snapshot": ({session_token.LEVEL_PROPERTY: session_token.SNAPSHOT}, 1),
+    "eventual_4": ({}, 4),
+    "snapshot_4": ({session_token.LEVEL_PROPERTY: session_token.SNAPSHOT}, 4),
+}
+#: case -> what it is compared with
+PEERS = {case: "eventual_4" if case.endswith("_4") else PEER for case in GOALS}
+
+
+def body(numbers: list[int], properties: dict[str, str]) -> bytes:
+    listed = ", ".join(f"'{pull.key_of(number)}'" for number in numbers)
+    where = f"= {listed}" if len(numbers) == 1 else f"IN ({listed})"
+    text = f"SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM {where};"
+    return json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+
+
+def write_bodies(path: Path, keys: int, properties: dict[str, str], count: int) -> None:
+    """Request bodies, one a line, random keys; the same keys for each case of as many keys."""
+    draw = random.Random(count)
+    with path.open("wb") as lines:
+        for _ in range(BODIES):
+            lines.write(body([draw.randrange(keys) for _ in range(count)], properties) + b"\n")
+
+
+async def check(port: int, case: str, keys: int) -> None:
+    """The answers under load would be right, and at the level that is measured."""
+    properties, count = CASES[case]
+    for seed in range(20):
+        numbers = random.Random(seed).sample(range(keys), count)
+        status, text = await asked(port, body(numbers, properties))
+        assert status == 200, (case, text)
+        rows = [row["row"]["columns"] for row in json.loads(text)[1:] if "row" in row]
+        wanted = [[pull.key_of(n), n % 1000, 12_345_678 + n, "abcdefghij"] for n in numbers]
+        assert sorted(rows) == sorted(wanted), rows[:3]
+
+
+def request_of(content: bytes) -> bytes:
+    head = (
+        "POST /query HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/vnd.ksql.v1+json\r\n"
+    )
+    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
+
+
+async def asked(port: int, content: bytes) -> tuple[int, bytes]:
+    """Status and body of one answer, over a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request_of(content))
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return int(head.split(b" ", 2)[1]), await reader.readexactly(length)
+    finally:
+        writer.close()
+
+
+# ------------------------------------------------------------------------------------ waiters
+
+
+async def wait_at(port: int) -> None:
+    """WAITERS clients, each of which asks again when its wait was in vain. A line once all wait."""
+    content = body([1], {session_token.TOKEN_PROPERTY: token(2)})
+
+    async def client() -> None:
+        while True:
+            await asked(port, content)
+
+    clients = [asyncio.create_task(client()) for _ in range(WAITERS)]
+    await asyncio.sleep(1.5)  # all have asked
+    print("waiting", flush=True)
+    await asyncio.gather(*clients)
+
+
+@contextmanager
+def waiters(port: int) -> Iterator[None]:
+    """While they wait. The worker counts them, and it must count as many."""
+    command = ["taskset", "-c", pull.LOAD_CORE, sys.executable, __file__, "--wait-at", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waiting\n"
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def waiting_reads(port: int) -> int:
+    """How many session reads wait at the worker, by its metrics."""
+    url = f"http://127.0.0.1:{port}/metrics"
+    for line in pull.capture(["curl", "-s", url]).splitlines():
+        if line.startswith("standpipe_waiting_reads{") and "session" in line:
+            return int(float(line.rpartition(" ")[2]))
+    return 0
+
+
+# ------------------------------------------------------------------------------------- rounds
+
+
+def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, pull.Run]]:
+    """Of each round the runs by case."""
+    config = pull.make_node(folder, given.keys)
+    port = pull.port_of(config.public)
+    scripts = {case: folder / f"{case}.lua" for case in CASES}
+    for case, (properties, count) in CASES.items():
+        write_bodies(folder / case, given.keys, properties, count)
+        scripts[case].write_text(pull.LUA % (folder / case))
+    done: list[dict[str, pull.Run]] = []
+    with pull.worker(folder, config) as ours:
+        for case, script in scripts.items():
+            asyncio.run(check(port, case, given.keys))
+            pull.run_worker(ours.pid, port, script, 1)  # warm
+
+        def run(case: str) -> pull.Run:
+            return pull.run_worker(ours.pid, port, scripts[case], given.seconds)
+
+        for number in range(given.rounds):
+            order = list(CASES) if number % 2 == 0 else list(CASES)[::-1]
+            runs = {case: run(case) for case in order}
+            with waiters(port):
+                assert waiting_reads(port) > 0.9 * WAITERS, waiting_reads(port)
+                runs["beside_waiters"] = run(PEER)
+            done.append(runs)
+            show(number, runs)
+        for case in CASES:
+            asyncio.run(check(port, case, given.keys))
+    return done
+
+
+def ratio(runs: dict[str, pull.Run], case: str, peer: str) -> float:
+    return runs[case].requests_per_second / runs[peer].requests_per_second
+
+
+def p99_ratio(runs: dict[str, pull.Run], case: str, peer: str) -> float:
+    return runs[case].p99_us / runs[peer].p99_us
+
+
+def show(number: int, runs: dict[str, pull.Run]) -> None:
+    for case, run in runs.items():
+        against = ratio(runs, case, PEERS.get(case, PEER))
+        print(
+            f"round {number + 1}: {case:15} {run.requests_per_second:8.0f}/s p99 {run.p99_us:5.0f}"
+            f" us, {run.server_us_per_request:5.1f} us each, {run.errors} errors; {against:.3f} x",
+            flush=True,
+        )
+
+
+def medians(rounds: list[dict[str, pull.Run]]) -> dict[str, dict[str, float]]:
+    """case -> throughput and p99 as shares of its peer's."""
+    peers = {**PEERS, "beside_waiters": PEER}
+    return {
+        case: {
+            "throughput": round(statistics.median(ratio(each, case, peer) for each in rounds), 3),
+            "p99": round(statistics.median(p99_ratio(each, case, peer) for each in rounds), 3),
+        }
+        for case, peer in peers.items()
+    }
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--keys", type=int, default=200_000)
+    options.add_argument("--seconds", type=int, default=3)
+    options.add_argument("--wait-at", type=int, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.wait_at:
+        asyncio.run(wait_at(given.wait_at))
+        return 0
+    missing = [name for name in ("wrk", "taskset", "curl") if not shutil.which(name)]
+    if missing:
+        print(f"missing: {', '.join(missing)} (apt-get install wrk curl)", file=sys.stderr)
+        return 1
+    about = report.circumstances()
+    with tempfile.TemporaryDirectory(prefix="standpipe-bench-") as name:
+        rounds = measure(Path(name), given)
+    settings = {name: getattr(given, name) for name in ("rounds", "keys", "seconds")}
+    result: dict[str, Any] = {
+        "question": (__doc__ or "").splitlines()[0],
+        **about,
+        "load_after": [round(load, 2) for load in os.getloadavg()],
+        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > pull.LOAD_QUIET_MAX,
+        "settings": {**settings, "connections": pull.CONNECTIONS, "waiters": WAITERS},
+        "goals": {**GOALS, "beside_waiters": 0.9},
+        "ratio_median": medians(rounds),
+        "errors": sum(run.errors for runs in rounds for run in runs.values()),
+        "runs": [{case: run.as_json() for case, run in runs.items()} for runs in rounds],
+    }
+    report.write_summary(RESULT, result)
+    for case, found in result["ratio_median"].items():
+        print(f"{case:15} {found['throughput']:.3f} x, p99 {found['p99']:.2f} x of eventual")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
