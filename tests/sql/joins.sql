@@ -142,7 +142,7 @@ CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR 
 # Two columns of one name, one of them the key.
 CREATE STREAM s AS SELECT a.tail AS k, b.tail AS k, a.delay FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail;
 ----
-! 40001 1:15 Duplicate value columns found in schema: `K` STRING
+! 40001 1:20 Value columns clash with key columns: `K`
 
 # The pseudo columns of each side: named ones, and those of * after PARTITION BY.
 CREATE STREAM s AS SELECT f.tail, f.rowpartition AS p, p.rowoffset AS o FROM flights f LEFT JOIN planes p ON f.tail = p.tail;

@@ -179,6 +179,11 @@ def _window_text(window: Window | None) -> str:
     return "SESSION windowed" if window.kind == "SESSION" else f"windowed ({window.size_ms} ms)"
 
 
+def is_by_null(query: ast.Query) -> bool:
+    """Whether it says PARTITION BY NULL: the result has no key."""
+    return [getattr(each, "kind", "") for each in query.partition_by] == ["NULL"]
+
+
 def check_not_repartitioned(query: ast.Query, sources: Sequence[Source]) -> None:
     """Refuses PARTITION BY over windowed keys: a new key would have no window (SchemaKStream)."""
     if query.partition_by and any(source.window for source in sources):

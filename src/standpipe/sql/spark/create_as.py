@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from standpipe.errors import StatementError
@@ -33,6 +34,7 @@ from standpipe.sql.spark.checks import (
     check_source,
     check_undoable,
     check_windows,
+    is_by_null,
     refuse_clauses,
     window_of,
 )
@@ -43,6 +45,7 @@ from standpipe.sql.spark.projection import project, with_limits
 from standpipe.sql.spark.rowwise import project_rows
 from standpipe.sql.spark.select_items import NamedColumns, ScopeNames
 from standpipe.sql.spark.statement_text import statement_text
+from standpipe.sql.spark.widening import widened, with_decimals
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.syntax.errors import refusal
@@ -129,8 +132,13 @@ def insert_select(
         check_query_id(query_id, properties.at("QUERY_ID"))
     ids = f"INSERT_{context.next_index}"
     creation = Creation(at, "STREAM", target.name, False, False, False)
-    read = CreateAs(at, creation, (), statement.query)
+    read = CreateAs(at, creation, (), with_decimals(statement.query, target.columns))
     result = _Result.of(read, sources, ids, is_insert=True)
+    result = replace(
+        result,
+        keys=result.keys if result.joined else widened(result.keys, target.key_columns),
+        values=widened(result.values, target.value_columns),
+    )
     made = (
         *to_spark.columns_of(result.keys, is_key=True),
         *to_spark.columns_of(result.values, is_key=False),
@@ -209,8 +217,10 @@ class _Result:
         )
         if joined is not None:
             relation = join_relation(joined, ids)
+        parts = (query, scope, creation.name)
+        checks = partial(_check_timestamp, Properties(statement.properties, "AS"))
         if query.group_by:
-            projection = project(query, scope, creation.name, is_transient=is_transient)
+            projection = project(*parts, is_transient=is_transient, check_names=checks)
             check_kind(statement, source, is_insert=is_insert)
             if relation.is_table:
                 check_undoable(query)
@@ -218,7 +228,7 @@ class _Result:
             having = projection.having
             result = cls(query, relation, joined, source, keys, values, window, where, having)
             return replace(result, shown=projection.shown)
-        rows = project_rows(query, scope, creation.name, is_transient=is_transient)
+        rows = project_rows(*parts, is_transient=is_transient, check_names=checks)
         check_kind(statement, source, is_insert=is_insert)
         return cls(
             query,
@@ -271,6 +281,11 @@ class _Result:
         )
 
 
+def _check_timestamp(properties: Properties, typed: Sequence[tuple[str, Typed]]) -> None:
+    """Refuses a TIMESTAMP that is no column of the SELECT list, or of a wrong type."""
+    timestamp_column(properties, to_spark.columns_of(typed, is_key=False))
+
+
 def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None:
     """WITH (TIMESTAMP = …): one of the result's columns is its ROWTIME."""
     if made.timestamp_column is None:
@@ -306,8 +321,6 @@ class _Sink:
         properties = Properties(statement.properties, "AS")
         keys = to_spark.columns_of(keys_made, is_key=True)
         values = to_spark.columns_of(values_made, is_key=False)
-        if not values:
-            raise refusal("The projection contains no value columns.", statement.query.at)
         check_unique((*keys, *values), creation)
         source = self.sources[statement.query.relation.name]
         key_format, value_format = self._formats(properties, source, keys, values)
@@ -384,8 +397,3 @@ class _Sink:
         scope = Scope.of(source, query.relation.alias, has_window=query.window is not None)
         error.message += f"\nStatement: {statement_text(self.statement, scope)}"
         return error
-
-
-def is_by_null(query: ast.Query) -> bool:
-    """Whether it says PARTITION BY NULL: the result has no key."""
-    return [getattr(each, "kind", "") for each in query.partition_by] == ["NULL"]

@@ -13,9 +13,11 @@ from typing import Final
 from standpipe.errors import StatementError
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.select_items import (
+    CheckNames,
     NamedColumns,
     ScopeNames,
     any_keys,
+    any_names,
     key_twice,
     missing_key,
     named_items,
@@ -72,12 +74,17 @@ def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
 
 
 def project(
-    query: ast.Query, scope: ScopeNames, sink: str, *, is_transient: bool = False
+    query: ast.Query,
+    scope: ScopeNames,
+    sink: str,
+    *,
+    is_transient: bool = False,
+    check_names: CheckNames = any_names,
 ) -> Projection:
     """The typed SELECT list of an aggregating query, and its HAVING.
 
     `is_transient`: of a push query, whose list may leave grouping expressions out, or have them
-    several times (ksqlDB).
+    several times (ksqlDB). `check_names` is asked before the keys are looked for.
     """
     grouping = _grouping(query, scope)
     typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
@@ -91,6 +98,7 @@ def project(
             "GROUP BY requires aggregate functions in either the SELECT or HAVING clause.", query.at
         )
     _check_grouped([item for _, item in items], typed, grouping, scope)
+    check_names(typed)
     if is_transient:
         keys = any_keys(grouping, typed)
     else:

@@ -6,15 +6,18 @@ must be in the list, once; everything else is a value column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import JoinScope
 from standpipe.sql.spark.select_items import (
+    CheckNames,
     NamedColumns,
     ScopeNames,
     any_keys,
+    any_names,
     key_twice,
     missing_key,
     named_items,
@@ -46,14 +49,25 @@ class RowProjection:
 
 
 def project_rows(
-    query: ast.Query, scope: ScopeNames, sink: str, *, is_transient: bool = False
+    query: ast.Query,
+    scope: ScopeNames,
+    sink: str,
+    *,
+    is_transient: bool = False,
+    check_names: CheckNames = any_names,
 ) -> RowProjection:
     """Raises StatementError if the list does not contain the key, or contains it twice, except in
-    a push query that needs Spark (`is_transient`)."""
+    a push query that needs Spark (`is_transient`). `check_names` is asked before the keys are
+    looked for, as in ksqlDB (LogicalPlanner.buildOutputNode)."""
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = typed_items(items, typer)
     wanted = _keys(query, scope)
+    if not isinstance(scope, JoinScope) or query.partition_by:  # of a join, one of them is the key
+        _check_values(
+            [each for _, each in typed if all(each != key.typed for key in wanted)], query
+        )
+    check_names(typed)
     if isinstance(scope, JoinScope) and not query.partition_by:
         if is_transient:
             wanted = _transient_key(wanted, typed, scope)
@@ -61,7 +75,7 @@ def project_rows(
             _check_left_key(wanted, typed, scope, query)
         else:
             wanted = [_joined_key(scope, typed, query, sink)]
-    elif not query.partition_by and not _has_key(wanted, typed, scope):
+    elif is_transient and not query.partition_by and not _has_key(wanted, typed, scope):
         wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
@@ -70,20 +84,34 @@ def project_rows(
     else:
         missing = _missing(wanted, query, sink, scope) if wanted else ""
         keys = tuple(_key(each, typed, query, missing) for each in wanted)
-    if not query.partition_by and not is_transient:  # their order is that of the list
-        keys = tuple(sorted(keys, key=typed.index))
     values = tuple(each for each in typed if each not in keys)
+    _check_values(values, query)
+    _check_apart(keys, values, query)
     exploded: list[Typed] = []
     shown = tuple((name, _exploded(each, exploded)) for name, each in values)
     return RowProjection(keys, shown, tuple(exploded), tuple(name for name, _ in typed))
 
 
 def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
-    """Whether the result has a key: a stream's SELECT list may leave out its whole key."""
+    """Whether a push query's result has a key: that of a stream may leave out its whole key."""
     if isinstance(scope, Scope) and scope.source.kind == "TABLE":
         return True
     shown = [each for _, each in typed]
     return any(key.typed in shown for key in wanted)
+
+
+def _check_values(values: Sequence[object], query: ast.Query) -> None:
+    """Refuses a list of keys alone (FinalProjectNode)."""
+    if not values:
+        raise refusal("The projection contains no value columns.", query.at)
+
+
+def _check_apart(keys: NamedColumns, values: NamedColumns, query: ast.Query) -> None:
+    """Refuses a value column with the name of a key column (KsqlStructuredDataOutputNode)."""
+    names = {name for name, _ in keys}
+    clashing = [quoted(name) for name, _ in values if name in names]
+    if clashing:
+        raise refusal(f"Value columns clash with key columns: {', '.join(clashing)}", query.at)
 
 
 def _check_left_key(
@@ -181,6 +209,9 @@ def _key(
     names = [name for name, each in typed if each == key.typed]
     if not names:
         raise refusal(missing, query.at)
+    if len(set(names)) < len(names):
+        shown = f"{quoted(names[0])} {key.typed.type} KEY"
+        raise refusal(f"Duplicate key columns found in schema: {shown}", query.at)
     if len(names) > 1:
         name = key.typed.name if isinstance(key.typed, TypedColumn) else key.name
         raise refusal(key_twice(sorted(names), quoted(name)), query.at)

@@ -6,7 +6,7 @@ The scope resolves names: one source (`scope.Scope`) or several joined ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from standpipe.sql.types.types import quoted
 
 #: columns of a result in order: name, and the expression that computes it
 NamedColumns = tuple[tuple[str, Typed], ...]
+#: what may refuse the columns of a SELECT list, with StatementError
+CheckNames = Callable[[Sequence[tuple[str, Typed]]], None]
 
 _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
 
@@ -79,6 +81,10 @@ def typed_items(
     for (_, item), (_, each) in zip(items, typed, strict=True):
         check_item(each.type, item.expression)
     return typed
+
+
+def any_names(_typed: Sequence[tuple[str, Typed]]) -> None:
+    """Refuses no column."""
 
 
 def any_keys(keys: Sequence[Typed], typed: Sequence[tuple[str, Typed]]) -> NamedColumns:

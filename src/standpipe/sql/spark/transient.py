@@ -22,6 +22,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.expressions.scope import RESERVED, find_source
 from standpipe.sql.plans import CreateTableAsPlan, TransientPlan
 from standpipe.sql.spark import create_as
+from standpipe.sql.spark.checks import is_by_null
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation, Kind, Property
 from standpipe.topics import TopicRules
@@ -75,7 +76,7 @@ def _kept(item: Item, *, has_joins: bool) -> Item:
 def _formats(query: ast.Query) -> tuple[Property, ...]:
     json = ast.LiteralValue(query.at, "STRING", "JSON", "JSON")
     one = ast.LiteralValue(query.at, "INTEGER", 1, "1")
-    keyed = () if create_as.is_by_null(query) else (Property(query.at, "KEY_FORMAT", json),)
+    keyed = () if is_by_null(query) else (Property(query.at, "KEY_FORMAT", json),)
     return (
         *keyed,
         Property(query.at, "VALUE_FORMAT", json),

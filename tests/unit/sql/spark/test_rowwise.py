@@ -1,0 +1,87 @@
+"""Keys of results without GROUP BY: which must be in the SELECT list, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from standpipe.errors import StatementError
+from standpipe.sql.plans import CreateTableAsPlan, Plan
+
+SETUP = (
+    "CREATE STREAM TWO (K1 STRING KEY, K2 INT KEY, A INT, B INT)"
+    " WITH (KAFKA_TOPIC='here', FORMAT='JSON');"
+    "CREATE STREAM NONE_ (A INT, B INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+)
+
+
+def made(plan: Callable[..., Plan], select: str, properties: str = "") -> str:
+    found = plan(f"{SETUP}CREATE STREAM X {properties} AS SELECT {select};")
+    assert isinstance(found, CreateTableAsPlan)
+    return ", ".join(f"{c.name}{' KEY' if c.is_key else ''}" for c in found.source.columns)
+
+
+def refused(plan: Callable[..., Plan], select: str, properties: str = "") -> str:
+    with pytest.raises(StatementError) as refusal:
+        plan(f"{SETUP}CREATE STREAM X {properties} AS SELECT {select};")
+    return refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("select", "columns", "why"),
+    [
+        ("K2, A, K1 FROM TWO", "K1 KEY, K2 KEY, A", "records keep their keys"),
+        ("K2 AS X, K1 AS Y, A FROM TWO", "Y KEY, X KEY, A", "whatever they are called"),
+        ("K1 AS K2, K2 AS K1, A FROM TWO", "K2 KEY, K1 KEY, A", "even each other's names"),
+        ("B, A, K1 FROM TWO PARTITION BY A, B", "A KEY, B KEY, K1", "a new key: PARTITION BY's"),
+    ],
+)
+def test_the_order_of_keys_is_that_of_the_rows(
+    plan: Callable[..., Plan], select: str, columns: str, why: str
+) -> None:
+    """ksqlDB: SelectionUtil.buildProjectionSchema."""
+    assert made(plan, select) == columns, why
+
+
+@pytest.mark.parametrize(
+    "select", ["A FROM TWO", "K1, A FROM TWO", "K1 || '' AS K1, K2, A FROM TWO"]
+)
+def test_a_stream_keeps_its_key(plan: Callable[..., Plan], select: str) -> None:
+    """ksqlDB: DataSourceNode.validateKeyPresent, of streams as of tables."""
+    assert refused(plan, select) == (
+        "Keys missing from projection (ie, SELECT).\nThe query used to build `X` must include the"
+        " key columns K1 and K2 in its projection (eg, SELECT K1, K2...)."
+    )
+
+
+def test_one_without_keys_needs_none(plan: Callable[..., Plan]) -> None:
+    assert made(plan, "A FROM NONE_") == "A"
+    assert made(plan, "A FROM TWO PARTITION BY NULL") == "A"
+
+
+def test_a_format_of_keys_may_be_given_where_there_are_none(plan: Callable[..., Plan]) -> None:
+    """GROUP BY over the stream takes it over."""
+    found = plan(f"{SETUP}CREATE STREAM X WITH (KEY_FORMAT='JSON') AS SELECT A FROM NONE_;")
+    assert isinstance(found, CreateTableAsPlan)
+    assert found.source.key_format == "JSON"
+
+
+@pytest.mark.parametrize(
+    ("select", "properties", "text"),
+    [
+        ("*, K1 FROM TWO", "", "Duplicate key columns found in schema: `K1` STRING KEY"),
+        ("K1, K2, A AS K1 FROM TWO", "", "Value columns clash with key columns: `K1`"),
+        ("K1, K2 FROM TWO", "", "The projection contains no value columns."),
+        ("K1 FROM TWO", "", "The projection contains no value columns."),
+        (
+            *("A FROM TWO", "WITH (TIMESTAMP='B')"),
+            "The TIMESTAMP column set in the WITH clause does not exist in the schema: 'B'",
+        ),
+    ],
+)
+def test_what_is_refused_before_missing_keys(
+    plan: Callable[..., Plan], select: str, properties: str, text: str
+) -> None:
+    """ksqlDB: FinalProjectNode, then LogicalPlanner.buildOutputNode."""
+    assert refused(plan, select, properties) == text
