@@ -21,11 +21,13 @@ def record_of(plan: InsertValuesPlan) -> tuple[bytes | None, bytes | None]:
     """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it."""
     source = plan.source
     keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
-    values = [v for c, v in zip(source.columns, plan.values, strict=True) if not c.is_key]
+    columns = [column for column in source.value_columns if column.header is None]
+    row = dict(zip((column.name for column in source.columns), plan.values, strict=True))
+    value = encode_value(source, [row[column.name] for column in columns], columns)
     if not keys:
-        return None, encode_value(source, values, source.value_columns)
+        return None, value
     key = encode_key(keys, source.key_columns, source.key_format, source.key_delimiter)
-    return key, encode_value(source, values, source.value_columns)
+    return key, value
 
 
 def encode_value(
