@@ -193,7 +193,7 @@ CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE delay > 'x' GROUP 
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) FROM flights WHERE info->z = 1 GROUP BY carrier;
 ----
-! 40001 1:63 Error in WHERE expression: Could not find field 'Z' in 'INFO' (STRUCT<`X` INTEGER, `Y` STRING>).
+! 40001 1:63 Error in WHERE expression: Could not find field 'Z' in 'INFO'. It is STRUCT<`X` INTEGER, `Y` STRING>.
 !   Statement: (INFO->Z = 1)
 
 CREATE TABLE t AS SELECT carrier, MAX(info->x) AS m, MAX(tags[1]) FROM flights WHERE at > '2013-01-01' AND day = '2013-02-03' GROUP BY carrier;

@@ -49,7 +49,7 @@ INSERT INTO flights (fare) VALUES (12345.67);
 
 INSERT INTO flights (tail) VALUES (carrier);
 ----
-! 40001 1:36 A column cannot stand in VALUES: CARRIER
+! 40001 1:36 Failed to insert values into 'FLIGHTS'. Unsupported column reference in insert value: CARRIER
 
 INSERT INTO flights (tail) VALUES (foo.bar);
 ----
@@ -65,7 +65,7 @@ INSERT INTO flights (seats) VALUES (UUID());
 
 INSERT INTO flights (seats) VALUES (1 + seats);
 ----
-! 40001 1:41 A column cannot stand in VALUES: SEATS
+! 40001 1:41 Failed to insert values into 'FLIGHTS'. Unsupported column reference in insert value: (1 + SEATS)
 
 INSERT INTO flights (seats) VALUES (1 + 1);
 ----

@@ -155,8 +155,7 @@ SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART <> 1;
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 'yesterday';
 ----
-! 40001 1:61 Failed to parse datetime: yesterday See https://cnfl.io/queries for more info.
-!   Add EMIT CHANGES if you intended to issue a push query.
+! 40001 1:47 Failed to parse timestamp 'yesterday'
 
 SELECT * FROM by_day WHERE carrier = 'UA' AND WINDOWSTART > 1.5;
 ----

@@ -20,6 +20,12 @@ from standpipe.sql.types import casts, types, values
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 from standpipe.topics import TopicRules
 
+#: what ksqlDB says after a text that is no such value (GenericExpressionResolver)
+_TIME_FORMS: Final = {
+    "TIMESTAMP": ". Timestamp format must be yyyy-mm-ddThh:mm:ss[.S]",
+    "TIME": ". Time format must be hh:mm:ss[.S]",
+    "DATE": ". Date format must be yyyy-mm-dd",
+}
 _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
 
 
@@ -129,14 +135,30 @@ def _check_key(source: Source, row: Mapping[str, object], statement: InsertValue
         raise refusal(_failed(source, why), statement.at)
 
 
+def _check_no_column(node: Expression, into: Source) -> None:
+    """Refuses names of columns; a parameter of a lambda is none."""
+    parameters = {
+        name
+        for each, _ in ast.walk(node)
+        if isinstance(each, ast.Lambda)
+        for name in each.parameters
+    }
+    for each, _ in ast.walk(node):
+        if isinstance(each, ast.ColumnName) and not each.source and each.name not in parameters:
+            why = f"Unsupported column reference in insert value: {expression_text(node)}"
+            raise refusal(_failed(into, why), each.at)
+
+
 def _value(node: Expression, target: SqlType, name: str, into: Source) -> object:
     """A constant expression as the column's type. Raises StatementError if it does not fit."""
+    _check_no_column(node, into)
     source, value = constant(node)
     try:
         fitted = values.coerce(value, source, target)
     except ValueError:
         got = f"{source.base}({casts.text_of(value, source)})"
-        why = f"Expected type {target} for field {quoted(name)} but got {got}"
+        form = _TIME_FORMS.get(target.base, "") if source.base == "STRING" else ""
+        why = f"Expected type {target} for field {quoted(name)} but got {got}{form}"
         raise refusal(_failed(into, why), node.at) from None
     if not values.is_finite(fitted):
         text = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"

@@ -6,8 +6,10 @@ ask it. Not here: types of arguments (`functions/registry.py`), grouping (`spark
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from standpipe.errors import StatementError
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
@@ -21,7 +23,7 @@ from standpipe.sql.types.typed_expression import (
     exploded_in,
     variables_in,
 )
-from standpipe.sql.types.types import NESTING_MAX, NULL, TOO_DEEP, SqlType
+from standpipe.sql.types.types import NESTING_MAX, NULL, TOO_DEEP, SqlType, quoted
 
 #: clauses that are computed before rows are grouped or unnested
 _BEFORE: Final = ("GROUP BY", "PARTITION BY", "WHERE")
@@ -32,20 +34,44 @@ def check_aggregate(
 ) -> None:
     """Refuses an aggregate inside another one (`outer`), in a clause that has none, and in a query
     that groups nothing."""
-    text = expression_text(node)
     if outer:
-        raise refusal(f"Aggregate functions can not be nested: {outer}({text})", node.at)
+        raise refusal(f"Aggregate functions can not be nested: {outer}({node.name}())", node.at)
     if clause in _BEFORE:
         raise refusal(
             f"{clause} does not support aggregate functions: {node.name} is an aggregate function.",
             node.at,
         )
     if not takes_aggregates:
-        raise refusal(
-            "CREATE TABLE AS SELECT statement does not support aggregate function"
-            f" [{text.replace('COUNT()', 'COUNT(ROWTIME)')}] without a GROUP BY clause.",
-            node.at,
-        )
+        raise _without_group([node])
+
+
+def check_no_aggregates(query: ast.Query) -> None:
+    """Refuses the aggregates of a SELECT list that groups nothing, all at once (AggregateNode)."""
+    calls = _calls(query)
+    if named := [call for call in calls if registry.is_aggregate(call.name)]:
+        raise _without_group(named)
+
+
+def check_no_tables(query: ast.Query) -> None:
+    """Refuses table functions in the SELECT list of a query that groups, before other clauses are
+    looked at (Analyzer.visitSelect)."""
+    calls = _calls(query)
+    if named := [call for call in calls if registry.is_table_function(call.name)]:
+        raise refusal("Table functions cannot be used with aggregations.", named[0].at)
+
+
+def _calls(query: ast.Query) -> list[ast.FunctionCall]:
+    calls = (each for each, _ in ast.walk(query.items) if isinstance(each, ast.FunctionCall))
+    return sorted(calls, key=lambda call: call.at.offset)
+
+
+def _without_group(calls: Sequence[ast.FunctionCall]) -> StatementError:
+    texts = (expression_text(call).replace("COUNT()", "COUNT(ROWTIME)") for call in calls)
+    return refusal(
+        f"CREATE TABLE AS SELECT statement does not support aggregate function [{', '.join(texts)}]"
+        " without a GROUP BY clause.",
+        calls[0].at,
+    )
 
 
 def check_table_function(
@@ -60,7 +86,8 @@ def check_table_function(
     the SELECT list of a query of rows."""
     text = expression_text(node)
     if outer:
-        raise refusal(f"Table functions cannot be nested: {outer}({text})", node.at)
+        inner = f"{quoted(outer)}({quoted(node.name)}())"
+        raise refusal(f"Table functions cannot be nested: {inner}", node.at)
     if takes_aggregates:
         raise refusal("Table functions cannot be used with aggregations.", node.at)
     if clause in _BEFORE:
@@ -110,6 +137,27 @@ def _aggregates_a_variable(node: Typed) -> bool:
     if isinstance(node, Aggregate):
         return bool(variables_in(node))
     return isinstance(node, Operation) and any(map(_aggregates_a_variable, node.arguments))
+
+
+def no_elements(node: ast.Subscript, of: SqlType) -> StatementError:
+    """The refusal of base[index] where the base, of this type, is no ARRAY and no MAP."""
+    hint = ""
+    if of.base == "STRUCT":
+        field = f"{expression_text(node.base)}->{expression_text(node.index)}"
+        hint = f" Use the dereference operator for STRUCTS: {field}"
+    text = f"Subscript expression ({expression_text(node)}) do not apply to {of}.{hint}"
+    return refusal(text, node.at)
+
+
+def check_struct(of: SqlType, item: ast.StructStar) -> None:
+    """Refuses base->* where the base is no STRUCT (SelectionUtil.resolveStructFields)."""
+    if of.base == "STRUCT":
+        return
+    node = item.base
+    if isinstance(node, ast.Dereference):
+        raise refusal(f"Field {node.field} is not a STRUCT type.", item.at)
+    name = quoted(node.name) if isinstance(node, ast.ColumnName) else expression_text(node)
+    raise refusal(f"Column {name} is not a STRUCT type.", item.at)
 
 
 def check_item(of: SqlType, node: ast.Expression) -> None:

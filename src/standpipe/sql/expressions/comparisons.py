@@ -9,7 +9,7 @@ from standpipe.sql.expressions.constructors import Types
 from standpipe.sql.expressions.like import like_template, spark_pattern
 from standpipe.sql.functions.cast import comparable
 from standpipe.sql.syntax import ast
-from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.errors import place, refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types, values
 from standpipe.sql.types.typed_expression import (
@@ -70,7 +70,8 @@ def like(typer: Types, node: ast.Like) -> Typed:
             node.at,
         )
     if node.escape is not None and len(node.escape) != 1:
-        raise refusal("ESCAPE must be a single character.", node.at)
+        text = f"Expected single character escape but got: {node.escape}"
+        raise refusal(f"{place(node.at)}: {text}", node.at)
     literal = pattern.value if isinstance(pattern, Constant) else None
     template = like_template(literal if isinstance(literal, str) else None, node.escape)
     if isinstance(literal, str) and "{2}" not in template:

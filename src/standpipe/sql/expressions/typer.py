@@ -142,12 +142,14 @@ class Typer:
     def dereference(self, node: ast.Dereference) -> Typed:
         """base->field. Raises UnknownName for a field that the STRUCT lacks."""
         base = self.type(node.base)
-        of = base.type.field(node.field) if base.type.base == "STRUCT" else None
+        if base.type.base != "STRUCT":
+            raise self._wrong(f"Expected STRUCT type, got: {base.type}", node)
+        of = base.type.field(node.field)
         if of is None:
             raise unknown_name(
                 self._explained(
-                    f"Could not find field '{node.field}' in '{expression_text(node.base)}'"
-                    f" ({base.type})."
+                    f"Could not find field '{node.field}' in '{expression_text(node.base)}'."
+                    f" It is {base.type}."
                 ),
                 node.at,
                 registry.nearest(node.field, base.type.field_names),
@@ -163,7 +165,7 @@ class Typer:
             template = "element_at({0}, {1})"
             return Operation(value, template, (base, self._as(index, key, node)))
         if base.type.base != "ARRAY":
-            raise refusal(f"{expression_text(node.base)} ({base.type}) has no elements.", node.at)
+            raise admission.no_elements(node, base.type)
         position = self._as(index, types.INTEGER, node)
         template = "if({1} IN (0, -2147483648), NULL, try_element_at({0}, {1}))"
         return Operation(base.type.arguments[0], template, (base, position))

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, Protocol
 
 from standpipe.model import Source
-from standpipe.sql.expressions.admission import check_alias, check_item
+from standpipe.sql.expressions.admission import check_alias, check_item, check_struct
 from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
@@ -20,6 +20,10 @@ from standpipe.sql.types.typed_expression import Typed, TypedColumn
 from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
 
 ROWKEY: Final = "ROWKEY"
+#: ksqlDB takes a star alone (QueryProjectNode); we take what its columns do not clash with
+_ONLY_STAR: Final = (
+    "Pull queries only support wildcards in the projects if they are the only expression"
+)
 _REFUSED: Final = ("ROWPARTITION", "ROWOFFSET")
 HELP: Final = (
     " See https://cnfl.io/queries for more info."
@@ -170,6 +174,7 @@ def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[
     for item in query.items:
         if isinstance(item, ast.StructStar):
             base = compiler.type(item.base)
+            check_struct(base, item)
             for field, of in zip(base.field_names, base.arguments, strict=True):
                 node = ast.Dereference(item.at, item.base, field)
                 yield _Picked(field, of, None, compiler.compile(node))
@@ -206,6 +211,9 @@ def _check_unique(picked: list[_Picked], names: PullNames, query: ast.Query) -> 
     for each in picked:
         if each.name in seen:
             mark = _mark(each, names)
+            has_star = any(isinstance(item, ast.Star) for item in query.items)
+            if has_star and names.marks_keys and names.source.kind == "TABLE":
+                raise refusal(_ONLY_STAR, query.at)
             raise refusal(
                 f"Duplicate {'key' if mark else 'value'} columns found in schema:"
                 f" {quoted(each.name)} {each.of}{mark}",

@@ -124,6 +124,7 @@ class Predicate:
             )
         if side in given:
             raise refusal(f"Duplicate {quoted(name)} bounds on: {side}.{HELP}", node.at)
+        self.typer.condition(node)
         value = self._operand(operand, BIGINT, _window_bound(operand.at), name)
         self.bounds.append((name, operator, value))
 
@@ -249,6 +250,6 @@ def _window_bound(at: ast.Position) -> Coercer:
         try:
             return values.parse_timestamp(text)
         except ValueError:
-            raise refusal(f"Failed to parse datetime: {text}{HELP}", at) from None
+            raise refusal(f"Failed to parse timestamp '{text}'{HELP}", at) from None
 
     return coercer

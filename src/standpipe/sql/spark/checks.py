@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from standpipe.model import Source, Window
@@ -11,6 +12,7 @@ from standpipe.sql.functions import registry
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation
 from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.values import DAY_MS
 
 #: Windows that one event belongs to. Spark makes a row, and a part of its plan, for each of them:
@@ -62,7 +64,7 @@ def refuse_clauses(statement: CreateAs) -> None:
     if query.having is not None and not query.group_by:
         raise refusal("HAVING requires a GROUP BY clause.", query.at)
     if query.partition_by and query.group_by:
-        raise refusal("Only one of PARTITION BY or GROUP BY is allowed", query.at)
+        raise refusal("Queries only support one of PARTITION BY and GROUP BY", query.at)
     if query.emit == "FINAL" and query.window is None:
         raise refusal("EMIT FINAL is only supported for windowed aggregations.", query.at)
 
@@ -84,14 +86,11 @@ def check_source(source: Source, statement: CreateAs) -> None:
     query = statement.query
     check_readable(source, SPARK, query.relation.at)
     if query.window is not None and source.kind == "TABLE":
-        raise refusal("WINDOW clause is only supported for stream sources.", query.window.at)
+        raise refusal("Windowing not supported for table aggregations.", query.window.at)
     if source.window is not None and source.kind == "TABLE":
         raise refusal("KSQL does not support persistent queries on windowed tables.", query.at)
-    if query.partition_by and source.kind == "TABLE":
-        raise refusal(
-            "PARTITION BY is not supported on tables: use GROUP BY, or make a stream of it.",
-            query.at,
-        )
+    if query.partition_by and source.kind == "TABLE" and not _is_by_key(query, source):
+        raise refusal(_no_other_key(source, query), query.at, hint="Use GROUP BY.")
     if source.kind == "TABLE" and not query.group_by:  # with it, they are refused anywhere
         _refuse_table_functions(query)
     if source.value_format == "KAFKA" and query.group_by:
@@ -100,6 +99,30 @@ def check_source(source: Source, statement: CreateAs) -> None:
             " support GROUP BY.\nUse a different value format.",
             query.relation.at,
         )
+
+
+def without_own_key(query: ast.Query, source: Source) -> ast.Query:
+    """The query without a PARTITION BY of the key that the rows of a table have already."""
+    is_own = source.kind == "TABLE" and _is_by_key(query, source)
+    return replace(query, partition_by=()) if is_own else query
+
+
+def _is_by_key(query: ast.Query, source: Source) -> bool:
+    by = [each.name if isinstance(each, ast.ColumnName) else None for each in query.partition_by]
+    return by == [column.name for column in source.key_columns]
+
+
+def _no_other_key(table: Source, query: ast.Query) -> str:
+    """ksqlDB's message (SchemaKTable.selectKey)."""
+    names = [column.name for column in table.key_columns]
+    if len(names) > 1:
+        why = "joins on tables with multiple columns is not yet supported."
+        return f"Cannot repartition a TABLE source. If this is a join, {why}"
+    by = ", ".join(map(expression_text, query.partition_by))
+    return (
+        "Cannot repartition a TABLE source. If this is a join, make sure that the criteria uses the"
+        f" TABLE's key column {names[0]} instead of [{by}]"
+    )
 
 
 def _refuse_table_functions(query: ast.Query) -> None:

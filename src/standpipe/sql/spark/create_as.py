@@ -37,10 +37,11 @@ from standpipe.sql.spark.checks import (
     is_by_null,
     refuse_clauses,
     window_of,
+    without_own_key,
 )
 from standpipe.sql.spark.join_analysis import check_no_windowed_tables, join_scope
-from standpipe.sql.spark.join_scope import ROWKEY, JoinScope
-from standpipe.sql.spark.join_sql import join_relation
+from standpipe.sql.spark.join_scope import JoinScope
+from standpipe.sql.spark.join_sql import join_keys, join_relation
 from standpipe.sql.spark.projection import project, with_limits
 from standpipe.sql.spark.rowwise import project_rows
 from standpipe.sql.spark.select_items import NamedColumns, ScopeNames
@@ -49,7 +50,7 @@ from standpipe.sql.spark.widening import widened, with_decimals
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import CreateAs, Creation, InsertSelect
 from standpipe.sql.syntax.errors import refusal
-from standpipe.sql.types.typed_expression import Typed, TypedColumn
+from standpipe.sql.types.typed_expression import Typed
 
 #: session property: prefix of the topic of a new stream or table
 TOPIC_PREFIX: Final = "ksql.output.topic.name.prefix"
@@ -199,6 +200,7 @@ class _Result:
         refuse_clauses(statement)
         source = find_source(query.relation.name, sources, query.relation.at)
         check_source(source, statement)
+        query = without_own_key(query, source)
         window = None if query.window is None else window_of(query.window)
         scope: ScopeNames = Scope.of(source, query.relation.alias, has_window=window is not None)
         joined = join_scope(query, sources) if query.joins else None
@@ -268,7 +270,7 @@ class _Result:
     def _rows(self, timestamp: to_spark.Timestamp | None) -> to_spark.Rows:
         keys, joined = self.keys, self.joined
         if joined is not None and not self.query.partition_by and not joined.keeps_left_key:
-            keys = _join_keys(keys)
+            keys = join_keys(keys)
         return to_spark.Rows(
             relation=self.relation,
             keys=keys,
@@ -292,11 +294,6 @@ def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None
         return None
     typed = dict(columns)[made.timestamp_column]
     return to_spark.Timestamp(typed, made.timestamp_format)
-
-
-def _join_keys(keys: NamedColumns) -> NamedColumns:
-    """The join key, from ROWKEY: a side's own column is NULL if its row is deleted."""
-    return tuple((name, TypedColumn(typed.type, ROWKEY)) for name, typed in keys)
 
 
 class _Sink:

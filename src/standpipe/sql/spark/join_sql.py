@@ -15,6 +15,8 @@ from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.spark import join_steps, to_spark
 from standpipe.sql.spark.expression_sql import expression_sql, spark_type
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, joined_name
+from standpipe.sql.spark.select_items import NamedColumns
+from standpipe.sql.types.typed_expression import TypedColumn
 from standpipe.sql.types.types import quoted
 from standpipe.sql.types.values import DAY_MS
 
@@ -30,6 +32,11 @@ def join_relation(scope: JoinScope, table_id: str) -> to_spark.SparkRelation:
     if kinds == {"TABLE"} and scope.is_on_one_key:
         return _tables(scope, views)
     return join_steps.chain(scope, table_id)
+
+
+def join_keys(keys: NamedColumns) -> NamedColumns:
+    """The join key, from ROWKEY: a side's own column is NULL if its row is deleted."""
+    return tuple((name, TypedColumn(typed.type, ROWKEY)) for name, typed in keys)
 
 
 def _columns(side: Side, prefix: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.errors import StatementError
+from standpipe.sql.expressions.admission import check_no_tables
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.select_items import (
     CheckNames,
@@ -86,6 +87,7 @@ def project(
     `is_transient`: of a push query, whose list may leave grouping expressions out, or have them
     several times (ksqlDB). `check_names` is asked before the keys are looked for.
     """
+    check_no_tables(query)
     grouping = _grouping(query, scope)
     typer = Typer(scope, "SELECT", takes_aggregates=bool(query.group_by))
     items = list(named_items(query, scope))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from standpipe.sql.expressions.admission import check_no_aggregates
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import JoinScope
@@ -59,6 +60,7 @@ def project_rows(
     """Raises StatementError if the list does not contain the key, or contains it twice, except in
     a push query that needs Spark (`is_transient`). `check_names` is asked before the keys are
     looked for, as in ksqlDB (LogicalPlanner.buildOutputNode)."""
+    check_no_aggregates(query)
     items = list(named_items(query, scope))
     typer = Typer(scope, "SELECT", takes_tables=True)
     typed = typed_items(items, typer)

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Protocol
 
 from standpipe.sql.declarations.checks import check_own_name
-from standpipe.sql.expressions.admission import check_alias, check_item
+from standpipe.sql.expressions.admission import check_alias, check_item, check_struct
 from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.expressions.scope import RESERVED
 from standpipe.sql.expressions.typer import Typer
@@ -102,8 +102,7 @@ def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
     for item in query.items:
         if isinstance(item, ast.StructStar):
             base = Typer(scope, "SELECT").type(item.base).type
-            if base.base != "STRUCT":
-                raise refusal("Cannot use ->* on a column that is not a STRUCT", item.at)
+            check_struct(base, item)
             for field in base.field_names:
                 node = ast.Dereference(item.at, item.base, field)
                 yield ast.SelectItem(item.at, node, field)

@@ -5,17 +5,21 @@ lark calls them bottom-up while it parses, so nesting costs no Python frames her
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from lark import Token
 
 from standpipe.errors import StatementError
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression, LiteralValue, Position
+from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
+
+_PLAIN_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
 class Name(NamedTuple):
@@ -186,9 +190,14 @@ class ExpressionBuilder:
         return ast.ColumnName(source.at, name.text, source.text)
 
     def typed_text(self, kind: Name, text: Token) -> Expression:
-        """DATE '2020-02-23': a CAST of the text."""
+        """DATE '2020-02-23': a CAST of the text. DECIMAL '1.50' has the digits that are written."""
         literal = self.text(text)
-        return ast.Cast(kind.at, literal, self.named_type(kind))
+        if kind.text != "DECIMAL":
+            return ast.Cast(kind.at, literal, self.named_type(kind))
+        digits = str(literal.value).strip()
+        if _PLAIN_NUMBER.fullmatch(digits) is None:
+            raise refusal(f"Not a number: DECIMAL '{literal.value}'.", kind.at)
+        return ast.Cast(kind.at, literal, types.literal_decimal(digits.lstrip("+")))
 
     def dereference(self, base: Expression, field: Name) -> Expression:
         """base->field."""

@@ -165,10 +165,7 @@ def _coerce_nested(value: object, source: SqlType, target: SqlType) -> object:
     if target.base == "MAP":
         key_of, value_of = zip(source.arguments, target.arguments, strict=True)
         return {coerce(key, *key_of): coerce(of, *value_of) for key, of in entries.items()}
-    unknown = set(source.field_names) - set(target.field_names)
-    if unknown:
-        raise ValueError(f"Cannot convert {source} to {target}")
-    return {
+    return {  # without the fields that the target does not have (DefaultSqlValueCoercer)
         name: coerce(entries.get(name), source.field(name) or of, of)
         for name, of in zip(target.field_names, target.arguments, strict=True)
     }

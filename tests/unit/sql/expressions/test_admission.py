@@ -25,7 +25,7 @@ from standpipe.sql.plans import CreateTableAsPlan, Plan
         ),
         (
             "CREATE STREAM s AS SELECT tail, EXPLODE(EXPLODE(ARRAY[tags])) FROM flights;",
-            "Table functions cannot be nested: EXPLODE(EXPLODE(ARRAY[TAGS]))",
+            "Table functions cannot be nested: `EXPLODE`(`EXPLODE`())",
             41,
         ),
         (
@@ -40,8 +40,26 @@ from standpipe.sql.plans import CreateTableAsPlan, Plan
         ),
         (
             "CREATE TABLE t AS SELECT EXPLODE(tags), COUNT(*) FROM flights GROUP BY EXPLODE(tags);",
+            "Table functions cannot be used with aggregations.",
+            26,
+        ),
+        (
+            "CREATE TABLE t AS SELECT COUNT(*) FROM flights GROUP BY EXPLODE(tags);",
             "GROUP BY does not support table functions: EXPLODE is a table function.",
-            72,
+            57,
+        ),
+        (
+            "CREATE TABLE t AS SELECT tail, SUM(MAX(seats)) FROM flights GROUP BY tail;",
+            "Aggregate functions can not be nested: SUM(MAX())",
+            36,
+        ),
+        (
+            "CREATE TABLE t AS SELECT ABS(SUM(seats)), COUNT(*), MAX(miles) FROM flights;",
+            (
+                "CREATE TABLE AS SELECT statement does not support aggregate function"
+                " [SUM(SEATS), COUNT(ROWTIME), MAX(MILES)] without a GROUP BY clause."
+            ),
+            30,
         ),
         (
             "CREATE STREAM s AS SELECT EXPLODE(tags) g FROM flights PARTITION BY EXPLODE(tags);",

@@ -100,7 +100,17 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
         ("CAST(tail AS FOO)", "Cannot resolve unknown type: FOO"),
         ("seats LIKE 'x'", "Like condition must be between strings"),
         ("-tail", "Cannot negate TAIL"),
-        ("seats[1]", "SEATS (INTEGER) has no elements."),
+        ("seats[1]", "Subscript expression (SEATS[1]) do not apply to INTEGER."),
+        (
+            "info['X']",
+            (
+                "Subscript expression (INFO['X']) do not apply to STRUCT<`X` INTEGER, `Y` STRING>."
+                " Use the dereference operator for STRUCTS: INFO->'X'"
+            ),
+        ),
+        ("seats->x", "Expected STRUCT type, got: INTEGER"),
+        ("tail LIKE 'x' ESCAPE '!!'", "Expected single character escape but got: !!"),
+        ("DECIMAL 'x'", "Not a number: DECIMAL 'x'."),
         ("info->z", "Could not find field 'Z' in 'INFO'"),
         ("day = 'x'", "Failed to parse timestamp: x"),
         ("ARRAY[NULL]", "Cannot construct an array with all NULL elements"),
@@ -138,7 +148,7 @@ def test_refusals(typed: Callable[[str], Typed], text: str, message: str) -> Non
             "seats + tail > 1 OR seats = 1",
             "Error processing expression: (SEATS + TAIL). Unsupported arithmetic types. INTEGER ST",
         ),
-        ("info->nope = 1", "Could not find field 'NOPE' in 'INFO' (STRUCT<`X` INTEGER"),
+        ("info->nope = 1", "Could not find field 'NOPE' in 'INFO'. It is STRUCT<`X` INTEGER"),
         ("ucase(seats) = 'A'", "Function 'ucase' does not accept parameters (INTEGER)."),
     ],
 )

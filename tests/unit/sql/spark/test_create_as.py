@@ -197,3 +197,41 @@ def test_a_topics_policy_is_not_the_statements(plan: Callable[..., Plan], statem
     topic = "KAFKA_TOPIC='x', PARTITIONS=1, VALUE_FORMAT='JSON', CLEANUP_POLICY='compact'"
     message = refused(plan, f"CREATE {statement.format(topic)}")
     assert message.startswith("Invalid config variable in the WITH clause: CLEANUP_POLICY.")
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        (
+            "TABLE X AS SELECT * FROM T PARTITION BY V",
+            (
+                "Cannot repartition a TABLE source. If this is a join, make sure that the criteria"
+                " uses the TABLE's key column K instead of [V]"
+            ),
+        ),
+        (
+            "TABLE X AS SELECT V, COUNT(*) FROM T WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY V",
+            "Windowing not supported for table aggregations.",
+        ),
+        (
+            "TABLE X AS SELECT V, COUNT(*) FROM J GROUP BY V PARTITION BY V",
+            "Queries only support one of PARTITION BY and GROUP BY",
+        ),
+        ("STREAM X AS SELECT K, V->* FROM J", "Column `V` is not a STRUCT type."),
+        (
+            "STREAM X AS SELECT K, STRUCT(A := 1)->A->* FROM J",
+            "Field A is not a STRUCT type.",
+        ),
+    ],
+)
+def test_clauses_in_words_of_ksqldb(plan: Callable[..., Plan], statement: str, text: str) -> None:
+    assert refused(plan, f"CREATE {statement}") == text
+
+
+def test_partition_by_the_key_of_a_table_changes_nothing(plan: Callable[..., Plan]) -> None:
+    """ksqlDB: SchemaKTable.selectKey repartitions nothing."""
+    one = plan(f"{SETUP}CREATE TABLE X AS SELECT * FROM T PARTITION BY K;")
+    two = plan(f"{SETUP}CREATE TABLE X AS SELECT * FROM T;")
+    assert isinstance(one, CreateTableAsPlan)
+    assert isinstance(two, CreateTableAsPlan)
+    assert one.query.plan == two.query.plan

@@ -96,7 +96,7 @@ def test_coerce(value: object, source: str, target: str, result: object) -> None
         (True, "BOOLEAN", "INT"),
         ("#", "STRING", "BYTES"),
         ([1], "ARRAY<INT>", "ARRAY<STRING>"),
-        ({"Z": 1}, "STRUCT<Z INT>", "STRUCT<X INT>"),
+        ({"X": "1"}, "STRUCT<X STRING>", "STRUCT<X INT>"),
     ],
 )
 def test_coerce_refuses(value: object, source: str, target: str) -> None:
@@ -116,3 +116,9 @@ def test_decimals_of_38_digits() -> None:
     text = "1234567890123456789012345678.5"
     wide = parse_type("DECIMAL(38, 10)")
     assert coerce(Decimal(text), parse_type("DECIMAL(29, 1)"), wide) == Decimal(text)
+
+
+def test_fields_that_the_target_lacks_are_left_out() -> None:
+    """ksqlDB: DefaultSqlValueCoercer.coerceToStruct."""
+    source, target = parse_type("STRUCT<X INT, Z INT>"), parse_type("STRUCT<X BIGINT, Y STRING>")
+    assert coerce({"X": 1, "Z": 2}, source, target) == {"X": 1, "Y": None}
