@@ -18,11 +18,11 @@ def create(
     """The command. Raises StatementError if the name is taken, unless IF NOT EXISTS."""
     there = catalog.types.get(plan.name)
     if there is not None:
-        message = f"{plan.name} is already registered with type {there}"
+        message = f"is already registered with type: {there}"
         if plan.if_not_exists:
-            return warning(statement, message)
+            return warning(statement, f"{plan.name} {message}")
         raise StatementError(
-            f"Cannot create custom type '{plan.name}': {message}", statement=statement
+            f"Cannot register custom type '{plan.name}' since it {message}", statement=statement
         )
     return CreateType(
         name=plan.name,
