@@ -30,10 +30,10 @@ def constant(node: Expression) -> tuple[SqlType, object]:
             return node.type, casts.cast_value(value, source, node.type)
         except ValueError as error:
             raise refusal(str(error), node.at) from None
-    if isinstance(node, ast.MakeArray):
-        return _array(node)
-    if isinstance(node, ast.MakeMap):
-        return _map(node)
+    if isinstance(node, ast.MakeArray) and (made := _array(node)):
+        return made
+    if isinstance(node, ast.MakeMap) and (made := _map(node)):
+        return made
     if isinstance(node, ast.MakeStruct):
         parts = [(name, *constant(value)) for name, value in node.entries]
         of = types.struct(tuple((name, part) for name, part, _ in parts))
@@ -58,26 +58,28 @@ class _NoColumns:
         return None
 
 
-def _common(parts: list[tuple[SqlType, object]], node: Expression) -> SqlType:
-    common = types.NULL
+def _common(parts: list[tuple[SqlType, object]]) -> SqlType | None:
+    """The type that holds all parts; None: the Evaluator may read texts among them as numbers."""
+    common: SqlType | None = types.NULL
     for of, _ in parts:
-        wider = values.unified(common, of)
-        if wider is None:
-            raise refusal(f"Elements of different types in {expression_text(node)}", node.at)
-        common = wider
+        common = None if common is None else values.unified(common, of)
     return common
 
 
-def _array(node: ast.MakeArray) -> tuple[SqlType, object]:
+def _array(node: ast.MakeArray) -> tuple[SqlType, object] | None:
     parts = [constant(item) for item in node.items]
-    of = _common(parts, node)
+    of = _common(parts)
+    if of is None:
+        return None
     return types.array(of), [values.coerce(value, part, of) for part, value in parts]
 
 
-def _map(node: ast.MakeMap) -> tuple[SqlType, object]:
+def _map(node: ast.MakeMap) -> tuple[SqlType, object] | None:
     keys = [constant(key) for key, _ in node.entries]
     items = [constant(value) for _, value in node.entries]
-    key_of, value_of = _common(keys, node), _common(items, node)
+    key_of, value_of = _common(keys), _common(items)
+    if key_of is None or value_of is None:
+        return None
     pairs = zip(keys, items, strict=True)
     return types.map_of(key_of, value_of), {
         values.coerce(key, one, key_of): values.coerce(value, two, value_of)

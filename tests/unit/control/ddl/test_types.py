@@ -53,7 +53,10 @@ def test_a_cast_may_name_a_type() -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        (ADDRESS, "Cannot register custom type 'ADDRESS' since it is already registered with type: "),
+        (
+            ADDRESS,
+            "Cannot register custom type 'ADDRESS' since it is already registered with type: ",
+        ),
         ("DROP TYPE nothing;", "Type NOTHING does not exist."),
     ],
 )

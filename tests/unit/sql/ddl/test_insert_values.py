@@ -91,3 +91,47 @@ def test_text_becomes_bytes_by_cast_as_well(plan: Callable[..., Plan]) -> None:
     values = row(plan, "EVENTS (B) VALUES (CAST('aGk=' AS BYTES))").values
     assert values[-1] == b"hi"
     assert row(plan, "EVENTS (B) VALUES ('aGk=')").values == values
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("ARRAY[1, '2']", "text that is a number, as in a query (CoercionUtil)"),
+        ("ARRAY[1, CAST('2' AS INT)]", "of one type"),
+    ],
+)
+def test_items_of_an_array_get_one_type(plan: Callable[..., Plan], made: str, why: str) -> None:
+    assert row(plan, f"EVENTS (L) VALUES ({made})").values[-2] == [1, 2], why
+
+
+@pytest.mark.parametrize(
+    ("insert", "why"),
+    [
+        ("EVENTS (N) VALUES (N)", "Unsupported column reference in insert value: N"),
+        ("EVENTS (N) VALUES (ABS(AT))", "Unsupported column reference in insert value: ABS(AT)"),
+    ],
+)
+def test_columns_have_no_values_here(plan: Callable[..., Plan], insert: str, why: str) -> None:
+    with pytest.raises(StatementError) as refusal:
+        plan(f"{SETUP}INSERT INTO {insert};")
+    assert refusal.value.message == FAILED + why
+
+
+def test_parameters_of_lambdas_are_no_columns(plan: Callable[..., Plan]) -> None:
+    made = "REDUCE(ARRAY[1, 2], 0, (s, x) => s + x)"
+    assert row(plan, f"EVENTS (N) VALUES ({made})").values[2] == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "form"),
+    [
+        ("TIMESTAMP", "Timestamp format must be yyyy-mm-ddThh:mm:ss[.S]"),
+        ("TIME", "Time format must be hh:mm:ss[.S]"),
+        ("DATE", "Date format must be yyyy-mm-dd"),
+    ],
+)
+def test_the_form_of_times_is_said(plan: Callable[..., Plan], base: str, form: str) -> None:
+    make = f"CREATE STREAM S (T {base}) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+    with pytest.raises(StatementError) as refusal:
+        plan(f"{make}INSERT INTO S VALUES ('bla');")
+    assert refusal.value.message.endswith(f"for field `T` but got STRING(bla). {form}")
