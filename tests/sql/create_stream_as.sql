@@ -9,10 +9,20 @@ SELECT `TAIL` AS `TAIL`, (`DELAY` * (2.0D)) AS `TWICE`, `ROWTIME` AS `__ROWTIME`
 # The key must be there, once.
 CREATE STREAM s AS SELECT delay FROM flights;
 ----
-! 40001 1:20 Key missing from projection (ie, SELECT).
-!   The query used to build `S` must include the key column TAIL in its projection (eg, SELECT TAIL...).
+STREAM S: `DELAY` DOUBLE
+topic S x 4, NONE → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
-# A format of keys that the statement itself takes away.
+# A format of keys may be given where there are none: GROUP BY over the stream takes it over …
+CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT delay FROM flights;
+----
+STREAM S: `DELAY` DOUBLE
+topic S x 4, JSON → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `DELAY` AS `DELAY`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# … but not where the statement itself takes the key away.
 CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT tail, delay FROM flights PARTITION BY NULL;
 ----
 ! 40001 1:23 Key format specified for stream without key columns.
@@ -147,13 +157,13 @@ topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
 SELECT `TAIL` AS `TAIL`, filter(array(map('a', `SEATS`)), (e, i) -> element_at(transform(array(map('a', `SEATS`)), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')), i + 1) <> coalesce(to_json(array_sort(transform(map_entries(map('a', (1))), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')) AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
-# Key columns stand in the order of the rows, whatever the list is.
+# Key columns stand in the order of the list.
 CREATE TABLE t AS SELECT seats, n, carrier FROM by_two;
 ----
-TABLE T: `CARRIER` STRING KEY, `SEATS` INTEGER KEY, `N` BIGINT
+TABLE T: `SEATS` INTEGER KEY, `CARRIER` STRING KEY, `N` BIGINT
 topic T x 4, JSON → JSON
 CTAS_T_7 reads BY_TWO as T_7__IN0, watermark None
-SELECT `CARRIER` AS `CARRIER`, `SEATS` AS `SEATS`, `N` AS `N`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
+SELECT `SEATS` AS `SEATS`, `CARRIER` AS `CARRIER`, `N` AS `N`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `T_7__IN0`
 
 # A key of several columns is there even if all of them are null.
 CREATE STREAM s WITH (KEY_FORMAT='JSON') AS SELECT carrier, seats, delay FROM flights PARTITION BY carrier, seats;

@@ -71,7 +71,7 @@ def test_a_statement_whose_plan_takes_too_long_is_taken_back(
             assert "The replicas of T could not be placed" in body_of(refused)["message"]
             assert "standpipe.placement.timeout.ms" in body_of(refused)["message"]
             assert holds_as_before(node)
-            assert is_gone(int(pid.read_text())), "and its process is ended"
+            await node.until(lambda: is_gone(int(pid.read_text())))  # killed, and soon reaped
             again = await node.execute(TABLE, "r2")
             assert body_of(again) == body_of(refused), "a retry gets the same answer"
             monkeypatch.setattr(planner, "PLANNER", REAL)
