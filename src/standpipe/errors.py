@@ -52,6 +52,7 @@ StandpipeError                         50000   base; 500
 ├── NoPipeline                         50311   nothing runs Spark for a push query
 ├── OutcomeUnknown                     50312   a copy of a statement that comes too late
 ├── HeavyWorkerEnded                   50313   before its answer was complete
+├── NodeExhausted                      50314   node.worker.responses: no descriptor or memory left
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -328,9 +329,8 @@ class NoPipeline(StandpipeError):
 
 
 class OutcomeUnknown(StandpipeError):
-    """A statement arrived so late that the cluster no longer knows whether it was executed before,
-    or the worker that carried it out has ended. Look whether it was executed (`SHOW`, `DESCRIBE`);
-    if not, send it again."""
+    """A statement arrived so late that nobody knows whether it was executed before, or the worker
+    that carried it out has ended. Look (`SHOW`, `DESCRIBE`); if it was not, send it again."""
 
     status = 503
     code = 50312

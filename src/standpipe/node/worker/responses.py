@@ -5,8 +5,9 @@ Not here: the routes (`node.worker.routes`), the texts of errors (`standpipe.err
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -22,6 +23,20 @@ from standpipe.node.worker.statements.execute import StatementFailed
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 JSON = "application/json"
+#: of what a process, or its node, has none left
+_SHORT_OF: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC, errno.EROFS}
+)
+
+
+class NodeExhausted(StandpipeError):
+    """The node has no file descriptor, memory or disk left for this request. Ask another node."""
+
+    status = 503
+    code = 50314
+    retry_after_s = 1
+
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -44,6 +59,10 @@ def as_standpipe_error(error: Exception) -> StandpipeError:
     """The error to show: itself if it is one of ours, else a server error, with a logged trace."""
     if isinstance(error, StandpipeError):
         return error
+    if isinstance(error, OSError) and error.errno in _SHORT_OF:
+        _log.warning("a request could not be answered", error=str(error))
+        reason = errno.errorcode[error.errno]
+        return NodeExhausted(f"this node has run out of something ({reason}): ask another node")
     _log.error("unforeseen error", exc_info=error)
     return ServerError(f"unforeseen error: {type(error).__name__}; the node's log has the trace")
 
