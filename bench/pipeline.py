@@ -48,6 +48,7 @@ from standpipe.pipeline.io.sink import records_of  # noqa: E402
 from standpipe.pipeline.io.source import KafkaReads, open_view  # noqa: E402
 from standpipe.pipeline.run import session  # noqa: E402
 from standpipe.pipeline.run.start.query_run import PipelineContext, start_query  # noqa: E402
+from standpipe.pipeline.run.watch.source_probe import SourceProbe  # noqa: E402
 from standpipe.pipeline.wanted import WantedQuery  # noqa: E402
 from standpipe.sql.analyzer import Context, analyze  # noqa: E402
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan  # noqa: E402
@@ -128,10 +129,12 @@ class Bench:
 
     def standpipe(self) -> StreamingQuery:
         """The product: `query.start_query` with a lease that nobody contests."""
+        log = ProgressLog(self.bootstrap_servers, keys.SERVICE_ID.default)
         around = PipelineContext(
             spark=self.spark,
             reads=KafkaReads(kafka=self.bootstrap_servers, config=self.config),
-            log=ProgressLog(self.bootstrap_servers, keys.SERVICE_ID.default),
+            log=log,
+            probe=SourceProbe(log=log),
             service_id=keys.SERVICE_ID.default,
             checkpoints=self.directory,
             check_lease=lambda _query, _epoch: None,
