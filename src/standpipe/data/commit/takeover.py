@@ -83,7 +83,7 @@ def heir_of(found: Mapping[LeaseEpoch, Logs], *newest: Progress | None) -> Lease
 
     `newest`: the newest batch of the query; in a group, that of each member. A driver may die
     between two of their progress records; then the batch of some is one more than that of others.
-    It is several more where a zombie could commit some of them longer than others (`is_apart`).
+    It is several more where a zombie could commit some of them longer (`is_apart`).
     """
     committed = [each for each in newest if each is not None]
     if not committed:
@@ -129,14 +129,14 @@ def next_batch(commits: Iterable[int], valid: BatchId) -> int:
 
 
 def is_apart(newest: Progress | None, following: int) -> bool:
-    """Whether a member of a group has batches whose offsets a replay would not keep. `following`:
-    the next batch of the group.
+    """Whether a member of a group would miss events. `following`: the next batch of the group.
 
-    A zombie that one member's fence has stopped may go on to commit the others until they are
-    fenced, too. If the group replayed these batches, they would cover other events than the member
-    has in them.
+    The batches after the next one are planned again, and may cover more than before. A member that
+    has such a batch is left out of it (`takes_part`), unless it is its newest one. It is several
+    ahead where a zombie that one member's fence has stopped went on to commit the others until they
+    were fenced, too.
     """
-    return newest is not None and newest.commit.batch > following
+    return newest is not None and newest.commit.batch > following + 1
 
 
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:

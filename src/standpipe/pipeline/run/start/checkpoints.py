@@ -99,8 +99,8 @@ def let_apart_leave(
     checkpoint: Checkpoint,
     groups: Groups,
 ) -> None:
-    """Let members leave that are further ahead than the group's next batch, each with its copy of
-    the checkpoint (`takeover.is_apart`). `newest`: of each member; `checkpoint`: of the run, before
+    """Let members leave that are too far ahead of the group's next batch, each with its copy of the
+    checkpoint (`takeover.is_apart`). `newest`: of each member; `checkpoint`: of the run, before
     it is rolled back.
 
     Raises NotYet if there is one: the others start again without it. Raises QueryFailed if no
