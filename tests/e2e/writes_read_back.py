@@ -82,7 +82,7 @@ def _run(cluster: TestCluster, inserts: int) -> dict[str, Any]:
         due = SESSIONS * inserts * len(TABLES)
         task = bar.add_task("read back", total=due)
         while any(thread.is_alive() for thread in threads):
-            time.sleep(1)
+            time.sleep(1)  # the pace of the progress bar, not a wait for anything
             bar.update(task, completed=sum(len(each.read) for each in histories))
     kills.is_over.set()
     kills.join()

@@ -24,25 +24,9 @@ def linear_violations(
 ) -> list[str]:
     """Answers that lack something. `committed`: (instant, batch) of acknowledgements, on the clock
     of the answers; `SessionAnswer.session` names the reader, and counts for nothing."""
-    found: list[str] = []
     listed = list(answers)
     shown = [(one.end, value) for one in listed for value in one.values.values()]
-    known = sorted([*committed, *shown])
-    newest, next_one = NO_VALUE, 0
-    for answer in sorted(listed, key=lambda one: one.begin):
-        while next_one < len(known) and known[next_one][0] <= answer.begin:
-            newest = max(newest, known[next_one][1])
-            next_one += 1
-        for key, value in answer.values.items():
-            if value != NO_VALUE and not writes.has(key, value):
-                found.append(f"{answer.session}: {key} = {value}, which no batch wrote")
-            least = writes.value_at(key, newest)
-            if value < least:
-                found.append(
-                    f"{answer.session}: batch {newest} was committed, then it read {key} = {value} "
-                    f"at {answer.where}, at least {least} was due"
-                )
-    return found
+    return _lacking(writes, [*committed, *shown], listed, "was committed")
 
 
 def bounded_violations(
@@ -52,11 +36,19 @@ def bounded_violations(
     bound_s: float,
 ) -> list[str]:
     """Answers that lack what was committed, and acknowledged, so long before they began."""
+    due = [(at + bound_s, batch) for at, batch in committed]
+    return _lacking(writes, due, answers, f"was committed {bound_s:g} s before")
+
+
+def _lacking(
+    writes: Writes, due: Iterable[tuple[float, int]], answers: Iterable[SessionAnswer], what: str
+) -> list[str]:
+    """`due`: (instant, batch): a read that begins then, or later, has the batch."""
     found: list[str] = []
-    known = sorted(committed)
+    known = sorted(due)
     newest, next_one = NO_VALUE, 0
     for answer in sorted(answers, key=lambda one: one.begin):
-        while next_one < len(known) and known[next_one][0] + bound_s <= answer.begin:
+        while next_one < len(known) and known[next_one][0] <= answer.begin:
             newest = max(newest, known[next_one][1])
             next_one += 1
         for key, value in answer.values.items():
@@ -65,7 +57,7 @@ def bounded_violations(
             least = writes.value_at(key, newest)
             if value < least:
                 found.append(
-                    f"{answer.session}: batch {newest} was committed {bound_s:g} s before, then it"
-                    f" read {key} = {value} at {answer.where}, at least {least} was due"
+                    f"{answer.session}: batch {newest} {what}, then it read {key} = {value} "
+                    f"at {answer.where}, at least {least} was due"
                 )
     return found
