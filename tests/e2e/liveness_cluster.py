@@ -101,9 +101,14 @@ class LivenessCluster:
     nodes: list[WholeNode] = field(default_factory=list[WholeNode])
     users: Source | None = None
 
-    def start(self, rows: dict[str, list[object]]) -> None:
+    def start(
+        self,
+        rows: dict[str, list[object]],
+        prepare: Callable[[Source], object] = lambda table: None,
+    ) -> None:
+        """`prepare`: is called with the table before any replica of it can be reported."""
         try:
-            self._start(rows)
+            self._start(rows, prepare)
         except BaseException as error:
             error.add_note(self._told())
             self.stop()
@@ -119,7 +124,7 @@ class LivenessCluster:
             lines += [f"{node.node_id} at {node.config.internal}, exit codes {ends}:", *said]
         return "\n".join(lines)
 
-    def _start(self, rows: dict[str, list[object]]) -> None:
+    def _start(self, rows: dict[str, list[object]], prepare: Callable[[Source], object]) -> None:
         self._make()
         for node in self.nodes:
             node.start_control()
@@ -127,12 +132,14 @@ class LivenessCluster:
         for text in (STREAM, TABLE.format(self.table_with)):
             self._execute(text)
         until("placements everywhere", lambda: all(map(self._is_placed, self.nodes)))
-        self.users = next(s for s in self.snapshot(0).sources if s.name == "USERS")
+        users: Source = next(s for s in self.snapshot(0).sources if s.name == "USERS")
+        self.users = users
+        prepare(users)
         for number in range(PARTITIONS):
             mine = {key: row for key, row in rows.items() if self.partition(key) == number}
             for node in self.holders(number):
-                node.write_rows(self.users, number, mine)
-                node.write_status(self.users, number, status())
+                node.write_rows(users, number, mine)
+                node.write_status(users, number, status())
         for node in self.nodes:
             for worker in range(self.workers):
                 node.start(worker)
