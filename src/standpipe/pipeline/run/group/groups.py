@@ -56,7 +56,7 @@ class Groups:
         self._may_form = forms
         self._lock = threading.Lock()
         self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
-        #: queries that have run, or will run, as they are
+        #: of the queries that are wanted: those that have run, or will run, as they are
         self._settled: set[str] = set()
         #: of groups that lack members: which are here, and since when; and the runs from before
         self._lacks: dict[str, tuple[frozenset[str], float]] = {}
@@ -75,6 +75,9 @@ class Groups:
         """The runs of these queries. New ones that wait for others are left out meanwhile.
         `may_form`: every pipeline of the cluster knows groups."""
         self._may_form = self._forms and may_form
+        # another pipeline that holds one meanwhile may put it into a group
+        self._settled &= wanted.keys()
+        self._arrived_s = {each: at for each, at in self._arrived_s.items() if each in wanted}
         new = wanted.keys() - self._settled
         if new:
             self._learn(new, wanted, sources, now_s)
@@ -154,11 +157,11 @@ class Groups:
                 self._arrived_s[query_id] = now_s
             else:
                 self._settled.add(query_id)
-        self._arrived_s = {each: at for each, at in self._arrived_s.items() if each in wanted}
         if self._arrived_s and now_s - max(self._arrived_s.values()) >= SETTLE_S:
             fresh = [wanted[query_id] for query_id in wanted if query_id in self._arrived_s]
             for members in new_groups(fresh, sources):
                 self._form(members)
+            self._read_those_of_others()  # this process may have stood still for long
             self._settled |= self._arrived_s.keys()
             self._arrived_s = {}
 

@@ -203,6 +203,32 @@ def test_a_driver_does_not_wait_for_members_that_another_has_let_leave(tmp_path:
     assert names_of(second.arrange(by_id("W"), sources(), 10.1)) == [["W"]]
 
 
+def test_a_query_that_comes_back_is_in_the_group_that_another_put_it_into(tmp_path: Path) -> None:
+    """Alone and without that group's checkpoint, it would say CHECKPOINT_LOST."""
+    ours, other = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    for now_s in (0.0, SETTLE_S):
+        alone = ours.arrange(by_id("A"), sources(), now_s)
+    assert names_of(alone) == [["A"]]
+    assert alone[0].group is None
+    assert ours.arrange({}, sources(), 2.0) == []
+    for now_s in (3.0, 3.0 + SETTLE_S):
+        together = other.arrange(by_id("A", "B"), sources(), now_s)
+    assert names_of(together) == [["A", "B"]]
+    assert ours.arrange(by_id("A"), sources(), 6.0) == [], "it waits for the lease of B"
+    (again,) = ours.arrange(by_id("A"), sources(), 6.0 + SETTLE_S)
+    assert again.group == together[0].group
+
+
+def test_a_process_that_stood_still_finds_the_group_that_another_formed(tmp_path: Path) -> None:
+    ours, other = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    assert ours.arrange(by_id("A"), sources(), 0.0) == []
+    for now_s in (3.0, 3.0 + SETTLE_S):
+        together = other.arrange(by_id("A", "B"), sources(), now_s)
+    assert ours.arrange(by_id("A"), sources(), 20.0) == [], "it waits for the lease of B"
+    (alone,) = ours.arrange(by_id("A"), sources(), 20.0 + SETTLE_S)
+    assert alone.group == together[0].group
+
+
 def test_a_group_that_cannot_be_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     groups = Groups(tmp_path / "file", "s_", forms=True)
