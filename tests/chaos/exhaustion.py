@@ -172,11 +172,17 @@ class _OfProcess(Exhaustion):
 
     def inject(self) -> None:
         for node in self.victims:
-            for pid in _pids(node, self.process):
+            # one that has just ended, of the fault before or of itself, is started again
+            for pid in until(f"{self.process} runs", lambda node=node: self._alive(node)):
                 used = self.used(pid)
                 _, hard = self.before[pid] = resource.prlimit(pid, self.limit)
                 self.during[pid] = (used, hard)
                 resource.prlimit(pid, self.limit, self.during[pid])
+
+    def _alive(self, node: HostNode) -> list[int]:
+        """The process ids, once all of them run."""
+        pids = _pids(node, self.process)
+        return pids if all(life_of(pid) is Life.RUNS for pid in pids) else []
 
     def used(self, pid: int) -> int:
         raise NotImplementedError
