@@ -14,6 +14,7 @@ What a client can make a connection hold:
 |---|---|---|
 | request head, decompressed | `HEAD_BYTES_MAX` | the connection ends: ENHANCE_YOUR_CALM |
 | HPACK table of the answers' headers | `HPACK_TABLE_BYTES_MAX` | the oldest entries go |
+| settings | those that HTTP/2 has | ignored |
 | body of a request | `request_body.read_body`, as for HTTP/1.1 | 413 |
 | streams at once | `ConnectionLimits.streams_max` | the connection ends: PROTOCOL_ERROR |
 | of these: requests still running whose stream was reset | the same | the stream: REFUSED_STREAM |
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionInputs, H2Connection, H2ConnectionStateMachine
@@ -47,6 +48,7 @@ from h2.events import (
     StreamReset,
 )
 from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes
 from hpack import Encoder
 from uvicorn.server import ServerState
 
@@ -55,6 +57,9 @@ from standpipe.adapters.http.connections import ConnectionProgress, CutReason, P
 from standpipe.adapters.http.http2_stream import Exchange, scope_of
 from standpipe.adapters.http.protocol_switch import OtherProtocol
 from standpipe.adapters.http.server import HEAD_BYTES_MAX, IDLE_SECONDS_MAX, Headers, Listener
+
+if TYPE_CHECKING:
+    from hyperframe.frame import Frame, SettingsFrame
 
 #: The bytes that an HTTP/2 client opens with (RFC 9113, 3.4).
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -77,6 +82,8 @@ HPACK_TABLE_BYTES_MAX = 4096
 ALLOWED_AT_ONCE = 1000
 ALLOWED_PER_SECOND = 100
 ALLOWED_PER_FRAME = 2
+#: what HTTP/2 has, and h2 knows
+_SETTINGS: Final = frozenset(SettingCodes)
 #: "Every stream you may still open": the first half of a graceful shutdown (RFC 9113, 6.8).
 LAST_STREAM_OF_ALL = 2**31 - 1
 
@@ -143,6 +150,13 @@ class _Http2Connection(H2Connection):
         super().__init__(H2Configuration(client_side=False, header_encoding=None))
         self.state_machine = _States()
         self.encoder = _HpackEncoder()
+
+    def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
+        """h2 keeps every setting that it is sent, though unknown ones mean nothing (RFC 9113,
+        6.5.2): 65,536 of them are 50 MB of each connection, for as long as it lasts."""
+        known = {name: value for name, value in frame.settings.items() if name in _SETTINGS}
+        frame.settings = known
+        return super()._receive_settings_frame(frame)
 
     def clear_outbound_data_buffer(self) -> None:
         """Keep the buffer: data still unsent when a GOAWAY arrives is sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from h2.events import (
 )
 from h2.settings import SettingCodes
 
+from standpipe.adapters.http import http2_server
 from standpipe.adapters.http.http2_server import (
     ALLOWED_AT_ONCE,
     ALLOWED_PER_SECOND,
@@ -399,6 +401,23 @@ def test_a_client_that_offers_a_table_of_headers_gets_a_small_one_at_most(offere
         assert len(decoder.header_table.dynamic_entries) * 32 <= HPACK_TABLE_BYTES_MAX
 
     with_world(story)
+
+
+def test_settings_that_http2_has_not_are_not_kept() -> None:
+    """h2 keeps all that it is sent: 50 MB of a connection, for as long as it lasts."""
+    connection = http2_server._Http2Connection()
+    connection.initiate_connection()
+    connection.receive_data(http2_server.PREFACE)
+    connection.receive_data(settings_frame(dict.fromkeys(range(100, 2_100), 1)))
+    connection.receive_data(settings_frame({SettingCodes.MAX_HEADER_LIST_SIZE: 4_711}))
+    kept = connection.remote_settings
+    assert set(kept) <= set(SettingCodes)
+    assert kept.max_header_list_size == 4_711
+
+
+def settings_frame(settings: dict[int, int]) -> bytes:
+    body = b"".join(struct.pack(">HI", *setting) for setting in settings.items())
+    return struct.pack(">I", len(body))[1:] + bytes.fromhex("040000000000") + body
 
 
 def test_more_streams_than_allowed_end_the_connection() -> None:
