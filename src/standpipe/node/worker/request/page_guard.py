@@ -32,7 +32,13 @@ from typing import Final, Self
 from standpipe.adapters.http.server import Headers
 from standpipe.config.listeners import HOSTS_ALLOWED, ORIGINS_ALLOWED, listed
 from standpipe.config.registry import Config
-from standpipe.errors import ForeignPage, StandpipeError, UnknownHost, UnsupportedMediaType
+from standpipe.errors import (
+    BadRequest,
+    ForeignPage,
+    StandpipeError,
+    UnknownHost,
+    UnsupportedMediaType,
+)
 
 #: Types of a body, as ksqlDB's clients declare them. No page may send them without asking first.
 BODY_TYPES: Final = (
@@ -43,6 +49,9 @@ BODY_TYPES: Final = (
 #: Browsers add one of them to every POST (Sec-Fetch-Site: to addresses that they trust).
 _OF_BROWSERS: Final = (b"origin", b"sec-fetch-site")
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+#: Of a Host or an Origin: a name in DNS has 253. Each part of it is looked for among the allowed
+#: names, so 32 KiB of dots would take 0.1 s of the loop, before any other check.
+_CHARS_MAX: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +73,14 @@ class PageGuard:
 
     def refusal(self, method: str, headers: Headers) -> StandpipeError | None:
         """Why a request is refused; None: it is not."""
-        hosts = _values(headers, b"host")
+        hosts, origins = _values(headers, b"host"), _values(headers, b"origin")
+        if len(hosts) > 1 or len(origins) > 1:
+            return BadRequest("a request has one Host and one Origin at most (RFC 9112, RFC 6454)")
         for host in hosts:
-            if not self._is_own(host):
+            if len(host) > _CHARS_MAX or not self._is_own(host):
                 return _unknown_host(host)
-        for origin in _values(headers, b"origin"):
-            if not self._may_send(origin, hosts):
+        for origin in origins:
+            if len(origin) > _CHARS_MAX or not self._may_send(origin, hosts):
                 return _foreign(origin)
         return _unfit_type(headers) if method in ("POST", "PUT", "PATCH") else None
 
@@ -124,7 +135,7 @@ def _unfit_type(headers: Headers) -> StandpipeError | None:
         return None
     if not kinds and not any(name in _OF_BROWSERS for name, _ in headers):
         return None
-    said = ", ".join(kind.decode("latin-1") for kind in kinds) or "no type"
+    said = ", ".join(kind.decode("latin-1") for kind in kinds)[:_CHARS_MAX] or "no type"
     return UnsupportedMediaType(
         f"the body is declared as {said}, which any web page may send; "
         "add the header Content-Type: application/json (curl -H 'Content-Type: application/json')"
@@ -133,13 +144,13 @@ def _unfit_type(headers: Headers) -> StandpipeError | None:
 
 def _unknown_host(host: str) -> StandpipeError:
     return UnknownHost(
-        f"{host} is not a name of this node; ask it by its address, or add the name to "
-        "standpipe.http.hosts.allowed"
+        f"{host:.{_CHARS_MAX}} is not a name of this node; ask it by its address, or add the name "
+        "to standpipe.http.hosts.allowed"
     )
 
 
 def _foreign(origin: str) -> StandpipeError:
     return ForeignPage(
-        f"a web page of {origin} may not send requests to this node; to allow it, add its origin "
-        "to standpipe.http.origins.allowed"
+        f"a web page of {origin:.{_CHARS_MAX}} may not send requests to this node; to allow it, "
+        "add its origin to standpipe.http.origins.allowed"
     )
