@@ -37,7 +37,7 @@ from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
-from standpipe.node.worker.request.body import check_properties, property_text
+from standpipe.node.worker.request.body import PropertyValue, check_properties, property_text
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
 from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
@@ -59,7 +59,7 @@ class InsertsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The first line."""
 
     target: str
-    properties: dict[str, object] | None = None
+    properties: dict[str, PropertyValue] | None = None
 
 
 _request_decoder = msgspec.json.Decoder(InsertsRequest)

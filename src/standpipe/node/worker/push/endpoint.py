@@ -124,10 +124,10 @@ class Pushes:
         """End the query that the body of /close-query names. Raises BadRequest."""
         try:
             query_id = _decode(body).queryId
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"the body is not the expected JSON object: {error}") from error
         if not self.live.board.close(query_id):
-            raise BadRequest(f"No query with id {query_id}")
+            raise BadRequest(f"No query with id {query_id:.200}")
 
 
 @dataclass(frozen=True)

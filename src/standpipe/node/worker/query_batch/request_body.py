@@ -20,6 +20,7 @@ from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
     BOUND_PROPERTIES,
+    PropertyValue,
     asked_bounds,
     both,
     level_of,
@@ -46,8 +47,8 @@ _KEY_TYPES: Final = {"STRING": None, "INTEGER": INTEGER_MAX, "BIGINT": BIGINT_MA
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     table: str
     keys: list[str | int]
-    properties: dict[str, object] | None = None
-    streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
+    properties: dict[str, PropertyValue] | None = None
+    streamsProperties: dict[str, PropertyValue] | None = None  # noqa: N815 ksqlDB's name
 
 
 class Batch(NamedTuple):
@@ -80,10 +81,10 @@ def parse_batch(body: bytes) -> Batch:
             f"the batch names {len(asked.keys)} keys. One may name {KEYS_MAX}: send several"
         )
     properties = both(asked.properties, asked.streamsProperties) or {}
+    bounds = asked_bounds(properties)  # first: it bounds how many there are
     level = level_of(properties)
     if level not in (EVENTUAL, SNAPSHOT):
         raise BadRequest(f"read level {level} is not for batches: ask /query for IN")
-    bounds = asked_bounds(properties)
     return Batch(asked.table, asked.keys, properties, bounds, is_snapshot=level == SNAPSHOT)
 
 

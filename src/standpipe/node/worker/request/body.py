@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -35,6 +35,9 @@ from standpipe.sql.expressions.statement_values import StatementValues
 from standpipe.sql.syntax import variables
 
 _Body = TypeVar("_Body")
+#: Of a property. A list or an object is none: as a text it would take as long as it is large, or
+#: more stack than there is.
+PropertyValue = str | int | float | bool | None
 
 #: ksqlDB's per-request bound, and KLIP-12's name for the same thing.
 LAG_PROPERTIES = (lags.LAG_MAX.name, "acceptable.offset.lag")
@@ -89,8 +92,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ksql: str | None = None
     sql: str | None = None
-    streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
-    properties: dict[str, object] | None = None
+    streamsProperties: dict[str, PropertyValue] | None = None  # noqa: N815 ksqlDB's name
+    properties: dict[str, PropertyValue] | None = None
     sessionVariables: dict[str, str] | None = None  # noqa: N815 ksqlDB's name
     requestProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
 
@@ -99,7 +102,7 @@ class StatementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A body of /ksql."""
 
     ksql: str
-    streamsProperties: dict[str, object] | None = None  # noqa: N815 ksqlDB's name
+    streamsProperties: dict[str, PropertyValue] | None = None  # noqa: N815 ksqlDB's name
     commandSequenceNumber: int | None = None  # noqa: N815 ksqlDB's name
     sessionVariables: dict[str, str] | None = None  # noqa: N815 ksqlDB's name
 
@@ -130,7 +133,7 @@ def parse_lookup(body: bytes) -> Lookup:
     if request.requestProperties:  # all others are ignored, whatever they are
         given = request.requestProperties
         read = {name: given[name] for name in _READ_REQUEST_PROPERTIES if name in given}
-        properties = {**(properties or {}), **read}
+        properties = {**(properties or {}), **_plain(read)}
     if request.sessionVariables and _substitutes(properties or {}):
         text = variables.substituted(text, variables.folded(request.sessionVariables))
     if not properties:
@@ -139,10 +142,17 @@ def parse_lookup(body: bytes) -> Lookup:
 
 
 def both(
-    ours: dict[str, object] | None, ksqldb: dict[str, object] | None
-) -> dict[str, object] | None:
+    ours: Mapping[str, PropertyValue] | None, ksqldb: Mapping[str, PropertyValue] | None
+) -> Mapping[str, PropertyValue] | None:
     """The properties of both spellings: none is ignored. ksqlDB's win."""
     return {**ours, **ksqldb} if ours and ksqldb else ksqldb or ours
+
+
+def _plain(properties: Mapping[str, object]) -> Mapping[str, PropertyValue]:
+    for name, value in properties.items():
+        if isinstance(value, list | dict):
+            raise BadRequest(f"{name} is neither a text, a number, true nor false")
+    return cast("Mapping[str, PropertyValue]", properties)
 
 
 def _substitutes(properties: Mapping[str, object]) -> bool:
@@ -162,6 +172,12 @@ _RECENT_PROPERTIES_MAX = 16
 _RECENT_CHARS_MAX = 4_096
 #: of a bound: 2^63 - 1 has 19
 _DIGITS_MAX = 40
+#: Of one request; ksqlDB's CLI sends those that its user has set.
+PROPERTIES_MAX = 256
+#: Of a name for which the nearest one is looked for: that takes as long as the name, squared.
+_NAME_CHARS_MAX = 200
+#: of a name or a value that an error shows
+_SHOWN_CHARS_MAX = 200
 
 
 def _asked(properties: Mapping[str, object]) -> _Asked:
@@ -169,11 +185,7 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
     place = None
     if len(properties) <= _RECENT_PROPERTIES_MAX:
         place = tuple([(name, value.__class__, value) for name, value in properties.items()])
-        try:
-            known = _recent.get(place)
-        except TypeError:  # a list or an object
-            known = place = None
-        if known is not None:
+        if (known := _recent.get(place)) is not None:
             return known
     bounds = asked_bounds(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
@@ -195,10 +207,10 @@ def session_of(properties: Mapping[str, str]) -> str | None:
         return None
     level, token = properties.get(LEVEL_PROPERTY), properties.get(TOKEN_PROPERTY)
     if level is not None and level not in LEVELS:
-        raise BadRequest(f"{LEVEL_PROPERTY} = {level!r} is none of {', '.join(LEVELS)}")
+        raise BadRequest(f"{LEVEL_PROPERTY} = {_shown(level)} is none of {', '.join(LEVELS)}")
     enabled = properties.get(ENABLE_PROPERTY, "").lower()
     if enabled not in ("", "true", "false"):
-        raise BadRequest(f"{ENABLE_PROPERTY} = {enabled!r} is neither true nor false")
+        raise BadRequest(f"{ENABLE_PROPERTY} = {_shown(enabled)} is neither true nor false")
     is_asked = level == "session" or token is not None or enabled == "true"
     is_other = level is not None and level != "session"
     if is_asked and (is_other or enabled == "false"):
@@ -287,20 +299,30 @@ def _whole_number(properties: Mapping[str, object], name: str, of: str) -> int |
         number = int(value)  # pyright: ignore[reportArgumentType]
         if number <= LAG_UNBOUNDED:
             return number
-    raise BadRequest(f"{name} = {value!r} is not a number of {of}, 0 or more")
+    raise BadRequest(f"{name} = {_shown(value)} is not a number of {of}, 0 or more")
 
 
 def check_properties(properties: Mapping[str, object]) -> None:
-    """Raises BadRequest for a property that nothing reads, with the nearest name."""
+    """Raises BadRequest for a property that nothing reads, with the nearest name, and for more
+    than PROPERTIES_MAX."""
+    if len(properties) > PROPERTIES_MAX:
+        raise BadRequest(
+            f"the request has {len(properties)} properties: it may have {PROPERTIES_MAX}"
+        )
     for name in properties:
         if not is_known_property(name):
             known = (*registry.KEYS, *LAG_PROPERTIES, *SESSION_PROPERTIES)
-            near = difflib.get_close_matches(name, known, n=1)
+            is_short = len(name) <= _NAME_CHARS_MAX
+            near = difflib.get_close_matches(name, known, n=1) if is_short else []
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise BadRequest(
                 "Not recognizable as ksql, streams, consumer, or producer property: "
-                f"'{name}'.{hint}"
+                f"'{name:.{_SHOWN_CHARS_MAX}}'.{hint}"
             )
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.{_SHOWN_CHARS_MAX}}"
 
 
 def is_known_property(name: str) -> bool:

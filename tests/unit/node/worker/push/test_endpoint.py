@@ -21,7 +21,7 @@ from tests.unit.node.worker.push.test_transients import (
     settled,
 )
 
-from standpipe.errors import NodeLeaving, TooManyPushQueries
+from standpipe.errors import BadRequest, NodeLeaving, TooManyPushQueries
 from standpipe.node.worker.push import transients
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.body import Lookup
@@ -162,5 +162,23 @@ def test_the_statement_is_refused(tmp_path: Path) -> None:
         with pytest.raises(NodeLeaving):
             await worker.ask(Client(9))
         assert worker.is_idle()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"queryId": "x", "more": ' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"queryId": "' + b"x" * 500_000 + b'"}',
+    ],
+)
+def test_a_body_of_close_query_that_is_deep_or_long(tmp_path: Path, body: bytes) -> None:
+    """A deep one was answered with 500."""
+
+    async def run() -> None:
+        with pytest.raises(BadRequest) as refused:
+            Worker(tmp_path, Control(CATALOG)).pushes.close(body)
+        assert len(refused.value.message) < 1_000
 
     asyncio.run(run())
