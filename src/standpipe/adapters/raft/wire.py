@@ -114,7 +114,7 @@ class _Frames(asyncio.Protocol):
         try:
             while (frame := self._next_frame()) is not None:
                 self._take(frame)
-        except (WireError, Unreadable, msgspec.MsgspecError) as error:
+        except (WireError, Unreadable, msgspec.MsgspecError, RecursionError) as error:
             _log.warning("quorum connection refused", peer=self._name(), why=str(error))
             self.abort()
 

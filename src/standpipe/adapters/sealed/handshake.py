@@ -240,7 +240,7 @@ def _framed(frame: bytes) -> bytes:
 def _decoded(frame: bytes, type_: type[Greeting]) -> Greeting:
     try:
         greeting = msgspec.msgpack.decode(frame, type=type_)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise HandshakeRefused(f"its greeting cannot be read: {error}") from error
     if len(greeting.nonce) != NONCE_BYTES:
         raise HandshakeRefused(f"a nonce of {len(greeting.nonce)} bytes")

@@ -181,7 +181,7 @@ def parse_token(text: str, of: str, partitions: int) -> Mapping[int, int]:
     """The positions of a token. Raises BadRequest if it is invalid, or of something else."""
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=Token)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadRequest(f"the continuation token cannot be read: {error}") from error
     if token.of != of:
         raise BadRequest(f"the continuation token belongs to {token.of}, not to {of}")

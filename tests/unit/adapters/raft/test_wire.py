@@ -338,13 +338,22 @@ def test_nobody_there_no_address_and_one_that_never_greets(
         MAGIC + b"\xff\xff\xff\xff",
         MAGIC + b"\x00\x00\x20\x00" + bytes(0x2000),
         MAGIC + b"\x00\x00\x00\x01\xc1",
+        MAGIC + b"\x00\x00\x0f\xa4\x81\xa1x" + b"\x91" * 4_000 + b"\x90",
         b"GET /ping HTTP/1.1\r\nhost: x\r\n\r\n",
     ],
-    ids=["a huge frame", "a greeting of 8 KiB", "no greeting", "HTTP without the secret"],
+    ids=[
+        "a huge frame",
+        "a greeting of 8 KiB",
+        "no greeting",
+        "a deep one",
+        "HTTP without the secret",
+    ],
 )
 def test_strangers_get_nothing(data: bytes) -> None:
     async def story() -> None:
         b = Node("b")
+        unforeseen: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: unforeseen.append(what))
         async with serving(b):
             host, _, port = b.address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -354,6 +363,7 @@ def test_strangers_get_nothing(data: bytes) -> None:
                 assert got == b"" or got.startswith(b"HTTP/1.1 401")
             writer.close()
             assert b.heard_of == []
+            assert unforeseen == []
 
     run(story)
 

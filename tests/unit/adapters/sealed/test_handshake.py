@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from standpipe.adapters.sealed.handshake import (
+    FRAME_BYTES_MAX,
     INTERNAL,
     MAGIC,
     NONCE_BYTES,
@@ -66,6 +67,15 @@ def shaken(dials: Dialler, accepts: Acceptor) -> tuple[SealedSession, SealedSess
     theirs = accepts.received(dials.proof)
     assert theirs is not None
     return ours, theirs
+
+
+def test_a_greeting_that_is_nested_without_end_is_refused() -> None:
+    """It was an exception that nobody expected, with its trace in the log."""
+    fields = [msgspec.msgpack.encode(field) for field in ("", "", INTERNAL)]
+    greeting = b"\x95" + b"".join(fields) + b"\xc4\x00"
+    greeting += b"\x91" * (FRAME_BYTES_MAX - len(greeting) - 1) + b"\x90"
+    with pytest.raises(HandshakeRefused, match="cannot be read"):
+        acceptor().received(len(greeting).to_bytes(4, "big") + greeting)
 
 
 def test_a_whole_handshake() -> None:

@@ -87,7 +87,13 @@ def test_how_old_a_record_of_a_range_may_be(
     assert taken.target.since_ms == since_ms, why
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"query_id":"Q"}', b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"", b"{", b"[]", b'{"query_id":"Q"}', b"\xff"),
+        b'{"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    ],
+)
 def test_what_is_no_progress_record_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="not a progress record"):
         parse(value)

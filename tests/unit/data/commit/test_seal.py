@@ -93,6 +93,16 @@ def test_what_is_believed(row: Row, why_ignored: Ignored | None, why: str) -> No
     assert said(reader.ignored) == ({why_ignored.value: 1} if why_ignored else {})
 
 
+def test_a_record_that_is_nested_without_end_is_ignored() -> None:
+    """Anyone who may write to the topic can append it. It ended each tailer and each pipeline that
+    read it, also after every restart, since they read from the beginning."""
+    deep = b'{"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    rows: list[Row] = [signed(commit(1, 0)), (b"k", deep, ()), signed(commit(1, 1, end=8))]
+    book, reader = book_of(rows)
+    assert book.committed_end("Q", 0) == 8
+    assert reader.ignored == {Ignored.UNREADABLE: 1}
+
+
 @pytest.mark.parametrize(
     "forged",
     [forged_fence(), commit(10**6, 10**6, end=10**9)],

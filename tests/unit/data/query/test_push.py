@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from operator import itemgetter
 
@@ -166,6 +167,7 @@ def test_tokens() -> None:
     [
         ("", "nothing"),
         ("é", "no base64"),
+        (urlsafe_b64encode(b'{"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}").decode(), "too deep"),
         (token_text(Token(of="other/t/-1", positions={})), "of another topic"),
         (token_text(Token(of=identity_of(TABLE, "c"), positions={2: 0})), "no such partition"),
         (token_text(Token(of=identity_of(TABLE, "c"), positions={0: -1})), "no such offset"),
