@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import structlog
-
 from standpipe.adapters.http.acceptor import AcceptedConnection
 from standpipe.adapters.http.connections import FRESH, ConnectionProgress
+from standpipe.adapters.paced_log import PacedLog
 from standpipe.adapters.sealed.handshake import NONCE_BYTES, Acceptor, PeerIdentity, SealedSession
 from standpipe.errors import Unauthorized
 from standpipe.model import NodeId
@@ -33,7 +32,7 @@ from standpipe.model import NodeId
 #: pipeline. Absent or None: nobody did.
 PEER_NODE: Final = "standpipe.peer"
 
-_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_refusals: Final = PacedLog()
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class SealedProtocol(asyncio.Protocol):
                 return
             opened = self._session.opener.open(data)
         except ConnectionError as error:
-            _log.warning("sealed connection refused", why=str(error))
+            _refusals.warning("sealed connection refused", why=str(error))
             self.transport.abort()
             return
         if opened and self._inner is not None:

@@ -34,6 +34,7 @@ from typing import Any, Final, Protocol, cast, get_args
 import msgspec
 import structlog
 
+from standpipe.adapters.paced_log import PacedLog
 from standpipe.adapters.sealed.records import TAG_BYTES, Tags
 from standpipe.control.raft import codec
 from standpipe.control.raft.codec import Unreadable
@@ -54,6 +55,7 @@ _LENGTH: Final = struct.Struct(">I")
 _REQUESTS: Final = frozenset(get_args(Request))
 
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+_refusals: Final = PacedLog()
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class _Frames(asyncio.Protocol):
             while (frame := self._next_frame()) is not None:
                 self._take(frame)
         except (WireError, Unreadable, msgspec.MsgspecError, RecursionError) as error:
-            _log.warning("quorum connection refused", peer=self._name(), why=str(error))
+            _refusals.warning("quorum connection refused", peer=self._name(), why=str(error))
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
