@@ -36,8 +36,7 @@ def source_description(scene: Scene, source: Source, text: str, *, extended: boo
 
 
 def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
-    writers = [q for q in scene.snapshot.queries if q.query_id == source.query_id]
-    readers = [q for q in scene.snapshot.queries if source.name in q.sources and not q.served_by]
+    writers, readers = scene.writers_of(source), scene.readers_of(source)
     return {
         "name": source.name,
         "windowType": source.window.kind if source.window else None,
@@ -98,9 +97,7 @@ def _successor(scene: Scene, table: Source) -> dict[str, object] | None:
 def _replicas(scene: Scene, source: Source) -> list[dict[str, object]]:
     """Placement of each partition, with the state of the replica that this node has."""
     found: list[dict[str, object]] = []
-    for placement in scene.snapshot.assignment.placements:
-        if (placement.table_id, placement.generation) != (source.table_id, source.generation):
-            continue
+    for placement in scene.placements_of(source):
         for place, node_id in enumerate(placement.replicas):
             key = placement.replica_id
             found.append(

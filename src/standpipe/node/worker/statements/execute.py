@@ -53,6 +53,7 @@ from standpipe.node.worker.statements.judge import (
     judge_all,
 )
 from standpipe.node.worker.statements.lanes import StatementLane, StatementLanes, lane_of
+from standpipe.node.worker.statements.own_replicas import OwnReplicas
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
 from standpipe.sql.declarations.names import check_name
@@ -293,8 +294,6 @@ class Statements:
 
     def _scene(self) -> Scene:
         view = self.map.view
-        own = view.snapshot.node_id
-        ids = [i for i, placement in view.placements.items() if own in placement.holders]
         instant = AnswerTime(
             boot_ms=Clock().boot_ms(),
             unix_ms=int(time.time() * 1000),
@@ -303,6 +302,6 @@ class Statements:
             snapshot=view.snapshot,
             settings=self.settings,
             instant=instant,
-            replicas={replica_id: self.replicas.get(replica_id).status() for replica_id in ids},
-            reported_ends={each: self.routes.route_cache.reported_end(each) for each in ids},
+            replicas=OwnReplicas(view, lambda each: self.replicas.get(each).status()),
+            reported_ends=OwnReplicas(view, self.routes.route_cache.reported_end),
         )

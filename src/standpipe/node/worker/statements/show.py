@@ -10,9 +10,10 @@ Not here: which statement asks for what (`node.worker.statements.execute`), DESC
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from standpipe.config.registry import (
     KEYS,
@@ -24,6 +25,7 @@ from standpipe.control.metadata.isolation import isolation_of
 from standpipe.model import (
     Offset,
     PersistentQuery,
+    Placement,
     QueryStatus,
     ReplicaId,
     ReplicaStatus,
@@ -35,6 +37,8 @@ from standpipe.sql.plans import DefinePlan
 from standpipe.sql.types.types import SqlType, parse_type
 
 Entity = dict[str, object]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 #: Kafka topics that SHOW TOPICS leaves out (ksqlDB: SHOW ALL TOPICS has them).
 _INTERNAL_TOPIC_PREFIXES = ("__", "_confluent")
@@ -74,8 +78,55 @@ class Scene:
 
     def query_status(self, query_id: str) -> QueryStatus | None:
         """The newest report of a query; None: no pipeline reported it."""
-        reported = (s for s in self.snapshot.query_statuses if s.query_id == query_id)
-        return next(reported, None)
+        return self._statuses.get(query_id)
+
+    def placements_of(self, source: Source) -> Sequence[Placement]:
+        """Of each partition, in the assignment's order."""
+        return self._placements.get((source.table_id, source.generation), ())
+
+    def writers_of(self, source: Source) -> Sequence[PersistentQuery]:
+        """The queries that write a source."""
+        return self._writers.get(source.query_id or "", ())
+
+    def readers_of(self, source: Source) -> Sequence[PersistentQuery]:
+        """The persistent queries that read a source."""
+        return self._readers.get(source.name, ())
+
+    def sinks_of(self, query: PersistentQuery) -> Sequence[Source]:
+        """What a query writes: the generation that it builds first."""
+        return self._sinks.get(query.query_id, ())
+
+    # Each is made once, by one pass: a listing of all would otherwise look at all for each.
+
+    @cached_property
+    def _statuses(self) -> Mapping[str, QueryStatus]:
+        return {status.query_id: status for status in reversed(self.snapshot.query_statuses)}
+
+    @cached_property
+    def _placements(self) -> Mapping[tuple[str | None, int], Sequence[Placement]]:
+        placements = self.snapshot.assignment.placements
+        return _grouped(((each.table_id, each.generation), each) for each in placements)
+
+    @cached_property
+    def _writers(self) -> Mapping[str, Sequence[PersistentQuery]]:
+        return _grouped((query.query_id, query) for query in self.snapshot.queries)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[PersistentQuery]]:
+        reading = (query for query in self.snapshot.queries if not query.served_by)
+        return _grouped((name, query) for query in reading for name in dict.fromkeys(query.sources))
+
+    @cached_property
+    def _sinks(self) -> Mapping[str, Sequence[Source]]:
+        written = (*self.snapshot.successors, *self.snapshot.sources)
+        return _grouped((each.query_id, each) for each in written if each.query_id)
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def streams(scene: Scene, text: str) -> Entity:
@@ -116,8 +167,8 @@ def query_item(scene: Scene, query: PersistentQuery) -> dict[str, object]:
     """A query as SHOW QUERIES and DESCRIBE list it."""
     state = scene.query_state(query)
     snapshot = scene.snapshot
-    own = [s for s in (*snapshot.successors, *snapshot.sources) if s.query_id == query.query_id]
-    sinks = own[:1] or [s for s in snapshot.sources if s.name == query.sink]
+    own = scene.sinks_of(query)[:1]
+    sinks = own or [s for s in snapshot.sources if s.name == query.sink]
     status = scene.query_status(query.query_id)
     isolation = "" if query.is_external else isolation_of(query, snapshot.isolated)
     return {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.node.worker.statements.test_show import STREAM, TABLE, scene
+from tests.unit.node.worker.statements.test_show import SNAPSHOT, STREAM, TABLE, scene
 
 from standpipe.model import Source
 from standpipe.node.worker.statements import describe
@@ -36,6 +37,40 @@ def test_description() -> None:
     reader: Any = describe.source_description(scene(), STREAM, "", extended=False)
     queries = reader["sourceDescription"]["readQueries"]
     assert [query["id"] for query in queries] == ["CTAS_T_1"]
+
+
+class Counted(tuple[Any, ...]):
+    """Counts the passes over it."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.passes += 1
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[Any]:
+        self.passes += 1
+        return reversed(tuple(super().__iter__()))
+
+
+def test_a_listing_of_all_looks_once_at_all() -> None:
+    """It looked at all placements, queries and reports for each table, on the loop of the lookups:
+    0.2 s for 500 tables of 8 partitions."""
+    placements, queries = Counted(SNAPSHOT.assignment.placements), Counted(SNAPSHOT.queries)
+    reports = Counted(SNAPSHOT.query_statuses)
+    many = [msgspec.structs.replace(TABLE, name=f"T{number}") for number in range(50)]
+    snapshot = msgspec.structs.replace(
+        SNAPSHOT,
+        sources=(*SNAPSHOT.sources, *many),
+        queries=queries,
+        query_statuses=reports,
+        assignment=msgspec.structs.replace(SNAPSHOT.assignment, placements=placements),
+    )
+    seen = scene(snapshot)
+    shown: Any = describe.source_descriptions(seen, "SHOW TABLES EXTENDED;", "TABLE")
+    assert len(shown["sourceDescriptions"]) == 51
+    assert placements.passes == reports.passes == 1
+    assert queries.passes == 2, "for those that write and those that read"
 
 
 @pytest.mark.parametrize(
