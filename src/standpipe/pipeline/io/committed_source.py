@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -47,6 +47,8 @@ class Upstream:
     query_id: str
     log: ProgressLog
     directory: Path
+    #: called when more is committed than before, and when the topic cannot be followed any more
+    has_news: Callable[[], None] = field(default=lambda: None)
 
 
 class CommittedFeed:
@@ -54,6 +56,7 @@ class CommittedFeed:
 
     def __init__(self, kafka: Kafka, upstream: Upstream) -> None:
         self._committed = Committed(upstream.query_id)
+        self._has_news = upstream.has_news
         self._changed = threading.Condition()
         self._read_to, self._stopped = 0, False
         self._failure: Exception | None = None
@@ -101,22 +104,27 @@ class CommittedFeed:
             while not self._stopped:
                 for _, records, end in reader.poll(POLL_S):
                     with self._changed:
-                        for record in records:
-                            self._take(record, progress)
+                        news = [self._take(record, progress) for record in records]
                         self._read_to = max(self._read_to, end)
                         self._changed.notify_all()
+                    if any(news):
+                        self._has_news()
         except Exception as error:  # the query's next wait raises it, and the query is retried
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
+            self._has_news()
         finally:
             reader.close()
 
-    def _take(self, record: SweptRecord, progress: ProgressReader) -> None:
-        if record.value is not None:
-            found = progress.read(record.key, record.value, record.headers)
-            if found is not None:
-                self._committed.take(found)
+    def _take(self, record: SweptRecord, progress: ProgressReader) -> bool:
+        """Whether it is a record of the query that is read."""
+        if record.value is None:
+            return False
+        found = progress.read(record.key, record.value, record.headers)
+        if found is not None:
+            self._committed.take(found)
+        return found is not None and found.query_id == self._committed.query_id
 
 
 class CommittedSource:

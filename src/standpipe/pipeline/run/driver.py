@@ -45,6 +45,7 @@ from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.transient_cleanup import TransientCleanup
 from standpipe.pipeline.failures import Fenced
+from standpipe.pipeline.io.arrivals import Arrivals
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
@@ -63,6 +64,7 @@ from standpipe.pipeline.run.scratch import scratch_folder
 from standpipe.pipeline.run.start.query_run import PipelineContext
 from standpipe.pipeline.run.warm_standby import Rehearsals
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
+from standpipe.pipeline.run.watch.trigger_clocks import TriggerClocks
 
 TICK_S = 0.1
 #: after this the JVM is killed and the process ends, even if something still hangs
@@ -146,14 +148,17 @@ def _run(
         service_id = options.config[keys.SERVICE_ID]
         marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
         log = ProgressLog(options.kafka, service_id, secret)
-        fences, probe = FenceWatch(options.kafka, log), SourceProbe(log=log)
+        fences, clocks = FenceWatch(options.kafka, log), TriggerClocks(spark)
+        probe = SourceProbe(log=log, arrivals=Arrivals(options.kafka), wake=clocks.wake)
         queries = Queries(
             marks=marks,
+            asleep=clocks.asleep,
             around=PipelineContext(
                 spark=spark,
                 reads=reads,
                 log=log,
                 probe=probe,
+                clocks=clocks,
                 service_id=service_id,
                 checkpoints=options.checkpoints.resolve(),
                 replicas=replicas,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -77,6 +77,8 @@ class Queries:
     start: Callable[[WantedRun, PipelineContext], QueryRun | Held] = start_run
     clock: Callable[[], float] = time.monotonic
     work: Callable[[PipelineContext, str], Work] = _work_of_start
+    #: the runs that have nothing to do: Spark need not be asked about each
+    asleep: Callable[[], Collection[str]] = frozenset
     #: which queries are in a batch, and what is held against them
     marks: BatchMarks = field(default_factory=BatchMarks)
     #: why this process must be restarted; empty: no need
@@ -119,6 +121,7 @@ class Queries:
     def tend(self) -> None:
         """Start queries that are due; notice those that have started or failed."""
         now = self.clock()
+        asleep = self.asleep()
         for run_id in self._endings.take_ended():
             self.marks.end(run_id)
         for entry in self._entries.values():
@@ -133,7 +136,7 @@ class Queries:
                 else:
                     self._watch_start(entry, entry.starting, now)
             elif entry.run is not None:
-                self._watch(entry, entry.run, now)
+                self._watch(entry, entry.run, now, sleeps=entry.wanted.run_id in asleep)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
                 self._begin(entry, now)
         self._look(now)
@@ -254,8 +257,8 @@ class Queries:
         entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
         entry.reason, entry.message = missing.reason, missing.message
 
-    def _watch(self, entry: RunEntry, run: QueryRun, now: float) -> None:
-        error = run.failure()
+    def _watch(self, entry: RunEntry, run: QueryRun, now: float, *, sleeps: bool) -> None:
+        error = run.failure(sleeps=sleeps)
         if error is not None:
             entry.run = None
             if reason_of(str(error)) == "DATA_LOSS":  # what happened to which topic?
@@ -267,8 +270,8 @@ class Queries:
             return
         if entry.failures and now - entry.since > STEADY_S:
             entry.failures = 0
-        signs = run.signs(with_work=entry.stall.wants_work(now))
-        if signs.doing == IDLE and not signs.has_data:
+        signs = run.signs(with_work=entry.stall.wants_work(now), sleeps=sleeps)
+        if signs.doing in IDLE and not signs.has_data:
             self.marks.idle(entry.wanted.run_id)
         if not signs.has_data:  # according to Spark, whose source may hang
             there = entry.unread.ask(run.unread.is_there, self._askers, now)

@@ -62,8 +62,9 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: no limit; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
-    # an idle query asks Kafka for ends this often; at the default of 10 ms, three of them keep a
-    # slow machine's Kafka busy. A query that has data does not wait
+    # a query that does not sleep (`watch/trigger_clocks.py`), as in a rehearsal, asks Kafka for
+    # ends this often while it is idle; at the default of 10 ms, three of them keep a slow machine's
+    # Kafka busy. A query that has data does not wait
     "spark.sql.streaming.pollingDelay": "50ms",
     # at the default of 100, three queries compile the same code again in each batch
     "spark.sql.codegen.cache.maxEntries": "1000",

@@ -53,14 +53,19 @@ class Run:
         self.died: Exception | None = None
         self.is_stopped = self.has_data = self.is_active = False
         self.notice = ""
-        self.doing = "asleep"
+        self.doing, self.is_awake = "asleep", True
         self.looks = 0
         #: what Kafka says about its topics when it is asked
         self.topic_changed: QueryFailed | None = None
         self.repaired_rows = 2
 
-    def failure(self) -> Exception | None:
+    def failure(self, *, sleeps: bool) -> Exception | None:
+        assert not (sleeps and self.is_awake), "Spark says more than that it sleeps"
         return self.died
+
+    def sleep(self, world: "World") -> None:
+        self.is_awake, self.doing = False, IDLE[1]
+        world.queries.asleep = lambda: {Q}
 
     def look(self) -> bool:
         self.looks += 1
@@ -71,7 +76,8 @@ class Run:
     def named(self, error: Exception) -> Exception:
         return self.topic_changed or error
 
-    def signs(self, *, with_work: bool) -> Signs:
+    def signs(self, *, with_work: bool, sleeps: bool) -> Signs:
+        assert not (sleeps and self.is_awake)
         work = self.work if with_work else None
         return Signs(mark=(self.counts.batch,), has_data=self.has_data, work=work, doing=self.doing)
 
@@ -401,12 +407,15 @@ def test_a_batch_whose_tasks_get_somewhere_is_no_stall() -> None:
         (None, "RUNNING", "Kafka does not say"),
     ],
 )
+@pytest.mark.parametrize("sleeps", [False, True])
 def test_an_idle_query_that_is_behind_its_topics_stands_still(
-    is_behind: bool | None, state: str, why: str
+    is_behind: bool | None, state: str, why: str, *, sleeps: bool
 ) -> None:
     run = Run()
     world = World(run)
     world.tend()
+    if sleeps:  # its waking was lost, and nobody will say so
+        run.sleep(world)
     world.look()
     run.is_behind = is_behind
     world.now += ASK_EVERY_S  # as long as it takes at most until Kafka is asked
@@ -501,6 +510,8 @@ def test_a_query_waits_while_a_suspect_runs_alone() -> None:
     [
         ("starts", True, "a start counts: plans are computed before the first step of a batch"),
         ("is idle", False, "Spark says that there is nothing to do"),
+        ("waits", False, "so it says it of a query that sleeps"),
+        ("sleeps", False, "and this one need not be asked about"),
         ("fails", True, "a JVM that dies answers for a while"),
         ("failed a while ago", False, "the driver is alive"),
         ("misses a topic", False, "it did not start"),
@@ -514,7 +525,11 @@ def test_when_a_query_counts_as_in_a_batch(does: str, is_marked: bool, why: str)
     )
     world.tend()
     if does == "is idle":
-        run.doing = IDLE
+        run.doing = IDLE[0]
+    elif does == "waits":
+        run.doing = IDLE[1]
+    elif does == "sleeps":
+        run.sleep(world)
     elif "fail" in does:
         run.died = RuntimeError("Job aborted")
     elif does == "is dropped":

@@ -134,7 +134,12 @@ def _planned(
         if session_functions.is_needed(*_texts(group.plan)):
             session_functions.register(session)
         writer = run.members[0].writers.get(stream.topic)
-        upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
+        upstream = writer and Upstream(
+            query_id=writer,
+            log=around.log,
+            directory=directory,
+            has_news=functools.partial(around.probe.wake, [run.run_id]),
+        )
         open_view(session, stream, around.reads, upstream or None)
         return group_records_of(group_rows(session, group.plan, tables.keys()), tables)
     except (AnalysisException, ParseException, ValueError) as error:

@@ -46,6 +46,7 @@ from standpipe.pipeline.run.start.running_query import QueryRun, TableRun
 from standpipe.pipeline.run.watch.backlog import Backlog, Unread
 from standpipe.pipeline.run.watch.late_records import LateRecords
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
+from standpipe.pipeline.run.watch.trigger_clocks import TriggerClocks
 from standpipe.pipeline.wanted import WantedQuery
 
 _logger = structlog.get_logger("query")
@@ -70,6 +71,8 @@ class PipelineContext:
     marks: BatchMarks = field(default_factory=BatchMarks)
     #: None: no query is in a group
     groups: Groups | None = None
+    #: lets idle queries sleep until they are woken; None: they ask Kafka regularly
+    clocks: TriggerClocks | None = None
     #: each query ends when it has read what its topics held at its start
     stops_when_drained: bool = False
 
@@ -104,7 +107,7 @@ def run_of(
     return QueryRun(
         streaming_query=running,
         tables=tables,
-        unread=_unread(members[0], around.log, commits[0].counts),
+        unread=_unread(members[0], around, commits[0].counts),
         spark=around.spark,
         leave_probe=functools.partial(around.probe.leave, run_id),
     )
@@ -257,19 +260,24 @@ def started(
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """Start the streaming query of a plan."""
+    when = {"availableNow": True} if around.stops_when_drained else trigger
+    if around.clocks is not None and when is None:
+        directory = commit.checkpoint.directory
+        return around.clocks.start(
+            plan, output_mode, name=commit.name, checkpoint=directory, batches=commit
+        )
     writer = (
         plan.writeStream.outputMode(output_mode)
         .queryName(commit.name)
         .option("checkpointLocation", str(commit.checkpoint.directory))
         .foreachBatch(commit)
     )
-    when = {"availableNow": True} if around.stops_when_drained else trigger
     return (writer.trigger(**when) if when else writer).start()
 
 
-def _unread(wanted: WantedQuery, log: ProgressLog, counts: BatchCounts) -> Unread:
+def _unread(wanted: WantedQuery, around: PipelineContext, counts: BatchCounts) -> Unread:
     topics = {each.topic for each in wanted.query.plan.inputs} - wanted.writers.keys()
-    return Unread(log=log, counts=counts, topics=frozenset(topics))
+    return Unread(log=around.log, counts=counts, topics=frozenset(topics), ends=around.probe.ends)
 
 
 def limits_of(
@@ -376,7 +384,12 @@ def planned(
             session_functions.register(session)
         for source in plan.inputs:
             writer = wanted.writers.get(source.topic)
-            upstream = writer and Upstream(query_id=writer, log=around.log, directory=directory)
+            upstream = writer and Upstream(
+                query_id=writer,
+                log=around.log,
+                directory=directory,
+                has_news=functools.partial(around.probe.wake, [wanted.query_id]),
+            )
             open_view(session, source, around.reads, upstream or None)
         for step in plan.steps:
             add_step(session, step)

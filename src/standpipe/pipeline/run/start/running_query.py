@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.topic_check import TopicCheck
-from standpipe.pipeline.run.watch.backlog import Backlog, Unread
+from standpipe.pipeline.run.watch.backlog import IDLE, Backlog, Unread
 from standpipe.pipeline.run.watch.late_records import LateRecords
 from standpipe.pipeline.run.watch.stall import Signs
 from standpipe.pipeline.run.watch.task_progress import work_of
@@ -76,9 +76,10 @@ class QueryRun:
     def _any(self) -> TableRun:
         return next(iter(self.tables.values()))
 
-    def failure(self) -> Exception | None:
-        """What ended the query or must end it; None while it runs normally."""
-        if self.is_active:
+    def failure(self, *, sleeps: bool = False) -> Exception | None:
+        """What ended the query or must end it; None while it runs normally. `sleeps`: it is known
+        to run, and to have nothing to do."""
+        if sleeps or self.is_active:
             return next((each.failure for each in self.tables.values() if each.failure), None)
         self._leave()
         ended = self.counts.failure or self.streaming_query.exception()
@@ -95,11 +96,14 @@ class QueryRun:
         failures = (each.topics.failure for each in self.tables.values())
         return next(filter(None, failures), error)
 
-    def signs(self, *, with_work: bool) -> Signs:
+    def signs(self, *, with_work: bool, sleeps: bool = False) -> Signs:
         """Signs of progress: what was committed, and whether there is anything to do."""
+        mark = (self.counts.batch, self.counts.input_records)
+        if sleeps:  # each question to Spark is a call into the JVM
+            return Signs(mark=mark, has_data=False, doing=IDLE[-1])
         said = self.streaming_query.status
         return Signs(
-            mark=(self.counts.batch, self.counts.input_records),
+            mark=mark,
             has_data=bool(said["isDataAvailable"]),
             work=work_of(self.spark, str(self.streaming_query.name)) if with_work else None,
             doing=str(said["message"]),

@@ -22,8 +22,9 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 #: {topic: {partition: offset}}
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: Spark's message while its sources have nothing new
-IDLE = "Waiting for data to arrive"
+#: Spark's messages while its sources have nothing new, if no data is available; the second one is
+#: that of a query that sleeps (`trigger_clocks.py`)
+IDLE = ("Waiting for data to arrive", "Waiting for next trigger")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Backlog:
         """Records that existed when the newest batch was planned, but that it does not cover; None:
         not known yet since the pipeline started."""
         status = self.query.status
-        if status["message"] == IDLE and not status["isDataAvailable"]:
+        if status["message"] in IDLE and not status["isDataAvailable"]:
             return 0
         # PySpark's own object says "None" where Spark has no value, as for a replayed batch
         progress = cast(Any, self.query)._jsq.lastProgress()
@@ -62,6 +63,8 @@ class Unread:
     log: ProgressLog
     counts: BatchCounts
     topics: frozenset[str]
+    #: where a topic ends, if that was asked a moment ago; None: not known
+    ends: Callable[[str], Mapping[int, int] | None] = field(default=lambda _topic: None)
     _partitions: dict[str, int] = field(default_factory=dict[str, int])
 
     def is_there(self) -> bool:
@@ -69,9 +72,11 @@ class Unread:
         return any(map(self._is_behind, sorted(self.topics)))
 
     def _is_behind(self, topic: str) -> bool:
+        covered, ends = self.counts.covered.get(topic, {}), self.ends(topic)
+        if ends is not None and ends.keys() <= covered.keys():
+            return is_unread(covered, {}, ends)
         count = self._partitions.get(topic) or self.log.partition_count(topic)
         self._partitions[topic] = count
-        covered = self.counts.covered.get(topic, {})
         ends = self.log.end_offsets(topic, count)
         if ends.keys() <= covered.keys():
             return is_unread(covered, {}, ends)

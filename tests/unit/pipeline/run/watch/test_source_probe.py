@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import cast
 
 import pytest
 
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
+from standpipe.pipeline.io.arrivals import Arrivals, NewRecord, Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
 
@@ -18,21 +21,70 @@ class Kafka:
 
     def __init__(self) -> None:
         self.is_down = False
+        self.end = 5
         self.asked = threading.Semaphore(0)
 
-    def partition_count(self, topic: str) -> int:
-        return 2 if topic in ("a", "b") else 0
+    def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
+        there = {topic: TopicSeen(f"id of {topic}", 2) for topic in ("a", "b") if topic in topics}
+        return lambda: there
 
     def ends_of(self, counts: dict[str, int]) -> dict[str, dict[int, int]]:
         self.asked.release()
         if self.is_down:
             raise KafkaUnavailable("no broker")
-        return {topic: dict.fromkeys(range(count), 5) for topic, count in counts.items()}
+        return {topic: dict.fromkeys(range(count), self.end) for topic, count in counts.items()}
 
     def wait(self) -> None:
         """Until what was asked before this call has been noted."""
         for _ in range(2):
             assert self.asked.acquire(timeout=30)
+
+
+class Records:
+    """Stands for `Arrivals`: `come` has records that have come, `watched` the newest ends."""
+
+    def __init__(self) -> None:
+        self.come: queue.SimpleQueue[NewRecord] = queue.SimpleQueue()
+        self.watched: Offsets = {}
+        self.is_closed = threading.Event()
+
+    def watch(self, ends: Offsets) -> None:
+        self.watched = ends
+
+    def wait(self, wait_s: float) -> list[NewRecord]:
+        try:
+            return [self.come.get(timeout=wait_s)]
+        except queue.Empty:
+            return []
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+class Sleepers:
+    """A probe with two queries, and which of them it wakes."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.records, self.woken = Records(), queue.SimpleQueue[list[str]]()
+        self.probe = SourceProbe(
+            log=cast(ProgressLog, kafka),
+            arrivals=cast(Arrivals, self.records),
+            wake=lambda names: self.woken.put(sorted(names)),
+        )
+
+    def next(self) -> list[str]:
+        return self.woken.get(timeout=30)
+
+
+@pytest.fixture
+def sleepers(kafka: Kafka) -> Iterator[Sleepers]:
+    made = Sleepers(kafka)
+    made.probe.follow("Q", ["a"], 0)
+    assert made.next() == ["Q"]
+    made.probe.follow("R", ["a", "b"], 0)
+    assert made.next() == ["R"], "topic b is seen first"
+    yield made
+    made.probe.stop()
 
 
 @pytest.fixture
@@ -70,3 +122,56 @@ def test_while_kafka_is_down_no_instant_is_new(probe: SourceProbe, kafka: Kafka)
     kafka.wait()
     kafka.wait()
     assert probe.covered("Q", {"a": {0: 9, 1: 9}}) > 7, "and the thread still runs"
+
+
+def test_a_record_that_comes_wakes_the_queries_of_its_topic(sleepers: Sleepers) -> None:
+    sleepers.records.come.put(NewRecord("b", 1, 5))
+    assert sleepers.next() == ["R"]
+    sleepers.records.come.put(NewRecord("a", 0, 5))
+    assert sleepers.next() == ["Q", "R"]
+
+
+def test_topics_that_have_grown_wake_although_no_record_was_heard_of(
+    sleepers: Sleepers, kafka: Kafka
+) -> None:
+    kafka.end = 6
+    assert sleepers.next() == ["Q", "R"]
+    assert sleepers.records.watched == {t: {0: 6, 1: 6} for t in ("a", "b")}, "before the waking"
+
+
+def test_what_came_while_kafka_did_not_answer_wakes_afterwards(
+    sleepers: Sleepers, kafka: Kafka
+) -> None:
+    kafka.is_down, kafka.end = True, 9
+    kafka.wait()
+    kafka.wait()
+    assert sleepers.woken.empty()
+    assert sleepers.probe.ends("a") != {0: 9, 1: 9}
+    kafka.is_down = False
+    assert sleepers.next() == ["Q", "R"]
+    assert sleepers.probe.ends("a") == {0: 9, 1: 9}
+
+
+def test_who_has_left_is_not_woken(sleepers: Sleepers) -> None:
+    sleepers.probe.leave("R")
+    sleepers.records.come.put(NewRecord("b", 1, 5))
+    sleepers.records.come.put(NewRecord("a", 0, 5))
+    assert sleepers.next() == ["Q"]
+    sleepers.probe.stop()
+    assert sleepers.records.is_closed.wait(30)
+
+
+def test_a_thread_that_fails_is_noticed(
+    sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver then ends, to be restarted (`run/driver.py`); queries go on by themselves."""
+    failed: queue.SimpleQueue[threading.ExceptHookArgs] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", failed.put)
+
+    def broken(_names: Collection[str]) -> None:
+        raise RuntimeError("no JVM")
+
+    sleepers.probe.wake = broken
+    sleepers.records.come.put(NewRecord("b", 1, 5))
+    found = failed.get(timeout=30)
+    assert (found.thread and found.thread.name, str(found.exc_value)) == ("sources", "no JVM")
