@@ -44,6 +44,9 @@ from standpipe.pipeline.io.topic_reader import TopicReader, read_once
 from standpipe.topics import TOMBSTONES_MS
 
 POLL_S: Final = 0.25
+#: while nothing has come for RESTS_AFTER_S: whatever it finds then is not urgent
+RESTING_POLL_S: Final = 1.0
+RESTS_AFTER_S: Final = 5.0
 #: a batch in flight, or its replay, ends most shadows without a repair
 REPAIR_AFTER_MS: Final = 5_000
 LOOK_EVERY_S: Final = 1.0
@@ -98,6 +101,8 @@ class Janitor:
         self._log_starts: dict[int, int] = {}
         self._warned_blind = False
         self._news: deque[Progress] = deque()
+        #: from when on it polls less often
+        self._rests_at = time.monotonic() + RESTS_AFTER_S
         self._stopped = threading.Event()
         #: the error that ended the thread, unless a newer pipeline fenced it. The query's run must
         #: end too: without sweeps nothing is ever reported clean, and the progress topic grows
@@ -219,7 +224,10 @@ class Janitor:
             reader.close()
 
     def _sweep(self, reader: TopicReader) -> None:
-        portions = reader.poll(POLL_S)
+        rests = time.monotonic() >= self._rests_at
+        portions = reader.poll(RESTING_POLL_S if rests else POLL_S)
+        if portions or self._news:
+            self._rests_at = time.monotonic() + RESTS_AFTER_S
         while self._news:
             self._book.take(self._news.popleft())
         self._tell()
@@ -323,7 +331,7 @@ class Janitor:
     def _catch_up(self, reader: TopicReader) -> None:
         swept = self.swept
         ends = swept.log.end_offsets(swept.table.topic, swept.table.partitions)
-        deadline = time.monotonic() + CATCH_UP_S_MAX
+        deadline = self._rests_at = time.monotonic() + CATCH_UP_S_MAX  # a batch may be waiting
         while any(s.fetched < ends[p] or s.is_behind for p, s in self._sweeps.items()):
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"Kafka: {swept.table.topic} is not read up to its end")

@@ -17,7 +17,8 @@ The decisions are in `data/commit/topic_identity.py`, the requests to Kafka in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from standpipe.data.commit.takeover import standing
 from standpipe.data.commit.topic_identity import Change, How, TopicKnown, TopicSeen, changes
@@ -35,7 +36,7 @@ class TopicCheck:
     def __init__(
         self, wanted: WantedQuery, log: ProgressLog, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._wanted, self._log, self._clock = wanted, log, clock
+        self._wanted, self.log, self._clock = wanted, log, clock
         self._known = {
             topic: TopicKnown("", wanted.partitions.get(topic, 0))
             for topic in (source.topic for source in wanted.query.plan.inputs)
@@ -54,8 +55,8 @@ class TopicCheck:
         QueryFailed if it would write a topic that is internal to the service."""
         self._check_sinks(service_id)
         published = self._wanted.published_topic
-        names = {*self._known, self._log.topic} | ({published} if published else set[str]())
-        seen = self._log.ask_topics(names)()
+        names = {*self._known, self.log.topic} | ({published} if published else set[str]())
+        seen = self.log.ask_topics(names)()
         absent = sorted(names - seen.keys())
         if absent:
             what = f"waiting for topics: {', '.join(absent)}"
@@ -95,10 +96,10 @@ class TopicCheck:
 
     def _gone(self, seen: Mapping[str, TopicSeen]) -> QueryFailed | None:
         """The failure if commits name an absent topic: a topic with its id cannot return."""
-        if self._log.topic not in seen:
+        if self.log.topic not in seen:
             return None
         wanted = self._wanted
-        self._name(standing(self._log.records(), wanted.query_id, wanted.lease_epoch).newest)
+        self._name(standing(self.log.records(), wanted.query_id, wanted.lease_epoch).newest)
         gone = [each for each in changes(self._known, seen) if each.how is How.GONE]
         return self._failed(gone) if gone else None
 
@@ -118,7 +119,7 @@ class TopicCheck:
     def ask(self) -> Callable[[], None]:
         """Send the request. The returned function waits for the answer; it raises QueryFailed if a
         topic was recreated, and KafkaUnavailable if Kafka does not answer."""
-        answer = self._log.ask_topics(self._known)
+        answer = self.log.ask_topics(self._known)
 
         def check() -> None:
             try:
@@ -128,11 +129,15 @@ class TopicCheck:
 
         return check
 
-    def look(self) -> bool:
-        """Check while no batch runs, and record the outcome. False: Kafka does not answer. Never
-        raises."""
+    def names(self) -> set[str]:
+        """The topics that are checked."""
+        return {*self._known}
+
+    def look(self, seen: Mapping[str, TopicSeen] | None = None) -> bool:
+        """Check while no batch runs, and record the outcome. `seen`: what Kafka has said of these
+        and other topics; None: it is asked. False: it does not answer. Never raises."""
         try:
-            self._judge(self._log.ask_topics(self._known)())
+            self._judge(self.log.ask_topics(self._known)() if seen is None else seen)
         except QueryFailed as failure:
             self.failure = failure
         except NotYet as missing:
@@ -191,6 +196,19 @@ class TopicCheck:
                 f"To start again: {drop};{drops} declare {', '.join(sources)} again, {create}"
             )
         return f"To start again with the topic as it is: {drop}; {create}"
+
+
+def look_at_all(checks: Sequence[TopicCheck]) -> None:
+    """Let each of them look, with one request for all. Never raises."""
+    if not checks:
+        return
+    seen: Mapping[str, TopicSeen] | None = None
+    # else each asks by itself: there may be a topic that only one of them has no right to see
+    with suppress(KafkaUnavailable):
+        seen = checks[0].log.ask_topics(set[str]().union(*(each.names() for each in checks)))()
+    for each in checks:
+        if not each.look(seen):
+            return  # Kafka is down: each of the others would wait as long
 
 
 def _has_more(change: Change) -> bool:

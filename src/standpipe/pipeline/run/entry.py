@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
 
-from standpipe.model import QueryStatus
+from standpipe.model import BatchId, QueryStatus
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import Held, committed
 from standpipe.pipeline.run.start.running_query import QueryRun
@@ -47,6 +47,8 @@ class RunEntry:
     unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
     #: stops a run that hung or failed; the next run does not start before it has ended
     stopping: Future[None] | None = None
+    #: the batch after which the query sleeps; None: it may be in a batch
+    rested: BatchId | None = None
     #: (input records, instant) at the previous report, for the rate
     rate_from: tuple[int, float] = (0, 0.0)
 
@@ -79,7 +81,7 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
         covered=covered,
         input_rows_per_second=round(rate, 1),
         bad_records=table.counts.bad_records if table else 0,
-        late_records=run.count_late(query.query_id) if run else 0,
+        late_records=run.count_late(query.query_id, entry.rested) if run else 0,
         repaired_rows=table.repaired_rows if table else 0,
         read_records=table.backlog.read_records() if table and table.backlog else 0,
         backlog_records=backlog,

@@ -28,6 +28,7 @@ from standpipe.adapters.kafka.refusals import KafkaAccessDenied
 from standpipe.model import QueryStatus
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
+from standpipe.pipeline.commit.topic_check import look_at_all
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
@@ -121,6 +122,10 @@ class Queries:
     def tend(self) -> None:
         """Start queries that are due; notice those that have started or failed."""
         now = self.clock()
+        # in this order: Spark has reported on the newest batch of a query that sleeps after it
+        batches = {
+            run_id: each.run.counts.batch for run_id, each in self._entries.items() if each.run
+        }
         asleep = self.asleep()
         for run_id in self._endings.take_ended():
             self.marks.end(run_id)
@@ -136,7 +141,9 @@ class Queries:
                 else:
                     self._watch_start(entry, entry.starting, now)
             elif entry.run is not None:
-                self._watch(entry, entry.run, now, sleeps=entry.wanted.run_id in asleep)
+                run_id = entry.wanted.run_id
+                entry.rested = batches[run_id] if run_id in asleep else None
+                self._watch(entry, entry.run, now)
             elif entry.state in ("STARTING", "RETRYING") and now >= entry.retry_at:
                 self._begin(entry, now)
         self._look(now)
@@ -257,7 +264,8 @@ class Queries:
         entry.retry_at = now + min(MISSING_PAUSE_S_MAX, max(RETRY_S_FIRST, waited_s / 4))
         entry.reason, entry.message = missing.reason, missing.message
 
-    def _watch(self, entry: RunEntry, run: QueryRun, now: float, *, sleeps: bool) -> None:
+    def _watch(self, entry: RunEntry, run: QueryRun, now: float) -> None:
+        sleeps = entry.rested is not None
         error = run.failure(sleeps=sleeps)
         if error is not None:
             entry.run = None
@@ -378,9 +386,7 @@ def resolution(reason: str, wanted: WantedQuery) -> str:
 
 
 def _look_at(runs: list[QueryRun]) -> None:
-    for run in runs:
-        if not run.look():
-            return  # Kafka is down: each of the others would wait as long
+    look_at_all([each.topics for run in runs for each in run.tables.values()])
 
 
 def _name(run: QueryRun, error: Exception) -> QueryRun:

@@ -17,7 +17,12 @@ from standpipe.data.commit.seal import Left
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
 from standpipe.pipeline.commit import janitor as janitors
-from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
+from standpipe.pipeline.commit.janitor import (
+    POLL_S,
+    RESTING_POLL_S,
+    Janitor,
+    SweptTopic,
+)
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -168,3 +173,31 @@ def test_records_of_the_last_hour_stay() -> None:
     log = Log([young, batch(1, {0: 10, 1: 10}, {0: 10, 1: 10})], [])
     janitor_of(log)._prune()
     assert log.gone == [], f"not yet {KEEP_MS} ms old"
+
+
+def test_it_polls_less_often_when_nothing_has_come_for_a_while() -> None:
+    """But neither when there is something new, nor while it holds up batches to catch up."""
+    waited: list[float] = []
+
+    class Quiet(Reader):
+        def poll(self, wait_s: float) -> list[Any]:
+            waited.append(wait_s)
+            if len(waited) == 5:
+                raise KafkaUnavailable("enough")
+            return []
+
+    class Ends:
+        def end_offsets(self, *_: object) -> dict[int, int]:
+            return {0: 9}
+
+    janitor, reader = janitor_of(Ends(), TABLE), cast(Any, Quiet())
+    janitor._sweep(reader)
+    janitor._rests_at = 0.0
+    janitor._sweep(reader)
+    janitor.committed(batch(0, {0: 5}))
+    janitor._sweep(reader)
+    janitor._sweep(reader)
+    janitor._rests_at = 0.0
+    with pytest.raises(KafkaUnavailable, match="enough"):
+        janitor._catch_up(reader)
+    assert waited == [POLL_S, RESTING_POLL_S, RESTING_POLL_S, POLL_S, POLL_S]

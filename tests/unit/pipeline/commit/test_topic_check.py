@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.data.commit.topic_identity import TopicKnown, TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
-from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.commit.topic_check import TopicCheck, look_at_all
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -40,10 +40,14 @@ class Log:
     def __init__(self, seen: dict[str, TopicSeen], newest: Progress | None) -> None:
         self.seen, self.newest = dict(seen), newest
         self.is_away = False
+        self.asked: list[set[str]] = []
+        self.refuses = ""
 
     def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
+        self.asked.append({*topics})
+
         def answer() -> dict[str, TopicSeen]:
-            if self.is_away:
+            if self.is_away or self.refuses in topics:
                 raise KafkaUnavailable("Kafka does not answer")
             return {topic: self.seen[topic] for topic in topics if topic in self.seen}
 
@@ -203,3 +207,34 @@ def test_while_kafka_is_away_nobody_can_tell() -> None:
     assert check.failure is None
     with pytest.raises(KafkaUnavailable):
         check.ask()()
+
+
+def test_all_look_with_one_request() -> None:
+    log = Log(WELL, NEWEST)
+    checks = [begun(log), begun(log)]
+    log.seen = changed("s", TopicSeen("S2", 4))
+    log.asked.clear()
+    look_at_all(checks)
+    assert log.asked == [{"s", SINK}]
+    assert [each.failure and each.failure.reason for each in checks] == ["TOPIC_CHANGED"] * 2
+    look_at_all([])
+
+
+def test_a_topic_that_one_of_them_may_not_see_hides_nothing_from_the_others() -> None:
+    log, others = Log(WELL, NEWEST), Log(WELL, NEWEST)
+    first, second = begun(others), begun(log)
+    others.seen = changed("s", TopicSeen("S2", 4))
+    second._known["denied"] = TopicKnown("", 1)
+    others.refuses = log.refuses = "denied"
+    look_at_all([first, second])
+    assert first.failure is not None
+    assert second.failure is None
+
+
+def test_while_kafka_is_away_one_of_them_waits_for_all() -> None:
+    log = Log(WELL, NEWEST)
+    checks = [begun(log) for _ in range(4)]
+    log.is_away = True
+    log.asked.clear()
+    look_at_all(checks)
+    assert len(log.asked) == 2

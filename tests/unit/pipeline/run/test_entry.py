@@ -32,7 +32,7 @@ def test_throttled(waited_s: float, reason: str, expected: tuple[str, str], why:
     counts = BatchCounts(waited_for="node b", waited_s=waited_s)
     table = SimpleNamespace(counts=counts, backlog=None, notice="", repaired_rows=0)
     run: Any = SimpleNamespace(
-        tables={WANTED.query_id: table}, counts=counts, count_late=lambda _: 0
+        tables={WANTED.query_id: table}, counts=counts, count_late=lambda _, _rested: 0
     )
     entry = RunEntry(WantedRun(members=(WANTED,)), state="RUNNING", run=cast(Any, run))
     entry.reason, entry.message = reason, "m" if reason else ""

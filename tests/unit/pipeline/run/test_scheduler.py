@@ -1,6 +1,7 @@
 """States of queries, with a start that is told what to do and a clock that is set."""
 
 import dataclasses
+from collections.abc import Callable
 from concurrent.futures import wait
 from threading import Event
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
@@ -47,7 +49,7 @@ class Run:
         self.counts = BatchCounts(batch=BatchId(3), input_records=100, bad_records=1)
         self.backlog = None
         self.tables = {Q: self}
-        self.unread = self  # what Kafka says
+        self.unread = self.topics = self.log = self  # what Kafka says
         self.is_behind: bool | None = False
         self.work: Work = ()
         self.died: Exception | None = None
@@ -67,7 +69,14 @@ class Run:
         self.is_awake, self.doing = False, IDLE[1]
         world.queries.asleep = lambda: {Q}
 
-    def look(self) -> bool:
+    def names(self) -> set[str]:
+        return {"s"}
+
+    def ask_topics(self, topics: set[str]) -> Callable[[], dict[str, TopicSeen]]:
+        return lambda: {topic: TopicSeen("S1", 1) for topic in topics}
+
+    def look(self, seen: dict[str, TopicSeen]) -> bool:
+        assert seen.keys() == {"s"}
         self.looks += 1
         if self.topic_changed is not None:
             self.died, self.is_active = self.topic_changed, True
@@ -89,7 +98,8 @@ class Run:
     def stop(self) -> None:
         self.is_stopped = True
 
-    def count_late(self, query_id: str) -> int:
+    def count_late(self, query_id: str, rested: BatchId | None) -> int:
+        assert (rested is None) == self.is_awake
         return 5
 
 
@@ -171,7 +181,8 @@ def test_a_refused_row_lets_the_next_start_look_at_sizes_at_once() -> None:
     world = World(first, second, third)
     assert world.tend() == "RUNNING"
     first.died = RuntimeError("…apache.kafka.common.errors.RecordTooLargeException: The message…")
-    assert world.tend() == "RETRYING"
+    world.queries.tend()  # one look: the next one starts it again
+    assert world.queries.statuses()[0].state == "RETRYING"
     assert world.tend() == "RUNNING", "without a pause"
     second.died = RuntimeError("RecordTooLargeException")
     assert world.tend() == "RETRYING"
@@ -548,7 +559,7 @@ def test_a_look_that_raises_is_not_lost() -> None:
     world = World(run)
     world.tend()
 
-    def look() -> bool:
+    def look(seen: dict[str, TopicSeen]) -> bool:
         raise ValueError("a bug")
 
     run.look = look

@@ -13,9 +13,10 @@ from typing import Any, cast
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.commit.janitor import Janitor
-from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.commit.topic_check import TopicCheck, look_at_all
 from standpipe.pipeline.run.watch.backlog import IDLE, Backlog, Unread
 from standpipe.pipeline.run.watch.late_records import LateRecords
 from standpipe.pipeline.run.watch.stall import Signs
@@ -85,10 +86,9 @@ class QueryRun:
         ended = self.counts.failure or self.streaming_query.exception()
         return ended or RuntimeError("Spark ended the query without an error")
 
-    def look(self) -> bool:
-        """Check its topics while no batch runs. False: Kafka does not answer. Never raises."""
-        answers = [each.topics.look() for each in self.tables.values()]
-        return all(answers)
+    def look(self) -> None:
+        """Check its topics while no batch runs. Never raises."""
+        look_at_all([each.topics for each in self.tables.values()])
 
     def named(self, error: Exception) -> Exception:
         """The named topic failure that explains `error`, or `error` itself."""
@@ -119,11 +119,15 @@ class QueryRun:
         for each in self.tables.values():
             each.janitor.stop()
 
-    def count_late(self, query_id: str) -> int:
+    def count_late(self, query_id: str, rested: BatchId | None = None) -> int:
         """Records behind the watermark so far. Spark drops them; we count them, and log in the
-        processing log which batches had them. In a group, Spark counts those of all its tables."""
-        # an array in the JVM: only those of its elements that are looked at come over
-        recent = cast(Any, self.streaming_query)._jsq.recentProgress()
+        processing log which batches had them. In a group, Spark counts those of all its tables.
+        `rested`: the query has slept after this batch, so Spark has reported on it; None: it may
+        be in a batch."""
         table = self.tables[query_id]
-        table.janitor.swept.log.tell(table.late.take(recent))
+        if rested is None or table.late.rested != rested:
+            # an array in the JVM: only those of its elements that are looked at come over
+            recent = cast(Any, self.streaming_query)._jsq.recentProgress()
+            table.janitor.swept.log.tell(table.late.take(recent))
+            table.late.rested = rested
         return table.late.count

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final
 
+from standpipe.model import BatchId
 from standpipe.pipeline.commit.checkpoint import topics_of
 
 REASON: Final = "LATE"
@@ -30,6 +31,8 @@ class LateRecords:
 
     query_id: str
     count: int = 0
+    #: the batch after which the query slept when its reports were taken last; None: it did not
+    rested: BatchId | None = None
     _seen: int = -1
 
     def take(self, progresses: Sequence[Any]) -> list[bytes]:
