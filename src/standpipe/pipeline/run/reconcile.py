@@ -133,10 +133,13 @@ def diff(wanted: Sequence[WantedRun], running: Mapping[str, WantedRun]) -> list[
     A run whose queries or whose members are others is stopped and started.
     """
     stays = {
-        run.run_id
-        for run in wanted
-        if run.run_id in running and running[run.run_id].identity == run.identity
+        run.run_id for run in wanted if run.run_id in running and _is_same(running[run.run_id], run)
     }
     stops: list[RunOrder] = [StopRun(run_id) for run_id in running if run_id not in stays]
     starts = [StartRun(run) for run in wanted if run.run_id not in stays]
     return stops + starts
+
+
+def _is_same(run: WantedRun, other: WantedRun) -> bool:
+    # an identity has a digest of each plan; nearly always, nothing at all has changed
+    return run == other or run.identity == other.identity
