@@ -226,6 +226,23 @@ def test_a_topic_made_anew_wakes_its_queries(topics: Topics) -> None:
     woken.probe.stop()
 
 
+def test_new_records_of_a_topic_made_anew_are_heard_of(topics: Topics) -> None:
+    """They are below where the topic before had been read to."""
+    topics.make("one")
+    for number in range(3):
+        topics.send("one", str(number))
+    heard = Arrivals(topics.servers)
+    heard.watch(topics.log.ends_of({"one": 2}))
+    topics.send("one", "3")
+    wait_until(lambda: ("one", 0, 3) in heard.wait(1), "a record is heard of")
+    topics.delete("one")
+    topics.make("one")
+    heard.watch(topics.log.ends_of({"one": 2}))
+    topics.send("one", "x")
+    wait_until(lambda: ("one", 0, 0) in heard.wait(1), "the first one of the new topic is, too")
+    heard.close()
+
+
 def test_a_record_that_came_after_kafka_was_down_wakes(topics: Topics) -> None:
     topics.make("one")
     woken = Woken(topics, "one")

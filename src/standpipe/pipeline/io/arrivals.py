@@ -80,10 +80,8 @@ class Arrivals:
         for topic in self._at.keys() - ends.keys():
             self._leave(topic)
         for topic, places in ends.items():
-            # ahead of what Kafka has just told: a record came in between. It was heard of
-            if any(places.get(p, 0) > at for p, at in self._at.get(topic, {}).items()) or (
-                self._at.get(topic, {}).keys() != places.keys()
-            ):
+            # it grew unheard, has other partitions, or was created again
+            if self._at.get(topic) != dict(places):
                 self._leave(topic)
                 self._place(topic, places)
 
@@ -101,9 +99,11 @@ class Arrivals:
 
     def close(self) -> None:
         """Close the consumer."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        self._at.clear()
+        self._quiet.clear()
+        if consumer is not None:
+            consumer.close()
 
     def _place(self, topic: str, places: Mapping[int, int]) -> None:
         if self._consumer is None:
@@ -147,8 +147,10 @@ class Arrivals:
         return found
 
     def _try(self, what: str, topic: str, parts: list[Any]) -> None:
+        if self._consumer is None:
+            return  # an earlier call has failed: the next `watch` begins anew
         try:
             getattr(self._consumer, what)(parts)
-        except _kafka.KafkaException as error:  # the next `watch` sees that it is not there
-            self._at.pop(topic, None)
-            _logger.warning("arrivals are not heard of at once", topic=topic, why=str(error))
+        except _kafka.KafkaException as error:
+            _logger.warning("new records are heard of late", topic=topic, why=f"{what}: {error}")
+            self.close()
