@@ -133,11 +133,11 @@ class TopicCheck:
         """The topics that are checked."""
         return {*self._known}
 
-    def look(self, seen: Mapping[str, TopicSeen] | None = None) -> bool:
-        """Check while no batch runs, and record the outcome. `seen`: what Kafka has said of these
-        and other topics; None: it is asked. False: it does not answer. Never raises."""
+    def look(self, seen: Mapping[str, TopicSeen]) -> None:
+        """Check while no batch runs, and record the outcome. `seen`: what Kafka has just said of
+        these topics, and others. Never raises."""
         try:
-            self._judge(self.log.ask_topics(self._known)() if seen is None else seen)
+            self._judge(seen)
         except QueryFailed as failure:
             self.failure = failure
         except NotYet as missing:
@@ -145,11 +145,8 @@ class TopicCheck:
             self._gone_since = now if self._gone_since is None else self._gone_since
             if now - self._gone_since >= GONE_S:
                 self.failure = missing.final_failure
-        except KafkaUnavailable:
-            return False
         else:
             self._gone_since = None
-        return True
 
     def _judge(self, seen: Mapping[str, TopicSeen]) -> None:
         found = changes(self._known, seen)
@@ -199,16 +196,15 @@ class TopicCheck:
 
 
 def look_at_all(checks: Sequence[TopicCheck]) -> None:
-    """Let each of them look, with one request for all. Never raises."""
+    """Let each of them look, with one request for all, if Kafka answers. Never raises."""
     if not checks:
         return
-    seen: Mapping[str, TopicSeen] | None = None
-    # else each asks by itself: there may be a topic that only one of them has no right to see
+    names = set[str]().union(*(each.names() for each in checks))
     with suppress(KafkaUnavailable):
-        seen = checks[0].log.ask_topics(set[str]().union(*(each.names() for each in checks)))()
-    for each in checks:
-        if not each.look(seen):
-            return  # Kafka is down: each of the others would wait as long
+        seen, silent = checks[0].log.ask_each(names)
+        for each in checks:
+            if not each.names() & silent:
+                each.look(seen)
 
 
 def _has_more(change: Change) -> bool:

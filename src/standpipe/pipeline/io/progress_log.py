@@ -31,6 +31,8 @@ from standpipe.model import LeaseEpoch, Offset, Progress
 
 WRITE_S_MAX = 30.0
 REQUEST_S_MAX = 10.0
+#: of the request that wakes idle queries: a broker that hangs must not hold up those of others
+ENDS_S_MAX = 2.0
 #: larger than any record we write (`config.keys.RECORD_BYTES_MAX` is at most 64 MiB)
 REQUEST_BYTES_MAX = 65 * 1024 * 1024
 
@@ -78,6 +80,17 @@ class ProgressLog:
         Both calls raise KafkaUnavailable.
         """
         return topic_ids.ask(self._client, topics, REQUEST_S_MAX, self._kafka)
+
+    def ask_each(
+        self, topics: Collection[str], wait_s: float = REQUEST_S_MAX
+    ) -> tuple[dict[str, TopicSeen], set[str]]:
+        """Those of the topics that exist, with one request; and those about which Kafka says
+        nothing, for instance because we have no right to see them. Raises KafkaUnavailable."""
+        try:
+            seen, faults = topic_ids.ask_each(self._client, topics, wait_s, self._kafka)
+        except _kafka.KafkaException as error:
+            raise KafkaUnavailable(f"Kafka: {error}") from error
+        return seen, {*faults}
 
     def partition_count(self, topic: str) -> int:
         """Number of partitions of a topic; 0: no such topic. Raises KafkaUnavailable."""
@@ -133,7 +146,7 @@ class ProgressLog:
         found: dict[str, dict[int, int]] = {}
         silent: set[str] = set()
         try:
-            answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+            answers = self._client.list_offsets(asked, request_timeout=ENDS_S_MAX)
             for place, answer in answers.items():
                 try:
                     offset = int(answer.result().offset)
@@ -141,7 +154,7 @@ class ProgressLog:
                 except _kafka.KafkaException:
                     silent.add(place.topic)
             for topic in silent:  # with fresh metadata the next time
-                self._client.list_topics(topic, timeout=REQUEST_S_MAX)
+                self._client.list_topics(topic, timeout=ENDS_S_MAX)
         except _kafka.KafkaException as error:
             raise KafkaUnavailable(f"Kafka: {error}") from error
         return {topic: ends for topic, ends in found.items() if topic not in silent}

@@ -126,7 +126,7 @@ class Queries:
         batches = {
             run_id: each.run.counts.batch for run_id, each in self._entries.items() if each.run
         }
-        asleep = self.asleep()
+        asleep = self.asleep() if batches else frozenset[str]()
         for run_id in self._endings.take_ended():
             self.marks.end(run_id)
         for entry in self._entries.values():

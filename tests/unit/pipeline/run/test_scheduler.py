@@ -1,7 +1,6 @@
 """States of queries, with a start that is told what to do and a clock that is set."""
 
 import dataclasses
-from collections.abc import Callable
 from concurrent.futures import wait
 from threading import Event
 from types import SimpleNamespace
@@ -72,15 +71,14 @@ class Run:
     def names(self) -> set[str]:
         return {"s"}
 
-    def ask_topics(self, topics: set[str]) -> Callable[[], dict[str, TopicSeen]]:
-        return lambda: {topic: TopicSeen("S1", 1) for topic in topics}
+    def ask_each(self, topics: set[str]) -> tuple[dict[str, TopicSeen], set[str]]:
+        return {topic: TopicSeen("S1", 1) for topic in topics}, set()
 
-    def look(self, seen: dict[str, TopicSeen]) -> bool:
+    def look(self, seen: dict[str, TopicSeen]) -> None:
         assert seen.keys() == {"s"}
         self.looks += 1
         if self.topic_changed is not None:
             self.died, self.is_active = self.topic_changed, True
-        return True
 
     def named(self, error: Exception) -> Exception:
         return self.topic_changed or error
@@ -559,7 +557,7 @@ def test_a_look_that_raises_is_not_lost() -> None:
     world = World(run)
     world.tend()
 
-    def look(seen: dict[str, TopicSeen]) -> bool:
+    def look(seen: dict[str, TopicSeen]) -> None:
         raise ValueError("a bug")
 
     run.look = look

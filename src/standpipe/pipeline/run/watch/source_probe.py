@@ -21,7 +21,7 @@ from typing import Final
 from standpipe.data.commit.source_instant import Offsets, SourceInstants
 from standpipe.errors import KafkaUnavailable
 from standpipe.pipeline.io.arrivals import Arrivals
-from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.progress_log import ENDS_S_MAX, ProgressLog
 from standpipe.pipeline.run.watch.source_news import SourceNews
 
 #: by how much a source lag may be too large while nothing is written
@@ -136,7 +136,8 @@ class SourceProbe:
         now_s = time.monotonic()
         if now_s >= self._count_due_s:
             self._count_due_s = now_s + COUNT_EVERY_S
-            seen = self.log.ask_topics(topics)()
-            self._counts = {topic: each.partitions for topic, each in seen.items()}
+            seen, silent = self.log.ask_each(topics, ENDS_S_MAX)
+            kept = {topic: count for topic, count in self._counts.items() if topic in silent}
+            self._counts = kept | {topic: each.partitions for topic, each in seen.items()}
         known = {topic: count for topic, count in self._counts.items() if count}
         return self.log.ends_of(known) if known else {}

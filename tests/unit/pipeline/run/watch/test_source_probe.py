@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import cast
 
 import pytest
@@ -13,6 +13,7 @@ from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.errors import KafkaUnavailable
 from standpipe.pipeline.io.arrivals import Arrivals, NewRecord, Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.run.watch import source_probe
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
 
 
@@ -22,11 +23,14 @@ class Kafka:
     def __init__(self) -> None:
         self.is_down = False
         self.end = 5
+        self.silent: set[str] = set()
         self.asked = threading.Semaphore(0)
 
-    def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
-        there = {topic: TopicSeen(f"id of {topic}", 2) for topic in ("a", "b") if topic in topics}
-        return lambda: there
+    def ask_each(
+        self, topics: Collection[str], _wait_s: float
+    ) -> tuple[dict[str, TopicSeen], set[str]]:
+        there = {t: TopicSeen(t, 2) for t in ("a", "b") if t in topics and t not in self.silent}
+        return there, self.silent & {*topics}
 
     def ends_of(self, counts: dict[str, int]) -> dict[str, dict[int, int]]:
         self.asked.release()
@@ -150,6 +154,17 @@ def test_what_came_while_kafka_did_not_answer_wakes_afterwards(
     kafka.is_down = False
     assert sleepers.next() == ["Q", "R"]
     assert sleepers.probe.ends("a") == {0: 9, 1: 9}
+
+
+def test_a_topic_that_we_may_not_see_hides_no_other(
+    sleepers: Sleepers, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_probe, "COUNT_EVERY_S", 0.0)
+    kafka.silent = {"denied", "b"}
+    sleepers.probe.follow("S", ["denied"], 0)
+    kafka.wait()
+    kafka.end = 6
+    assert sleepers.next() == ["Q", "R"], "topic b has the partitions that it had"
 
 
 def test_who_has_left_is_not_woken(sleepers: Sleepers) -> None:
