@@ -44,9 +44,8 @@ from standpipe.pipeline.io.topic_reader import TopicReader, read_once
 from standpipe.topics import TOMBSTONES_MS
 
 POLL_S: Final = 0.25
-#: while nothing has come for RESTS_AFTER_S: whatever it finds then is not urgent
-RESTING_POLL_S: Final = 1.0
-RESTS_AFTER_S: Final = 5.0
+#: while nothing has come for RESTS_AFTER_S
+RESTING_POLL_S, RESTS_AFTER_S = 1.0, 5.0
 #: a batch in flight, or its replay, ends most shadows without a repair
 REPAIR_AFTER_MS: Final = 5_000
 LOOK_EVERY_S: Final = 1.0
@@ -101,7 +100,6 @@ class Janitor:
         self._log_starts: dict[int, int] = {}
         self._warned_blind = False
         self._news: deque[Progress] = deque()
-        #: from when on it polls less often
         self._rests_at = time.monotonic() + RESTS_AFTER_S
         self._stopped = threading.Event()
         #: the error that ended the thread, unless a newer pipeline fenced it. The query's run must
@@ -206,6 +204,8 @@ class Janitor:
         try:
             while not self._stopped.is_set():
                 self._sweep(reader)
+                if self._stopped.is_set():  # the query's next run may be writing
+                    return
                 now = time.monotonic()
                 try:
                     if now >= repair_at:

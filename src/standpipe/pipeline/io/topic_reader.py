@@ -42,8 +42,6 @@ class TopicReader:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.queue.backoff.ms": 50,
-                # the broker answers at once when there is a record: this is what nothing costs
-                "fetch.wait.max.ms": 2000,
                 "queued.max.messages.kbytes": 8 * 1024,
                 "log_level": 2,  # do not log every failed connection; callers report
             }

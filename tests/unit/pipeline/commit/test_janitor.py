@@ -201,3 +201,21 @@ def test_it_polls_less_often_when_nothing_has_come_for_a_while() -> None:
     with pytest.raises(KafkaUnavailable, match="enough"):
         janitor._catch_up(reader)
     assert waited == [POLL_S, RESTING_POLL_S, RESTING_POLL_S, POLL_S, POLL_S]
+
+
+def test_it_repairs_nothing_once_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop came while it polled: its query's next run may hold batches by another lock."""
+    janitor = janitor_of(None, TABLE)
+
+    class Stopping(Reader):
+        def poll(self, _wait_s: float) -> list[Any]:
+            janitor.stop()
+            return []
+
+    monkeypatch.setattr(janitors, "TopicReader", Stopping)
+    monkeypatch.setattr(janitors, "LOOK_EVERY_S", 0.0)
+    repairs: list[object] = []
+    monkeypatch.setattr(janitor, "_repair", repairs.append)
+    janitor.start()
+    janitor._thread.join()
+    assert (repairs, janitor.failure) == ([], None)
