@@ -53,6 +53,7 @@ StandpipeError                         50000   base; 500
 ├── OutcomeUnknown                     50312   a copy of a statement that comes too late
 ├── HeavyWorkerEnded                   50313   before its answer was complete
 ├── NodeExhausted                      50314   node.worker.responses: no descriptor or memory left
+├── SchemaRegistryUnavailable          50315   sql.schemas.registry
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -337,8 +338,7 @@ class OutcomeUnknown(StandpipeError):
 
 
 class HeavyWorkerEnded(StandpipeError):
-    """The worker that worked on the answer has ended, for its memory or another request's sake. Ask
-    again."""
+    """The worker of the answer has ended, for its memory or another request's sake. Ask again."""
 
     status = 503
     code = 50313
