@@ -33,6 +33,13 @@ def unframed(data: bytes) -> tuple[int, bytes]:
     return schema_id, data[_FRAME.size :]
 
 
+def schema_id_of(data: bytes | None) -> int | None:
+    """The id that a value names; None for one without the frame."""
+    if data is None or len(data) < _FRAME.size or data[0]:
+        return None
+    return _FRAME.unpack_from(data)[1]
+
+
 def framed(schema_id: int, value: bytes) -> bytes:
     """The value behind the id of its schema."""
     return _FRAME.pack(0, schema_id) + value

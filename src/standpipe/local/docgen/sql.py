@@ -157,7 +157,8 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
             "differs",
-            "shows what is not committed too; long text keys are not taken for windowed ones",
+            "shows what is not committed too; long text keys are not taken for windowed ones; AVRO"
+            " with a schema registry, neither JSON_SR nor PROTOBUF",
         ),
     ),
     ast_statements.AssertTopic: (SupportRow("ASSERT [NOT EXISTS] TOPIC", "yes"),),

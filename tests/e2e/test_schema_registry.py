@@ -1,0 +1,98 @@
+"""Our client against a real registry: what it says of schemas that are there, and that are not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e import registry_server
+from tests.e2e.registry_server import RegistryServer
+
+from standpipe.adapters.schema_registry import RegistryConnection, SchemaRegistry
+from standpipe.data.encoding import framed_values
+from standpipe.model import Column
+from standpipe.sql.schemas import avro_columns
+from standpipe.sql.schemas.registry import (
+    RegisteredSchema,
+    SchemaRefused,
+    SchemaRegistryUnavailable,
+    UnknownSchema,
+)
+
+ONE = '{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}'
+COLUMNS = [
+    Column(name="ID", type="BIGINT"),
+    Column(name="TAGS", type="MAP<STRING, DECIMAL(5, 2)>"),
+    Column(name="AT", type="STRUCT<`D` DATE, `T` TIMESTAMP>"),
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    with registry_server.running(tmp_path_factory.mktemp("registry") / "log") as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: RegistryServer) -> SchemaRegistry:
+    return SchemaRegistry(RegistryConnection(urls=(server.url,)))
+
+
+def test_a_schema_has_one_id_and_is_found_by_it(
+    server: RegistryServer, client: SchemaRegistry
+) -> None:
+    """Also under a subject that must be escaped in a path."""
+    made = client.register("ids/1-value", "AVRO", ONE)
+    other = SchemaRegistry(RegistryConnection(urls=(server.url,)))
+    assert other.register("ids/1-value", "AVRO", ONE) == made
+    assert other.by_id(made) == RegisteredSchema(made, "AVRO", ONE)
+    assert other.latest("ids/1-value") == other.by_id(made)
+
+
+def test_our_own_schema_is_one_to_the_registry(client: SchemaRegistry) -> None:
+    text = avro_columns.schema_text(COLUMNS, avro_columns.VALUE_NAME, wraps=True)
+    made = client.register("own-value", "AVRO", text)
+    latest = client.latest("own-value")
+    assert latest.schema_id == made
+    found = avro_columns.inferred(
+        framed_values.parsed(latest), is_key=False, keeps_case=False, unwraps=False
+    )
+    assert found == COLUMNS
+
+
+def test_the_kind_of_a_schema(client: SchemaRegistry) -> None:
+    text = '{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}'
+    made = client.register("json-value", "JSON", text)
+    assert client.latest("json-value").kind == "JSON"
+    assert client.by_id(made).kind == "JSON"
+
+
+def test_what_is_not_there(client: SchemaRegistry) -> None:
+    with pytest.raises(UnknownSchema):
+        client.by_id(2**31 - 1)
+    with pytest.raises(UnknownSchema):
+        client.latest("nobody-value")
+
+
+def test_what_is_rejected(client: SchemaRegistry) -> None:
+    with pytest.raises(SchemaRefused):
+        client.register("bad-value", "AVRO", '{"type":"record"}')
+
+
+def test_another_path_is_no_registry(server: RegistryServer) -> None:
+    elsewhere = server.url.removesuffix(registry_server.PATH) + "/elsewhere"
+    client = SchemaRegistry(RegistryConnection(urls=(elsewhere,)))
+    with pytest.raises(SchemaRegistryUnavailable, match="also its path"):
+        client.by_id(1)
+
+
+def test_a_registry_that_hangs(server: RegistryServer) -> None:
+    client = SchemaRegistry(RegistryConnection(urls=(server.url,)))
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(SchemaRegistryUnavailable, match="does not answer"):
+            client.by_id(12345)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
