@@ -12,6 +12,7 @@ StandpipeError                         50000   base; 500
 │   ├── SqlSyntaxError                 40001
 │   ├── UnknownName                    40001   names the nearest one
 │   ├── QueryOnStatementEndpoint       40002   SELECT or PRINT sent to /ksql
+│   ├── SchemaRegistryMissing          42801   sql.schemas.registry
 │   └── NotComputable                  40005   data.query.scan: an expression, for a row it read
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
@@ -239,8 +240,7 @@ class BodyTooLarge(StandpipeError):
 
 
 class UnsupportedMediaType(StandpipeError):
-    """The body is not declared as JSON: add `Content-Type: application/json`. A web page could have
-    sent it."""
+    """The body is not declared as JSON: add `Content-Type: application/json`."""
 
     status = 415
     code = 41500

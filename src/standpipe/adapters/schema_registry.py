@@ -140,7 +140,9 @@ def _tls(place: str) -> ssl.SSLContext:
 class SchemaRegistry:
     """`sql.schemas.registry.Schemas`, as a registry answers."""
 
-    def __init__(self, connection: RegistryConnection) -> None:
+    def __init__(self, connection: RegistryConnection, *, silence_s: float = SILENCE_S) -> None:
+        """`silence_s`: how long a node of the registry may say nothing."""
+        self._silence_s = silence_s
         self._urls = connection.urls
         self._tls = connection.tls
         self._headers = {"Accept": f"{_MEDIA}, application/json"}
@@ -229,7 +231,7 @@ class SchemaRegistry:
         connection = open_connection(
             f"{parts.scheme}://{parts.netloc}",
             connect_s_max=CONNECT_S,
-            answer_s_max=SILENCE_S,
+            answer_s_max=self._silence_s,
             tls=self._tls,
         )
         until_s = time.monotonic() + ANSWER_S

@@ -65,7 +65,8 @@ def _writer(of: AvroType, source: SqlType, path: str) -> _Write:
 
 def _there(value: Any, path: str) -> Any:
     if value is None:
-        raise ValueError(f"{path or 'the value'} is NULL, which its schema does not allow")
+        what = path.removeprefix("->") or "the value"
+        raise ValueError(f"{what} is NULL, which its schema does not allow")
     return value
 
 

@@ -141,6 +141,7 @@ def _rest(worker: Worker) -> Rest:
         settings=worker.settings,
         metrics=worker.metrics,
         kafka=worker.kafka,
+        schemas=worker.schemas,
         routes=worker.routes,
         in_hand=worker.in_hand,
         lanes=worker.lanes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -149,9 +150,13 @@ class Worker:
             in_hand=in_hand,
             scans=Scans(self.lookups, may_begin, in_hand, self.row_thread),
             large_texts=LargeTexts(in_hand),
-            stream_pulls=StreamPulls(self.kafka, may_begin, in_hand, seal=self.seal),
+            stream_pulls=self._stream_pulls(may_begin, in_hand),
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
         )
+
+    def _stream_pulls(self, may_begin: Callable[[], None], in_hand: TextsInHand) -> StreamPulls:
+        schemas = None if self.schemas is None else self.schemas.registry
+        return StreamPulls(self.kafka, may_begin, in_hand, seal=self.seal, schemas=schemas)
 
     def _pushes(self) -> Pushes:
         internal = dialled(self.node.internal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-from standpipe.errors import StandpipeError
+from standpipe.errors import StandpipeError, StatementError
 
 #: what a registry calls the language of a schema
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
@@ -30,6 +30,13 @@ class SchemaRegistryUnavailable(StandpipeError):
     status = 503
     code = 50315
     retry_after_s = 1
+
+
+class SchemaRegistryMissing(StatementError):
+    """A format needs a schema registry, and none is configured: `ksql.schema.registry.url`."""
+
+    status = 428
+    code = 42801
 
 
 class SchemaRefused(Exception):

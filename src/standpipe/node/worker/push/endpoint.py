@@ -121,6 +121,7 @@ class Pushes:
             map=self.map,
             kafka=self.kafka,
             seal=self.seal,
+            schemas=self.schemas,
         )
 
     def close(self, body: bytes) -> None:

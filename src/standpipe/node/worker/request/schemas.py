@@ -27,6 +27,12 @@ class SchemaFetcher:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
         self._pending: dict[int, Future[bool]] = {}
 
+    def are_known(self, ids: Collection[int]) -> bool:
+        """Whether the registry has said of each of these ids what its schema is, or that there is
+        none. What is missing is asked for, again and again if it does not answer."""
+        self.are_fetched(ids)
+        return all(map(self.registry.knows, ids))
+
     def are_fetched(self, ids: Collection[int]) -> bool:
         """Whether the registry has answered for each of these ids; what it has not is asked for.
 

@@ -5,29 +5,92 @@ A separate module: POST /inserts-stream encodes its rows with it too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from standpipe.data.encoding.framed_values import avro_row
 from standpipe.data.encoding.store_keys import encode_columns, encode_key
+from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.declarations.registered import Part, given_id, own_schema
 from standpipe.sql.plans import InsertValuesPlan, Value
+from standpipe.sql.schemas.avro import BadSchema
+from standpipe.sql.schemas.registry import (
+    RegisteredSchema,
+    SchemaRefused,
+    Schemas,
+    UnknownSchema,
+    subject_of,
+)
 
 _value_encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def record_of(plan: InsertValuesPlan) -> tuple[bytes | None, bytes | None]:
-    """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it."""
+def record_of(
+    plan: InsertValuesPlan, schemas: Schemas | None = None
+) -> tuple[bytes | None, bytes | None]:
+    """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it.
+
+    `schemas`: the schema registry; None: there is none. Raises SchemaRegistryUnavailable.
+    """
     source = plan.source
     keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
     columns = [column for column in source.value_columns if column.header is None]
     row = dict(zip((column.name for column in source.columns), plan.values, strict=True))
-    value = encode_value(source, [row[column.name] for column in columns], columns)
+    cells = [row[column.name] for column in columns]
+    if source.value_format in REGISTRY_FORMATS and columns:
+        value: bytes | None = _registered(source, "VALUE", tuple(columns), cells, schemas)
+    else:
+        value = encode_value(source, cells, columns)
     if not keys:
         return None, value
+    if source.key_format in REGISTRY_FORMATS:
+        if all(each is None for each in keys):
+            return None, value
+        return _registered(source, "KEY", source.key_columns, keys, schemas), value
     key = encode_key(keys, source.key_columns, source.key_format, source.key_delimiter)
     return key, value
+
+
+def _registered(
+    source: Source,
+    part: Part,
+    columns: tuple[Column, ...],
+    row: Sequence[Value],
+    schemas: Schemas | None,
+) -> bytes:
+    """One part of a record in AVRO: under the schema that the source names, else under our own,
+    which the subject has from then on."""
+    what = "key" if part == "KEY" else "value"
+    try:
+        if schemas is None:
+            raise BadSchema("'ksql.schema.registry.url' is not configured")
+        schema = _schema(source, part, schemas)
+        wraps = len(columns) != 1 if part == "KEY" else source.wrap_single_value
+        return _writer(schema, columns, wraps or len(columns) != 1)(row)
+    except (BadSchema, UnknownSchema, SchemaRefused, ValueError) as error:
+        raise BadRequest(
+            f"Failed to insert values into '{source.name}'. Could not serialize {what}: {error}"
+        ) from error
+
+
+def _schema(source: Source, part: Part, schemas: Schemas) -> RegisteredSchema:
+    if given := given_id(source, part):
+        return schemas.by_id(given)
+    text = own_schema(source, part)
+    subject = subject_of(source.topic, is_key=part == "KEY")
+    return RegisteredSchema(schemas.register(subject, "AVRO", text), "AVRO", text)
+
+
+@lru_cache(maxsize=64)
+def _writer(
+    schema: RegisteredSchema, columns: tuple[Column, ...], wraps: bool
+) -> Callable[[Sequence[Value]], bytes]:
+    return avro_row(schema, columns, wraps=wraps)
 
 
 def encode_value(
