@@ -6,6 +6,7 @@ A separate module: POST /inserts-stream encodes its rows with it too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -21,6 +22,7 @@ from standpipe.sql.plans import InsertValuesPlan, Value
 from standpipe.sql.schemas.avro import BadSchema
 from standpipe.sql.schemas.registry import (
     RegisteredSchema,
+    SchemaKind,
     SchemaRefused,
     Schemas,
     UnknownSchema,
@@ -31,16 +33,19 @@ _value_encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 def record_of(
-    plan: InsertValuesPlan, schemas: Schemas | None = None
+    plan: InsertValuesPlan, schemas: Schemas | None = None, *, registers: bool = True
 ) -> tuple[bytes | None, bytes | None]:
     """Key and value of an inserted row in Kafka. Raises BadRequest if a format cannot hold it.
 
-    `schemas`: the schema registry; None: there is none. Raises SchemaRegistryUnavailable.
+    `schemas`: the schema registry; None: there is none. `registers`: our own schemas become known
+    to it; else the record is not to be written, and names none. Raises SchemaRegistryUnavailable.
     """
     source = plan.source
     keys = [v for c, v in zip(source.columns, plan.values, strict=True) if c.is_key]
     columns = [column for column in source.value_columns if column.header is None]
     row = dict(zip((column.name for column in source.columns), plan.values, strict=True))
+    if not registers and schemas is not None:
+        schemas = _Unregistered(schemas)
     cells = [row[column.name] for column in columns]
     if source.value_format in REGISTRY_FORMATS and columns:
         value: bytes | None = _registered(source, "VALUE", tuple(columns), cells, schemas)
@@ -76,6 +81,22 @@ def _registered(
         raise BadRequest(
             f"Failed to insert values into '{source.name}'. Could not serialize {what}: {error}"
         ) from error
+
+
+@dataclass(frozen=True)
+class _Unregistered:
+    """The same schemas, but a new one stays unknown."""
+
+    schemas: Schemas
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        return self.schemas.by_id(schema_id)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        return self.schemas.latest(subject)
+
+    def register(self, _subject: str, _kind: SchemaKind, _text: str) -> int:
+        return 0
 
 
 def _schema(source: Source, part: Part, schemas: Schemas) -> RegisteredSchema:

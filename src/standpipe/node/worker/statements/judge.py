@@ -98,7 +98,7 @@ def judge(
     """What a statement means. Raises StatementError, and BadRequest as `judge_all` does."""
     plan = analyzed(statement, catalog, session.properties, topics, limits, schemas=schemas)
     if isinstance(plan, InsertValuesPlan):
-        record_of(plan, schemas)
+        record_of(plan, schemas, registers=False)  # a statement after it may be refused
     return JudgedStatement(statement.text, plan, session)
 
 

@@ -94,6 +94,13 @@ def test_a_row_in_avro_registers_its_schemas_once() -> None:
     assert no_key is None
 
 
+def test_a_row_that_is_only_judged_registers_nothing() -> None:
+    known = KnownSchemas()
+    plan = InsertValuesPlan(source=AVRO, values=(7, "x", None), rowtime_ms=None)
+    assert record_of(plan, known, registers=False)[0] == b"\0\0\0\0\0\x0e"
+    assert known.subjects == {}
+
+
 def test_a_row_is_written_under_the_schema_that_its_source_names() -> None:
     known = KnownSchemas()
     text = (
