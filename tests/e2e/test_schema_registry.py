@@ -1,4 +1,4 @@
-"""Our client against a real registry: what it says of schemas that are there, and that are not."""
+"""A real registry and that of unit tests under one contract; and a real one that misbehaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.e2e import registry_server
 from tests.e2e.registry_server import RegistryServer
+from tests.known_schemas import KnownSchemas
 
 from standpipe.adapters.schema_registry import RegistryConnection, SchemaRegistry
 from standpipe.data.encoding import framed_values
@@ -18,6 +19,7 @@ from standpipe.sql.schemas.registry import (
     RegisteredSchema,
     SchemaRefused,
     SchemaRegistryUnavailable,
+    Schemas,
     UnknownSchema,
 )
 
@@ -35,23 +37,34 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]
         yield found
 
 
-@pytest.fixture
-def client(server: RegistryServer) -> SchemaRegistry:
+@pytest.fixture(params=["real", "in memory"])
+def client(request: pytest.FixtureRequest, server: RegistryServer) -> Schemas:
+    """The contract of both: unit tests use the second."""
+    if request.param == "in memory":
+        return KnownSchemas()
     return SchemaRegistry(RegistryConnection(urls=(server.url,)))
 
 
-def test_a_schema_has_one_id_and_is_found_by_it(
-    server: RegistryServer, client: SchemaRegistry
-) -> None:
+def test_a_schema_has_one_id_and_is_found_by_it(client: Schemas) -> None:
     """Also under a subject that must be escaped in a path."""
     made = client.register("ids/1-value", "AVRO", ONE)
-    other = SchemaRegistry(RegistryConnection(urls=(server.url,)))
-    assert other.register("ids/1-value", "AVRO", ONE) == made
+    assert client.register("ids/1-value", "AVRO", ONE) == made
+    other = client.register("ids/1-value", "AVRO", ONE.replace('"int"', '["null","int"]'))
+    assert other != made
+    assert client.by_id(made) == RegisteredSchema(made, "AVRO", ONE)
+    assert client.latest("ids/1-value").schema_id == other
+
+
+def test_another_client_finds_it(server: RegistryServer) -> None:
+    """Nothing is kept from the call that registered it."""
+    one, other = (SchemaRegistry(RegistryConnection(urls=(server.url,))) for _ in range(2))
+    made = one.register("found-value", "AVRO", ONE)
+    assert other.register("found-value", "AVRO", ONE) == made
     assert other.by_id(made) == RegisteredSchema(made, "AVRO", ONE)
-    assert other.latest("ids/1-value") == other.by_id(made)
+    assert other.latest("found-value") == other.by_id(made)
 
 
-def test_our_own_schema_is_one_to_the_registry(client: SchemaRegistry) -> None:
+def test_our_own_schema_is_one_to_the_registry(client: Schemas) -> None:
     text = avro_columns.schema_text(COLUMNS, avro_columns.VALUE_NAME, wraps=True)
     made = client.register("own-value", "AVRO", text)
     latest = client.latest("own-value")
@@ -62,21 +75,21 @@ def test_our_own_schema_is_one_to_the_registry(client: SchemaRegistry) -> None:
     assert found == COLUMNS
 
 
-def test_the_kind_of_a_schema(client: SchemaRegistry) -> None:
+def test_the_kind_of_a_schema(client: Schemas) -> None:
     text = '{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}'
     made = client.register("json-value", "JSON", text)
     assert client.latest("json-value").kind == "JSON"
     assert client.by_id(made).kind == "JSON"
 
 
-def test_what_is_not_there(client: SchemaRegistry) -> None:
+def test_what_is_not_there(client: Schemas) -> None:
     with pytest.raises(UnknownSchema):
         client.by_id(2**31 - 1)
     with pytest.raises(UnknownSchema):
         client.latest("nobody-value")
 
 
-def test_what_is_rejected(client: SchemaRegistry) -> None:
+def test_what_is_rejected(client: Schemas) -> None:
     with pytest.raises(SchemaRefused):
         client.register("bad-value", "AVRO", '{"type":"record"}')
 

@@ -280,7 +280,7 @@ CLAUSES: Final = (
     SupportRow(
         "format AVRO, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
         "differs",
-        "not in queries that run in Spark, nor in /inserts-stream (docs/operations/registry.md)",
+        "not in queries that run in Spark (docs/operations/registry.md)",
     ),
     SupportRow("formats JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
     SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),

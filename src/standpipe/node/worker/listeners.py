@@ -128,6 +128,7 @@ def _inserts(worker: Worker, is_leaving: Callable[[], bool]) -> InsertsRoute:
         row_bytes_max=worker.settings[BODY_MAX],
         is_leaving=is_leaving,
         rules=worker.rules,
+        schemas=worker.schemas,
     )
 
 

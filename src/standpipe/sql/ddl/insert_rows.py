@@ -24,7 +24,6 @@ from typing import Final, cast
 from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.sql.ddl.insert_values import check_writable
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.plans import InsertValuesPlan, Value
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types, values
@@ -51,11 +50,6 @@ def insert_target(text: str, sources: Mapping[str, Source], rules: TopicRules) -
     if source.kind == "TABLE":
         raise refusal("Cannot insert into a table")
     check_writable(source, sources, rules, None)
-    if source.key_format in REGISTRY_FORMATS or source.value_format in REGISTRY_FORMATS:
-        raise refusal(
-            f"/inserts-stream does not write format AVRO, which {name} has. Use INSERT INTO …"
-            " VALUES."
-        )
     return source
 
 

@@ -83,6 +83,42 @@ def _registered(
         ) from error
 
 
+class ResolvedSchemas:
+    """The schemas of one source's rows, asked for once: no row of /inserts-stream asks again."""
+
+    def __init__(self, source: Source, schemas: Schemas) -> None:
+        """Blocks. Raises BadRequest, SchemaRegistryUnavailable."""
+        self._by_id: dict[int, RegisteredSchema] = {}
+        formats: tuple[tuple[Part, str], ...] = (
+            ("KEY", source.key_format),
+            ("VALUE", source.value_format),
+        )
+        try:
+            for part, format_ in formats:
+                if format_ in REGISTRY_FORMATS:
+                    found = _schema(source, part, schemas)
+                    self._by_id[found.schema_id] = found
+        except (BadSchema, UnknownSchema, SchemaRefused) as error:
+            raise BadRequest(f"Failed to insert values into '{source.name}'. {error}") from error
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """One of them. Raises UnknownSchema."""
+        if schema_id not in self._by_id:
+            raise UnknownSchema("the source has changed: open the stream again")
+        return self._by_id[schema_id]
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Not asked for by rows. Raises UnknownSchema."""
+        raise UnknownSchema(subject)
+
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
+        """The id of one of them. Raises UnknownSchema, also of another `subject`'s."""
+        for found in self._by_id.values():
+            if (found.kind, found.text) == (kind, text):
+                return found.schema_id
+        raise UnknownSchema(f"{subject}: the source has changed: open the stream again")
+
+
 @dataclass(frozen=True)
 class _Unregistered:
     """The same schemas, but a new one stays unknown."""

@@ -12,7 +12,8 @@ from tests.samples import sample_stream
 from standpipe.data.encoding import framed_values
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
-from standpipe.node.worker.statements.insert_record import encode_value, record_of
+from standpipe.node.worker.statements.insert_record import ResolvedSchemas, encode_value, record_of
+from standpipe.sql.declarations import registered
 from standpipe.sql.plans import InsertValuesPlan, Value
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable
 
@@ -99,6 +100,30 @@ def test_a_row_that_is_only_judged_registers_nothing() -> None:
     plan = InsertValuesPlan(source=AVRO, values=(7, "x", None), rowtime_ms=None)
     assert record_of(plan, known, registers=False)[0] == b"\0\0\0\0\0\x0e"
     assert known.subjects == {}
+
+
+def test_schemas_of_a_stream_of_rows_are_asked_for_once() -> None:
+    known = KnownSchemas()
+    given = known.register("t-value", "AVRO", registered.own_schema(AVRO, "VALUE"))
+    source = msgspec.structs.replace(AVRO, schema_ids=(None, given))
+    resolved = ResolvedSchemas(source, known)
+    known.is_down = True
+    plan = InsertValuesPlan(source=source, values=(7, "x", None), rowtime_ms=None)
+    key, value = record_of(plan, resolved)
+    assert (framed_values.schema_id_of(key), framed_values.schema_id_of(value)) == (2, given)
+    for changes in ({"schema_ids": (None, 9)}, {"columns": (A, *AVRO.columns), "schema_ids": None}):
+        other = msgspec.structs.replace(source, **changes)
+        changed = InsertValuesPlan(
+            source=other, values=tuple(None for _ in other.columns), rowtime_ms=None
+        )
+        with pytest.raises(BadRequest, match="has changed: open the stream again"):
+            record_of(changed, resolved)
+    with pytest.raises(SchemaRegistryUnavailable):
+        ResolvedSchemas(source, known)
+    known.is_down = False
+    with pytest.raises(BadRequest, match="no schema 9"):
+        ResolvedSchemas(msgspec.structs.replace(AVRO, schema_ids=(9, None)), known)
+    assert vars(ResolvedSchemas(SOURCE, known))["_by_id"] == {}, "its formats have none"
 
 
 def test_a_row_is_written_under_the_schema_that_its_source_names() -> None:
