@@ -131,7 +131,8 @@ class _Unregistered:
     def latest(self, subject: str) -> RegisteredSchema:
         return self.schemas.latest(subject)
 
-    def register(self, _subject: str, _kind: SchemaKind, _text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
+        del subject, kind, text
         return 0
 
 
