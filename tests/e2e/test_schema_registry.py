@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from decimal import Decimal
 
+import msgspec
 import pytest
 from tests.e2e import registry_server
 from tests.e2e.registry_server import RegistryServer
@@ -13,7 +15,12 @@ from tests.known_schemas import KnownSchemas
 
 from standpipe.adapters.schema_registry import RegistryConnection, SchemaRegistry
 from standpipe.data.encoding import framed_values
-from standpipe.model import Column
+from standpipe.data.query.record_rows import RecordRows, TopicRecord, schema_ids_of
+from standpipe.model import Column, Source
+from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.sql.analyzer import analyze
+from standpipe.sql.context import Context
+from standpipe.sql.plans import CreateSourcePlan, InsertValuesPlan, Plan
 from standpipe.sql.schemas import avro_columns
 from standpipe.sql.schemas.registry import (
     RegisteredSchema,
@@ -22,6 +29,13 @@ from standpipe.sql.schemas.registry import (
     Schemas,
     UnknownSchema,
 )
+from standpipe.sql.syntax import parser
+
+
+def created_source(plan: Plan) -> Source:
+    assert isinstance(plan, CreateSourcePlan)
+    return plan.source
+
 
 ONE = '{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}'
 COLUMNS = [
@@ -80,6 +94,30 @@ def test_the_kind_of_a_schema(client: Schemas) -> None:
     made = client.register("json-value", "JSON", text)
     assert client.latest("json-value").kind == "JSON"
     assert client.by_id(made).kind == "JSON"
+
+
+def test_a_row_of_insert_is_a_row_of_its_stream(client: Schemas) -> None:
+    """Its schema is inferred again as the same columns, and a newer one reads with it."""
+    (declared,) = parser.parse(
+        "CREATE STREAM S (K INT KEY, A STRING, M MAP<STRING, DECIMAL(5, 2)>)"
+        " WITH (KAFKA_TOPIC='rows', FORMAT='AVRO');"
+    )
+    context = Context(topics={"rows": 1}, schemas=client)
+    source = created_source(analyze(declared, {}, context))
+    row = (7, "x", {"k": Decimal("1.50")})
+    plan = InsertValuesPlan(source=source, values=row, rowtime_ms=None)
+    key, value = record_of(plan, client)
+    (bare,) = parser.parse("CREATE STREAM S WITH (KAFKA_TOPIC='rows', FORMAT='AVRO');")
+    inferred = created_source(analyze(bare, {}, context))
+    assert [each.type for each in inferred.columns] == [each.type for each in source.columns]
+    wider = msgspec.structs.replace(
+        source, columns=(*source.columns, Column(name="Z", type="INTEGER"))
+    )
+    newer = InsertValuesPlan(source=wider, values=(*row, 9), rowtime_ms=None)
+    records = [TopicRecord(*each, 5, ()) for each in ((key, value), record_of(newer, client))]
+    assert len({schema_id for each in records for schema_id in schema_ids_of(source, each)}) == 3
+    found = [RecordRows(inferred, client).row(each) for each in records]
+    assert [each and tuple(each.cells[:3]) for each in found] == [row, row]
 
 
 def test_what_is_not_there(client: Schemas) -> None:
