@@ -12,6 +12,7 @@ StandpipeError                         50000   base; 500
 │   ├── SqlSyntaxError                 40001
 │   ├── UnknownName                    40001   names the nearest one
 │   ├── QueryOnStatementEndpoint       40002   SELECT or PRINT sent to /ksql
+│   ├── SchemaRegistryMissing          42801   sql.schemas.registry
 │   └── NotComputable                  40005   data.query.scan: an expression, for a row it read
 ├── TooManyPushQueries                 40003
 ├── Http2Only                          40004   /inserts-stream over HTTP/1.1
@@ -53,6 +54,7 @@ StandpipeError                         50000   base; 500
 ├── OutcomeUnknown                     50312   a copy of a statement that comes too late
 ├── HeavyWorkerEnded                   50313   before its answer was complete
 ├── NodeExhausted                      50314   node.worker.responses: no descriptor or memory left
+├── SchemaRegistryUnavailable          50315   sql.schemas.registry
 └── SetupError                         E-SETUP-001     start-up; printed with the next step
     ├── JavaMissing                    E-JAVA-001
     ├── JarsMissing                    E-JAVA-002      local.cluster.jvm
@@ -238,8 +240,7 @@ class BodyTooLarge(StandpipeError):
 
 
 class UnsupportedMediaType(StandpipeError):
-    """The body is not declared as JSON: add `Content-Type: application/json`. A web page could have
-    sent it."""
+    """The body is not declared as JSON: add `Content-Type: application/json`."""
 
     status = 415
     code = 41500
@@ -337,8 +338,7 @@ class OutcomeUnknown(StandpipeError):
 
 
 class HeavyWorkerEnded(StandpipeError):
-    """The worker that worked on the answer has ended, for its memory or another request's sake. Ask
-    again."""
+    """The worker of the answer has ended, for its memory or another request's sake. Ask again."""
 
     status = 503
     code = 50313

@@ -111,6 +111,9 @@ class Source(Record, frozen=True, kw_only=True):
     is_direct: bool | msgspec.UnsetType = msgspec.UNSET  # its replicas follow its topic themselves
     version_column: str | msgspec.UnsetType = msgspec.UNSET  # of a direct table: its larger stays
     topic_id: str | msgspec.UnsetType = msgspec.UNSET  # Kafka's id of a direct table's topic
+    #: AVRO, of keys and of values: the schema that we write, by its id; None: our own, by its name
+    schema_ids: tuple[int | None, int | None] | msgspec.UnsetType = msgspec.UNSET
+    schema_names: tuple[str | None, str | None] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -127,11 +130,8 @@ class Source(Record, frozen=True, kw_only=True):
         return ReplicaId(self.table_id or "", self.generation, partition)
 
     def stored_form(self) -> Source:
-        """The source as its query writes it and as replicas keep it.
-
-        It differs only for a CREATE SOURCE TABLE: the topic belongs to another writer, so the
-        replicas follow the changelog into which our query copies it, always as JSON.
-        """
+        """The source as its query writes it and as replicas keep it: of a CREATE SOURCE TABLE, the
+        changelog into which our query copies another writer's topic, always as JSON."""
         if self.changelog is None:
             return self
         return msgspec.structs.replace(

@@ -58,7 +58,7 @@ FOLLOWS: Final = "what follows from a refused one"
 UNEXPLAINED: Final = "nobody has looked yet"
 
 _REGISTRY: Final = re.compile(r"FORMAT\s*=\s*'(?:AVRO|JSON_SR|PROTOBUF|PROTOBUF_NOSR)'", re.I)
-_NO_COLUMNS: Final = "no schema registry to ask"
+_NO_COLUMNS: Final = "does not define any columns"
 _NO_COLUMN: Final = re.compile(r"cannot be resolved|Column name `|contains no value columns")
 _NO_FUNCTION: Final = re.compile(r"any functions with the name '(\w+)'")
 _NO_SOURCE: Final = re.compile(

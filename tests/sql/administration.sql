@@ -228,7 +228,7 @@ SHOW CONNECTOR PLUGINS;
 
 ASSERT NOT EXISTS SCHEMA SUBJECT 'flights-value' ID 3 TIMEOUT 5 SECONDS;
 ----
-! 40001 1:1 ASSERT SCHEMA is not supported: Standpipe has no schema registry.
+! 40001 1:1 ASSERT SCHEMA is not supported: ask the schema registry itself.
 
 # The words are names everywhere else.
 CREATE STREAM sink (connector INT, schema INT, subject STRING, id INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON');

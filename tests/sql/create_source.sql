@@ -92,7 +92,7 @@ CREATE STREAM s (id INT KEY, v INT) WITH (VALUE_FORMAT='JSON');
 
 CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='AVRO');
 ----
-! 40001 1:63 Format AVRO is not supported: Standpipe has no schema registry. It reads and writes JSON, DELIMITED, KAFKA, NONE.
+! 42801 1:15 Cannot create topic 'here' with format AVRO without configuring 'ksql.schema.registry.url'
 
 CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSNO');
 ----

@@ -91,7 +91,6 @@ REFUSED_PREFIXES: dict[str, str] = {}
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
 IGNORED_PREFIXES: dict[str, str] = {
-    "ksql.schema.registry.": "no schema registry is used",
     "ksql.connect.": "connectors are not part of Standpipe",
     "ksql.worker.pool.": "there is no thread pool to size",
     "ksql.heartbeat.thread.pool.": "there is no thread pool to size",

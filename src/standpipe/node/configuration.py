@@ -23,6 +23,7 @@ import structlog
 from standpipe.adapters.files.fsync import replace_durably
 from standpipe.adapters.files.private import private_directory, read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
+from standpipe.adapters.schema_registry import RegistryConnection, registry_by
 from standpipe.adapters.sealed.handshake import INTERNAL, PeerIdentity
 from standpipe.config import keys, registry
 from standpipe.config.workers import HEAVY_WORKERS
@@ -36,6 +37,8 @@ META_NAME = "meta.json"
 
 #: a node's configuration as JSON -> how it reaches Kafka
 _connections: dict[bytes, KafkaConnection] = {}
+#: and how it reaches the schema registry
+_registries: dict[bytes, RegistryConnection | None] = {}
 
 Setting = str | int | float | bool  # value of a key of config/keys.py
 
@@ -101,6 +104,14 @@ class NodeConfig(Record, frozen=True, kw_only=True):
             found = connect_by(self.settings(), self.bootstrap_servers, os.environ)
             _connections[key] = found
         return _connections[key]
+
+    def schema_registry(self) -> RegistryConnection | None:
+        """How this node reaches the schema registry, secrets included; None: there is none. Parsed
+        once, as `kafka` is. Raises ConfigError."""
+        key = msgspec.json.encode(self)
+        if key not in _registries:
+            _registries[key] = registry_by(self.settings(), os.environ)
+        return _registries[key]
 
     def identity(self, listener: str = INTERNAL) -> PeerIdentity:
         """Who this node is on connections to other nodes' listeners of that name, and at its own.

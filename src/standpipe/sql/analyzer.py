@@ -100,7 +100,7 @@ _NO_CONNECTORS: Final = (
     "{} is not supported: Standpipe has no connectors. Run Kafka Connect beside it, and declare its"
     " topics as streams and tables."
 )
-_NO_REGISTRY: Final = "{} is not supported: Standpipe has no schema registry."
+_NO_REGISTRY: Final = "{} is not supported: ask the schema registry itself."
 
 
 def _elsewhere(

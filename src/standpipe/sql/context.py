@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.config.statements import SOURCE_REPLICAS_MAX
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.topics import TopicRules
 
 #: of the readable part of ids: folders and topics are named after them
@@ -32,6 +33,8 @@ class Context:
     #: which topics its clauses may name
     rules: TopicRules = field(default_factory=TopicRules)
     replicas_max: int = SOURCE_REPLICAS_MAX.default
+    #: asked only if a statement needs it; None: no schema registry is configured
+    schemas: Schemas | None = None
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A boolean property of the session: true for the text "true" in any case."""

@@ -53,6 +53,7 @@ from standpipe.sql.plans import (
     TerminatePlan,
     TransientPlan,
 )
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.syntax import ast, parser
 
 
@@ -80,10 +81,13 @@ def judge(
     catalog: Catalog,
     topics: Mapping[str, int],
     limits: StatementLimits = DEFAULT_LIMITS,
+    *,
+    schemas: Schemas | None = None,
 ) -> Command | StatementReply:
     """Text to command, at the leader: parse, analyze and propose against the newest catalog.
 
-    `topics`: partition counts by topic. Raises StatementError and its kinds.
+    `topics`: partition counts by topic. `schemas`: the schema registry; None: there is none.
+    Raises StatementError and its kinds, SchemaRegistryUnavailable.
     """
     statements = parser.parse(request.ksql)
     if len(statements) != 1:
@@ -93,7 +97,9 @@ def judge(
         )
     properties = {name: str(value) for name, value in request.streams_properties.items()}
     statement = statements[0]
-    plan = analyzed(statement, catalog, properties, topics, limits, push=request.push)
+    plan = analyzed(
+        statement, catalog, properties, topics, limits, push=request.push, schemas=schemas
+    )
     request_id = request.request_id
     return propose(plan, catalog, statement=statement.text, request_id=request_id, limits=limits)
 
@@ -106,6 +112,7 @@ def analyzed(
     limits: StatementLimits = DEFAULT_LIMITS,
     *,
     push: PushRequest | None = None,
+    schemas: Schemas | None = None,
 ) -> Plan:
     """The plan of a statement, even while Kafka is unavailable if the statement is complete.
 
@@ -121,6 +128,7 @@ def analyzed(
             types=catalog.types,
             rules=limits.rules,
             replicas_max=limits.replicas_max,
+            schemas=schemas,
         )
         if push is not None:
             return push.plan(statement, catalog.sources, context)

@@ -28,6 +28,7 @@
     15      logs nothing new: the catalog says which outcomes of requests are forgotten, so that a
             late copy is refused (`control.metadata.requests`), catalog version 12
     16      source tables whose statement makes their topic (create_table_as 5)
+    17      sources in AVRO, with schemas in a registry (create_source 3), catalog version 13
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -60,10 +61,11 @@ from standpipe.control.metadata.commands import (
     SwitchTable,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
-from standpipe.model import FeatureLevels, NodeId, NodeInfo
+from standpipe.model import FeatureLevels, NodeId, NodeInfo, Source
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 
 OLDEST: Final = 1
-NEWEST: Final = 16
+NEWEST: Final = 17
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -90,6 +92,8 @@ DIRECT: Final = 14
 FORGOTTEN_REQUESTS: Final = 15
 #: below, CREATE SOURCE TABLE is refused if its topic is absent
 SOURCE_TOPICS: Final = 16
+#: below, statements with AVRO are refused
+SCHEMAS: Final = 17
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -118,6 +122,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_table_as", 4): TRANSIENT,
     ("create_source", 2): DIRECT,
     ("create_table_as", 5): SOURCE_TOPICS,
+    ("create_source", 3): SCHEMAS,
 }
 
 
@@ -210,7 +215,7 @@ def at_level(command: Command, level: int) -> Command:
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
         case CreateSource(source=source):
-            changed = {"version": 2 if source.is_direct else 1}
+            changed = {"version": 3 if _has_schemas(source) else 2 if source.is_direct else 1}
         case CreateTableAs():
             changed = {"version": _version_of_table(command)}
         case ReplaceTableAs(source=source):
@@ -227,6 +232,10 @@ def at_level(command: Command, level: int) -> Command:
             "`standpipe quorum upgrade`, once every node runs the newer release"
         )
     return formed
+
+
+def _has_schemas(source: Source) -> bool:
+    return source.key_format in REGISTRY_FORMATS or source.value_format in REGISTRY_FORMATS
 
 
 def _version_of_table(command: CreateTableAs) -> int:

@@ -30,9 +30,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from standpipe.data.encoding.framed_values import avro_cells
 from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
 from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.model import Column, Source
+from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
 from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type
 from standpipe.sql.types.values import (
     BIGINT_MAX,
@@ -87,18 +89,35 @@ def to_cells(source: Source) -> Callable[[bytes], Cells]:
     return convert
 
 
-def to_values(source: Source, columns: Sequence[Column]) -> Callable[[bytes], Cells]:
+def to_values(
+    source: Source, columns: Sequence[Column], schemas: Schemas | None = None
+) -> Callable[[bytes], Cells]:
     """The same for records that are shown and not kept: in all formats, NaN and infinity as well.
-    `columns`: those of the value, without headers."""
+    `columns`: those of the value, without headers. `schemas`: the schema registry; None: there is
+    none. The conversion raises SchemaRegistryUnavailable."""
+    if source.value_format == "AVRO" and columns:
+        wraps = source.wrap_single_value or len(columns) != 1
+        return avro_cells(_there(schemas), columns, wraps=wraps).read
     is_bare = len(columns) == 1 and not source.wrap_single_value
     return _reader(columns, source.value_format, source.value_delimiter, is_bare=is_bare)
 
 
-def to_key_values(source: Source) -> Callable[[bytes], Cells]:
+def to_key_values(source: Source, schemas: Schemas | None = None) -> Callable[[bytes], Cells]:
     """The conversion of a key without its window; of several columns, some may be null."""
     columns = source.key_columns
+    if source.key_format == "AVRO" and columns:
+        return avro_cells(_there(schemas), columns, wraps=len(columns) != 1).read
     is_bare = len(columns) == 1
     return _reader(columns, source.key_format, source.key_delimiter, is_bare=is_bare)
+
+
+def _there(schemas: Schemas | None) -> Schemas:
+    if schemas is None:
+        raise SchemaRegistryUnavailable(
+            "the source is in AVRO, and this node has no schema registry: set"
+            " ksql.schema.registry.url on it"
+        )
+    return schemas
 
 
 def _reader(

@@ -20,18 +20,27 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from standpipe.data.commit.committed import Committed
 from standpipe.data.encoding.cells import cell_json
-from standpipe.data.query.record_rows import FullRow, RecordRows, Share, TopicRecord, topic_of
+from standpipe.data.query.record_rows import (
+    FullRow,
+    RecordRows,
+    Share,
+    TopicRecord,
+    schema_ids_of,
+    topic_of,
+)
 from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Progress, Record, Source
 from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PushPlan
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.types.types import parse_type
 
 #: uncommitted records of a partition that may wait; then reading it pauses
@@ -47,14 +56,19 @@ class PushedRow:
 
 
 class PushQuery:
-    """One push query. `starts`: partition -> first offset wanted; `committed` None: show all."""
+    """One push query. `starts`: partition -> first offset wanted; `committed` None: show all;
+    `schemas`: the schema registry."""
 
     def __init__(
-        self, plan: PushPlan, starts: Mapping[int, int], committed: Committed | None
+        self,
+        plan: PushPlan,
+        starts: Mapping[int, int],
+        committed: Committed | None,
+        schemas: Schemas | None = None,
     ) -> None:
         self.positions = dict(starts)
         self._plan = plan
-        self._rows = RecordRows(plan.source)
+        self._rows = RecordRows(plan.source, schemas)
         self._types = [parse_type(name) for name in plan.column_types]
         self._committed = committed
         self._waiting: dict[int, deque[TopicRecord]] = {p: deque() for p in starts}
@@ -74,6 +88,13 @@ class PushQuery:
     def is_ready(self) -> bool:
         """Whether `take` would handle a record now."""
         return not self.is_over and any(map(self._is_ready, self._waiting))
+
+    def schema_ids(self, count: int) -> set[int]:
+        """Ids of the schemas of the next `count` records of each partition."""
+        source = self._plan.source
+        following = (islice(waiting, count) for waiting in self._waiting.values())
+        ids = (schema_ids_of(source, each) for records in following for each in records)
+        return {each for found in ids for each in found}
 
     def progress(self, record: Progress) -> None:
         """The next record of the progress topic."""

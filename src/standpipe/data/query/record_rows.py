@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from standpipe.data.encoding.cells import row_of, value_of
+from standpipe.data.encoding.framed_values import schema_id_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES
 from standpipe.data.encoding.row_values import UnreadableValue, to_array
 from standpipe.data.encoding.source_values import to_key_values, to_values
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.expressions.python.instants import parse_timestamp
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.types.types import INSTANT_MS_MAX
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -86,10 +89,20 @@ def writer_of(topic: str, snapshot: Snapshot) -> str | None:
     return next((each.query_id for each in on_topic if each.query_id is not None), None)
 
 
-class RecordRows:
-    """The rows of one source's records."""
+def schema_ids_of(source: Source, record: TopicRecord) -> set[int]:
+    """Ids of the schemas that a registry has to know for this record's row."""
+    found: set[int | None] = set()
+    if source.value_format in REGISTRY_FORMATS:
+        found.add(schema_id_of(record.value))
+    if source.key_format in REGISTRY_FORMATS:
+        found.add(schema_id_of(record.key))
+    return {each for each in found if each is not None}
 
-    def __init__(self, source: Source) -> None:
+
+class RecordRows:
+    """The rows of one source's records. `schemas`: the schema registry; None: there is none."""
+
+    def __init__(self, source: Source, schemas: Schemas | None = None) -> None:
         self._source = source
         self._keys = source.key_columns
         self._columns = source.value_columns
@@ -99,14 +112,14 @@ class RecordRows:
             convert = to_array(source)
             self._cells: Callable[[bytes], list[Any]] = lambda value: row_of(convert(value), types)
         else:  # a program of somebody else's: what is no value of its type makes no row
-            read = to_values(source, plain)
+            read = to_values(source, plain, schemas)
             self._cells = lambda value: [*map(value_of, read(value), types)]
         self._key_types = types_of(source.key_columns)
-        self._read_key = to_key_values(source)
+        self._read_key = to_key_values(source, schemas)
 
     def row(self, record: TopicRecord) -> FullRow | None:
         """None: no event (a null value in a stream, a null key in a table), or unreadable, or of
-        no time that a query can have."""
+        no time that a query can have. Raises SchemaRegistryUnavailable."""
         is_table = self._source.kind == "TABLE"
         if (record.key if is_table else record.value) is None:
             return None

@@ -1,8 +1,9 @@
 """Records as PRINT shows them: a line each, and lines that name their possible formats.
 
 Nothing is known about a printed topic, so formats are guessed: PRINT names all formats that fit
-every key (and every value) so far, and shows the bytes in the first of them. Source: ksqlDB's
-PRINT, without the formats that need a schema registry. One difference: the last bytes of a long
+every key (and every value) so far, and shows the bytes in the first of them. AVRO is one of them
+where there is a schema registry. Source: ksqlDB's PRINT, without JSON_SR and PROTOBUF. One
+difference: the last bytes of a long
 text key could nearly always be a window's start, and ksqlDB then prints half of the key as a
 number; here a window starts before the year 10000.
 """
@@ -16,9 +17,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from standpipe.data.encoding.framed_values import schema_id_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, java_double
 from standpipe.data.query.record_rows import TopicRecord
 
+AVRO: Final = "AVRO"
 NULL: Final = "<null>"
 NO_DATA: Final = "¯\\_(ツ)_/¯ - no data processed"
 NO_FORMAT: Final = (
@@ -112,9 +115,9 @@ def _instant(data: bytes, from_end: int) -> int:
     return found
 
 
-def _key_formats() -> list[Format]:
+def _key_formats(plains: Iterable[Format]) -> list[Format]:
     found: list[Format] = []
-    for plain in _PLAIN:
+    for plain in plains:
         windows = [_time_window_of(kind, plain) for kind in ("HOPPING", "TUMBLING")]
         found += (_session_of(plain), *windows, plain)
     return found
@@ -136,6 +139,9 @@ class _Guess:
         self._formats = [each for each, _ in fits]
         return fits[0][1] if fits else _bytes(data)
 
+    def may_be(self, name: str) -> bool:
+        return any(each.name == name for each in self._formats)
+
     def said(self) -> str:
         if not self._has_seen:
             return NO_DATA
@@ -150,18 +156,28 @@ def _read(format_: Format, data: bytes) -> str | None:
 
 
 class TopicPrint:
-    """One PRINT: every `interval`-th record, `limit` of them (None: all)."""
+    """One PRINT: every `interval`-th record, `limit` of them (None: all). `avro`: reads a value
+    that names its schema; None: there is no schema registry."""
 
-    def __init__(self, interval: int = 1, limit: int | None = None) -> None:
+    def __init__(
+        self, interval: int = 1, limit: int | None = None, avro: Reading | None = None
+    ) -> None:
+        plains = _PLAIN if avro is None else (Format(AVRO, avro), *_PLAIN)
         self._interval = interval
         self._left = limit
         self._count = 0
-        self._keys, self._values = _Guess(_key_formats()), _Guess(_PLAIN)
+        self._keys, self._values = _Guess(_key_formats(plains)), _Guess(plains)
         self._said: tuple[str, str] = ("", "")
 
     @property
     def is_over(self) -> bool:
         return self._left == 0
+
+    def schema_ids(self, records: Iterable[TopicRecord]) -> set[int]:
+        """Ids of the schemas that these records may have been written under."""
+        found = {schema_id_of(each.key) for each in records if self._keys.may_be(AVRO)}
+        found |= {schema_id_of(each.value) for each in records if self._values.may_be(AVRO)}
+        return {each for each in found if each is not None}
 
     def lines(self, records: Iterable[TopicRecord]) -> list[str]:
         """Lines for the next records, after lines on formats if these changed."""

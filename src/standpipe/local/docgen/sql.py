@@ -157,13 +157,14 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
             "differs",
-            "shows what is not committed too; long text keys are not taken for windowed ones",
+            "shows what is not committed too; long text keys are not taken for windowed ones; AVRO"
+            " with a schema registry, neither JSON_SR nor PROTOBUF",
         ),
     ),
     ast_statements.AssertTopic: (SupportRow("ASSERT [NOT EXISTS] TOPIC", "yes"),),
     ast_statements.Elsewhere: (
         SupportRow("CREATE, DROP, DESCRIBE CONNECTOR", "no", "run Kafka Connect beside it"),
-        SupportRow("ASSERT [NOT EXISTS] SCHEMA", "no", "there is no schema registry"),
+        SupportRow("ASSERT [NOT EXISTS] SCHEMA", "no", "ask the registry"),
     ),
     Query: (
         SupportRow("SELECT (pull query) on tables and streams", "yes"),
@@ -277,8 +278,11 @@ CLAUSES: Final = (
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"
     ),
     SupportRow(
-        "formats AVRO, JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "there is no schema registry"
+        "format AVRO, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
+        "differs",
+        "not in queries that run in Spark (docs/operations/registry.md)",
     ),
+    SupportRow("formats JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
     SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),
     SupportRow(
         "JSON: numbers as text; field names in any case",

@@ -25,7 +25,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
-from standpipe.control.ddl import direct_tables, propose, responses
+from standpipe.control.ddl import direct_tables, propose, registered_schemas, responses
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import Catalog
@@ -55,6 +55,7 @@ from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName, VoterRoutes
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions, topic_id_of
+from standpipe.sql.schemas.registry import Schemas
 
 RETRY_S: Final = 0.05
 TOPICS_S_MAX: Final = 10.0  # how long a statement waits for its topics
@@ -91,10 +92,11 @@ class Leading:
         leasing: Leasing,
         limits: StatementLimits,
         placement_s: float,
+        schemas: Schemas | None = None,
     ) -> None:
         """`topics` is called once, when this node first leads. `rules`: placement rules of a new
         cluster. `probe`: asks the members for their feature levels. `placement_s`: how long a
-        statement waits for the replicas of its table."""
+        statement waits for the replicas of its table. `schemas`: None: there is no registry."""
         self._copy = copy
         self._quorum = quorum
         self._make_topics = topics
@@ -104,6 +106,7 @@ class Leading:
         self._probe = probe
         self._leasing = leasing
         self._limits = limits
+        self._schemas = schemas
         self._turn = asyncio.Lock()
         self._placements = Placements(
             placing, lambda: copy.catalog, self._log_if, timeout_s=placement_s
@@ -259,11 +262,14 @@ class Leading:
     def _judged(
         self, request: propose.Request, before: Catalog
     ) -> Command | responses.StatementReply:
-        """Blocks while Kafka is asked. Raises StandpipeError."""
+        """Blocks while Kafka and the schema registry are asked. Raises StandpipeError."""
         admin = self._keeper.admin
         topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
-        verdict = propose.judge(request, before, topics, self._limits)
-        if isinstance(verdict, responses.StatementReply) or admin is None:
+        verdict = propose.judge(request, before, topics, self._limits, schemas=self._schemas)
+        if isinstance(verdict, responses.StatementReply):
+            return verdict
+        registered_schemas.register(verdict, self._schemas)
+        if admin is None:
             return verdict
         return direct_tables.of_one_topic(verdict, partial(topic_id_of, admin.observe))
 

@@ -52,6 +52,7 @@ from standpipe.adapters.process import die_with_parent, raise_file_limit
 from standpipe.adapters.raft import wire as quorum_wire
 from standpipe.adapters.raft.disk import QuorumDisk
 from standpipe.adapters.raft.wire import QuorumWire
+from standpipe.adapters.schema_registry import SchemaRegistry
 from standpipe.config import keys
 from standpipe.config.liveness import reports_settle_ms
 from standpipe.config.statements import PLACEMENT_TIMEOUT
@@ -283,6 +284,7 @@ async def live(
         leasing=Leasing(values[keys.LEASE_TIMEOUT]),
         limits=StatementLimits.of(values, config.service_id),
         placement_s=values[PLACEMENT_TIMEOUT] / 1000,
+        schemas=_schemas_of(config),
     )
     writer = Writer(base.copy, base.quorum, leading, client, addresses)
     leader_reads = LeaderReads(base.quorum, client, addresses)
@@ -360,6 +362,12 @@ def addresses_by(copy: CatalogReplica) -> Callable[[NodeId], Sequence[str]]:
 def topics_of(config: NodeConfig) -> TopicKeeper:
     """What keeps Kafka's topics as the catalog wants them, for the leader."""
     return TopicKeeper(config.kafka(), config.service_id, TopicPolicy.of(config.settings()))
+
+
+def _schemas_of(config: NodeConfig) -> SchemaRegistry | None:
+    connection = config.schema_registry()
+    # a statement is judged while the leader writes nothing else
+    return None if connection is None else SchemaRegistry(connection, silence_s=2.0)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -186,6 +186,7 @@ def run_node(node_file: Path) -> int:
 
         certificate_of(settings)
     config.kafka()
+    config.schema_registry()
     config.secret()
     configuration.log_json("parent")
     if os.getpgrp() != os.getpid():

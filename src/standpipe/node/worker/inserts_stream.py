@@ -40,10 +40,12 @@ from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
 from standpipe.node.worker.request.body import PropertyValue, check_properties, property_text
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
-from standpipe.node.worker.statements.insert_record import record_of
+from standpipe.node.worker.statements.insert_record import ResolvedSchemas, record_of
 from standpipe.sql.ddl.insert_rows import RowReader, insert_target
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.topics import TopicRules
 
 #: Rows that Kafka has not acknowledged or the client has not taken; ksqlDB: 200.
@@ -76,6 +78,8 @@ class InsertsRoute:
     row_bytes_max: int
     is_leaving: Callable[[], bool]
     rules: TopicRules = field(default_factory=TopicRules)
+    #: None: there is no schema registry
+    schemas: SchemaFetcher | None = None
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         form = accepted(header(scope["headers"], "accept"), _FORMS)
@@ -90,6 +94,8 @@ class InsertsRoute:
             request = _decoded(_request_decoder, await anext(lines, b""))
             self.map.refresh()  # another worker may just have acknowledged its CREATE
             rows = _Rows(self.map, request, self.rules)
+            if self.schemas is not None:
+                await asyncio.to_thread(rows.resolve, self.schemas.registry)
             writes = _session(request, self.producer)
             await self.producer.open(rows.topic)
         except (Http2Only, BodyTooLarge) as error:
@@ -154,7 +160,13 @@ class _Rows:
         self._rules = rules
         self._target = request.target
         self._view: ClusterView | None = None
+        self._schemas: ResolvedSchemas | None = None
         self._reader = self._current()
+
+    def resolve(self, schemas: Schemas) -> None:
+        """Ask for the schemas of the target's rows, if they have any. Blocks. Raises BadRequest,
+        SchemaRegistryUnavailable."""
+        self._schemas = ResolvedSchemas(self._reader.source, schemas)
 
     @property
     def topic(self) -> str:
@@ -163,7 +175,7 @@ class _Rows:
     def record(self, line: bytes) -> tuple[str, bytes | None, bytes | None, int]:
         """Topic, key, value and timestamp. Raises StandpipeError."""
         plan = self._current().plan(_decoded(_row_decoder, line, "Invalid JSON in inserts stream"))
-        key, value = record_of(plan)
+        key, value = record_of(plan, self._schemas)
         at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
         return plan.source.topic, key, value, at_ms
 

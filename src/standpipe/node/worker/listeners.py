@@ -128,6 +128,7 @@ def _inserts(worker: Worker, is_leaving: Callable[[], bool]) -> InsertsRoute:
         row_bytes_max=worker.settings[BODY_MAX],
         is_leaving=is_leaving,
         rules=worker.rules,
+        schemas=worker.schemas,
     )
 
 
@@ -141,6 +142,7 @@ def _rest(worker: Worker) -> Rest:
         settings=worker.settings,
         metrics=worker.metrics,
         kafka=worker.kafka,
+        schemas=worker.schemas,
         routes=worker.routes,
         in_hand=worker.in_hand,
         lanes=worker.lanes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.http.unix_exchange import SocketFolder
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.schema_registry import SchemaRegistry
 from standpipe.adapters.sealed.handshake import PEER
 from standpipe.config.keys import (
     BREAKER_OPEN,
@@ -59,6 +61,7 @@ from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.own_memory import OwnMemory
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.request.row_thread import RowThread
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.responses import as_standpipe_error
 from standpipe.node.worker.statements.lanes import StatementLanes
 from standpipe.node.worker.statements.read_index import read_index
@@ -111,6 +114,8 @@ class Worker:
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])
         self.kafka = self.node.kafka()
+        registry = self.node.schema_registry()
+        self.schemas = None if registry is None else SchemaFetcher(SchemaRegistry(registry))
         self.producer = RowProducer(self.kafka)
         progress = progress_topic(self.node.service_id)
         self.seal = ProgressSeal(self.node.secret(), progress)
@@ -145,9 +150,13 @@ class Worker:
             in_hand=in_hand,
             scans=Scans(self.lookups, may_begin, in_hand, self.row_thread),
             large_texts=LargeTexts(in_hand),
-            stream_pulls=StreamPulls(self.kafka, may_begin, in_hand, seal=self.seal),
+            stream_pulls=self._stream_pulls(may_begin, in_hand),
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
         )
+
+    def _stream_pulls(self, may_begin: Callable[[], None], in_hand: TextsInHand) -> StreamPulls:
+        schemas = None if self.schemas is None else self.schemas.registry
+        return StreamPulls(self.kafka, may_begin, in_hand, seal=self.seal, schemas=schemas)
 
     def _pushes(self) -> Pushes:
         internal = dialled(self.node.internal)
@@ -160,6 +169,7 @@ class Worker:
             seal=self.seal,
             may_begin=self.memory.check,
             in_hand=self.in_hand,
+            schemas=self.schemas,
         )
 
 

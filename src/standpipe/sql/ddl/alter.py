@@ -13,6 +13,7 @@ from standpipe.model import Column, Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations.checks import check_definition
+from standpipe.sql.declarations.registered import check_own_schemas, given_id
 from standpipe.sql.plans import AlterSourcePlan
 from standpipe.sql.syntax.ast_statements import AlterSource, ColumnDefinition
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
@@ -28,6 +29,13 @@ def alter_source(
         columns.append(_column(definition, columns))
     values = [column for column in columns if not column.is_key and column.header is None]
     formats.check_columns(values, source.value_format, "Value", statement.at)
+    if schema_id := given_id(source, "VALUE"):
+        raise refusal(
+            f"Cannot alter {source.kind.lower()} '{source.name}': its columns are those of schema"
+            f" {schema_id}. CREATE OR REPLACE it from a newer one.",
+            statement.at,
+        )
+    check_own_schemas(replace(source, columns=tuple(columns)), statement.at)
     if not source.wrap_single_value and len(values) > 1:
         raise refusal("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas")
     return AlterSourcePlan(source=replace(source, columns=tuple(columns)))

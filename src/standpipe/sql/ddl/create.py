@@ -8,6 +8,7 @@ from standpipe.model import Column, Source
 from standpipe.sql.context import Context
 from standpipe.sql.ddl import direct_table, external_table, source_table
 from standpipe.sql.declarations import formats
+from standpipe.sql.declarations import registered as registry_schemas
 from standpipe.sql.declarations.checks import (
     check_definition,
     check_free,
@@ -39,7 +40,8 @@ def create_source(
     properties = Properties(statement.properties, "SOURCE")
     # ksqlDB judges these first, whatever the columns are
     properties.check_delimiters(*map(properties.format, ("KEY_FORMAT", "VALUE_FORMAT")))
-    columns = _columns(statement)
+    registered = registry_schemas.completed(statement, properties, context)
+    columns = _columns(registered.definitions, creation)
     topic = properties.text("KAFKA_TOPIC")
     if topic is None:
         raise refusal(
@@ -52,6 +54,7 @@ def create_source(
     partitions, create_topic = _partitions(topic, properties, context, creation.at)
     key_format, value_format = _formats(properties, context, columns, creation)
     properties.check_delimiters(key_format, value_format)
+    registry_schemas.check_configured((key_format, value_format), topic, context, creation.at)
     keys = [column for column in columns if column.is_key]
     values = [column for column in columns if not column.is_key]
     carried = [column for column in values if column.header is None]
@@ -78,7 +81,9 @@ def create_source(
         time_bounds=properties.time_bounds,
         window=source_window(properties, keys, creation),
         is_read_only=creation.is_source,
+        schema_ids=registered.schema_ids,
     )
+    source = registry_schemas.named(source, properties, creation.at)
     is_external = properties.text("WRITER") is not None
     is_table = creation.kind == "TABLE" and (is_external or creation.is_source)
     properties.check_time_bounds(creation.name, is_table=is_table, is_external=is_external)
@@ -122,15 +127,14 @@ def drop(statement: DropSource, sources: Mapping[str, Source], context: Context)
     )
 
 
-def _columns(statement: CreateSource) -> list[Column]:
-    creation = statement.creation
-    if not statement.columns:
+def _columns(definitions: Sequence[ColumnDefinition], creation: Creation) -> list[Column]:
+    if not definitions:
         raise refusal(
-            f"The statement does not define any columns, and Standpipe has no schema registry"
-            f" to ask for those of {creation.name}.",
+            "The statement does not define any columns, and only formats of a schema registry"
+            f" (AVRO) can tell those of {creation.name}.",
             creation.at,
         )
-    columns = [_column(definition, creation) for definition in statement.columns]
+    columns = [_column(definition, creation) for definition in definitions]
     check_headers(columns, creation.at)
     check_unique(columns, creation)
     if creation.kind == "TABLE" and not any(column.is_key for column in columns):

@@ -16,6 +16,7 @@ from standpipe.model import PersistentQuery, Source, SparkPlan
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.plans import CreateTableAsPlan
+from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
 from standpipe.sql.syntax.errors import refusal, unsupported
 
@@ -43,6 +44,7 @@ def declared(
             " sets the time of each row.",
             at,
         )
+    to_spark.refuse_registry(source.name, source.key_format, source.value_format)
     table_id = context.table_id(creation.name)
     query = PersistentQuery(
         query_id=f"EXTERNAL_{table_id}",

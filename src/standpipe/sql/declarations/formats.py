@@ -12,7 +12,7 @@ from standpipe.sql.types.types import SqlType, parse_type, quoted
 
 _KAFKA_TYPES: Final = frozenset({"INTEGER", "BIGINT", "DOUBLE", "STRING", "BYTES"})
 #: Formats that can leave out the JSON object around a single value column.
-_UNWRAPPABLE: Final = frozenset({"JSON"})
+_UNWRAPPABLE: Final = frozenset({"JSON", "AVRO"})
 _MAP_KEYS: Final = (
     "Map keys, including types that contain maps, are not supported as they may lead to"
     " unexpected behavior due to inconsistent serialization. Key column name: `{name}`."

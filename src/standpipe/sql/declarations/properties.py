@@ -20,9 +20,11 @@ from standpipe.sql.syntax.ast_statements import Property
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 
 #: Formats that can be read and written, in the order in which messages list them.
-FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE")
+FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO")
+#: Those of them whose records name a schema in a registry.
+REGISTRY_FORMATS: Final = ("AVRO",)
 #: ksqlDB's others, which need a schema registry or compiled schemas.
-FORMATS_REFUSED: Final = ("AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
+FORMATS_REFUSED: Final = ("JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
 _DIGITS_MAX: Final = 20  # of a 64-bit integer with its sign
 _REPLICA_LAG: Final = "ACCEPTABLE_REPLICA_LAG_MS"
 _SOURCE_LAG: Final = "ACCEPTABLE_SOURCE_LAG_MS"
@@ -46,11 +48,11 @@ _BOTH: Final[frozenset[Place]] = frozenset({"SOURCE", "AS"})
 _SOURCE: Final[frozenset[Place]] = frozenset({"SOURCE"})
 _INSERT: Final[frozenset[Place]] = frozenset({"INSERT"})
 
-#: what names or shapes a schema in a registry, for keys and for values
-_OF_REGISTRY: Final[tuple[tuple[str, Literal["STRING", "INTEGER"]], ...]] = (
-    ("SCHEMA_ID", "INTEGER"),
-    ("SCHEMA_FULL_NAME", "STRING"),
-    ("PROTOBUF_NULLABLE_REPRESENTATION", "STRING"),
+#: what names or shapes a schema in a registry, for keys and for values; whether it is supported
+_OF_REGISTRY: Final[tuple[tuple[str, Literal["STRING", "INTEGER"], bool], ...]] = (
+    ("SCHEMA_ID", "INTEGER", True),
+    ("SCHEMA_FULL_NAME", "STRING", True),
+    ("PROTOBUF_NULLABLE_REPRESENTATION", "STRING", False),
 )
 
 KEYS: Final = {
@@ -78,15 +80,20 @@ KEYS: Final = {
         PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
         PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
         *(
-            PropertyKey(f"{part}_{name}", of, _BOTH, is_supported=False)
+            PropertyKey(f"{part}_{name}", of, _BOTH, is_supported=is_supported)
             for part in ("KEY", "VALUE")
-            for name, of in _OF_REGISTRY
+            for name, of, is_supported in _OF_REGISTRY
         ),
-        PropertyKey("VALUE_AVRO_SCHEMA_FULL_NAME", "STRING", _BOTH, is_supported=False),
+        PropertyKey("VALUE_AVRO_SCHEMA_FULL_NAME", "STRING", _BOTH),
         PropertyKey("QUERY_ID", "STRING", _INSERT),
         PropertyKey("SOURCED_BY_CONNECTOR", "STRING", _SOURCE, is_supported=False),
     )
 }
+
+#: keys of a WITH clause that only a format with a registry has
+REGISTRY_KEYS: Final = frozenset(
+    name for name in KEYS if "_SCHEMA_" in name or "_PROTOBUF_" in name
+)
 
 #: KSQL once named the key column here
 _KEY_HINT: Final = "Mark the column instead: KEY in a stream, PRIMARY KEY in a table."
@@ -257,8 +264,7 @@ def check_format(text: str, at: Position | None = None) -> str:
         return name
     if name in FORMATS_REFUSED:
         raise refusal(
-            f"Format {name} is not supported: Standpipe has no schema registry."
-            f" It reads and writes {', '.join(FORMATS)}.",
+            f"Format {name} is not supported. Standpipe reads and writes {', '.join(FORMATS)}.",
             at,
         )
     raise unknown_name(f"Unknown format: {text}", at, nearest(name, FORMATS))
@@ -284,9 +290,9 @@ def _check_known(given: tuple[Property, ...], place: Place) -> None:
         )
     for each in given:
         if not KEYS[each.name].is_supported:
-            lacks = "connectors" if "CONNECTOR" in each.name else "schema registry"
+            lacks = "no connectors" if "CONNECTOR" in each.name else "no PROTOBUF"
             raise refusal(
-                f"{each.name} in a WITH clause is not supported: Standpipe has no {lacks}. Leave"
+                f"{each.name} in a WITH clause is not supported: Standpipe has {lacks}. Leave"
                 " it out.",
                 each.at,
             )

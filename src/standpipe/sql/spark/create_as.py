@@ -22,6 +22,7 @@ from standpipe.sql.declarations.checks import (
 )
 from standpipe.sql.declarations.names import check_query_id
 from standpipe.sql.declarations.properties import Properties, default_format
+from standpipe.sql.declarations.registered import check_names
 from standpipe.sql.expressions.scope import Scope, find_source
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.plans import CreateTableAsPlan, InsertIntoPlan
@@ -125,6 +126,7 @@ def insert_select(
     if any(column.header is not None for column in target.columns):
         raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
     check_writable_topic(target, sources, context.rules, at)
+    to_spark.refuse_registry(target.name, target.key_format, target.value_format)
     properties = Properties(statement.properties, "INSERT")
     query_id = properties.text("QUERY_ID")
     if query_id is None:
@@ -377,6 +379,8 @@ class _Sink:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
         value_format = properties.format("VALUE_FORMAT") or source.value_format
         properties.check_delimiters(key_format, value_format)
+        check_names(properties, key_format, value_format)
+        to_spark.refuse_registry(creation.name, key_format, value_format)
         check_intermediate(self.statement.query, source, creation.at)
         try:
             formats.check_columns(keys, key_format, "Key", creation.at)

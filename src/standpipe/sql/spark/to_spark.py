@@ -18,7 +18,9 @@ from typing import Final
 from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
+from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import (
     Operation,
     Typed,
@@ -112,6 +114,7 @@ def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
     """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come."""
+    refuse_registry(source.name, source.key_format, source.value_format)
     # our queries write its topic: ROWTIME is in a header
     is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
@@ -132,6 +135,17 @@ def spark_input(
         is_ours=True if is_ours else None,
         window=source.window,
     )
+
+
+def refuse_registry(name: str, key_format: str, value_format: str) -> None:
+    """Raises StatementError for formats whose records name schemas: Spark does not read them."""
+    for part, format_ in (("keys", key_format), ("values", value_format)):
+        if format_ in REGISTRY_FORMATS:
+            raise refusal(
+                f"{name} has {part} of format {format_}, which queries that run in Spark neither"
+                " read nor write yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
+                " queries without GROUP BY, JOIN and PARTITION BY do."
+            )
 
 
 def emit(aggregation: Aggregation) -> SparkPlan:

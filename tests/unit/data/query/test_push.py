@@ -8,10 +8,12 @@ from operator import itemgetter
 
 import msgspec
 import pytest
+from tests.known_schemas import KnownSchemas
 from tests.samples import sample_table
 from tests.unit.data.rows import commit
 
 from standpipe.data.commit.committed import Committed
+from standpipe.data.encoding.framed_values import framed
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.data.query.push import (
     WAITING_MAX,
@@ -215,3 +217,16 @@ def test_rows_of_one_record_are_limited(count: int) -> None:
     )  # fmt: skip
     with pytest.raises(NotComputable, match="EXPLODE would make"):
         followed(plan, record(0, 1)).take(Share(9, MUCH))
+
+
+def test_ids_of_the_schemas_of_the_next_records() -> None:
+    """Of as many records as a step handles, and of each partition."""
+    plan = msgspec.structs.replace(
+        PLAN, source=msgspec.structs.replace(TABLE, value_format="AVRO", query_id=None)
+    )
+    query = PushQuery(plan, {0: 0, 1: 0}, None, KnownSchemas())
+    for partition, offset, schema_id in ((0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 4)):
+        query.heard(TopicRecord(b"k", framed(schema_id, b""), 0, (), partition, offset))
+    assert query.schema_ids(2) == {1, 2, 4}
+    query.take(Share(1, MUCH))
+    assert query.schema_ids(2) == {2, 3, 4}

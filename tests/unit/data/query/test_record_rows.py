@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.known_schemas import KnownSchemas
 from tests.samples import sample_table
 
+from standpipe.data.encoding.framed_values import framed
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME, rowtime_header
-from standpipe.data.query.record_rows import FullRow, RecordRows, TopicRecord, topic_of, writer_of
+from standpipe.data.query.record_rows import (
+    FullRow,
+    RecordRows,
+    TopicRecord,
+    schema_ids_of,
+    topic_of,
+    writer_of,
+)
 from standpipe.model import Assignment, Column, LogIndex, NodeId, Snapshot, Source, Window
+from standpipe.sql.schemas.registry import SchemaRegistryUnavailable
 
 TABLE = sample_table(
     topic="t",
@@ -171,3 +181,41 @@ def test_a_topic_that_an_insert_into_writes_beside_has_no_one_writer() -> None:
     written = msgspec.structs.replace(beside, takes_inserts=True)
     assert writer_of("t", snapshot_of(beside, TABLE)) == "Q"
     assert writer_of("t", snapshot_of(written, TABLE)) is None
+
+
+AVRO = msgspec.structs.replace(STREAM, key_format="AVRO", value_format="AVRO")
+ROW = '{"type":"record","name":"R","fields":[{"name":"%s","type":"%s"}]}'
+
+
+def test_rows_in_avro() -> None:
+    """The second schema is newer; the third does not fit, and there is no fourth."""
+    known = KnownSchemas()
+    key = known.register("t-key", "AVRO", '"string"')
+    made = [
+        known.register("t-value", "AVRO", ROW % each)
+        for each in (("v", "int"), ("V", "long"), ("v", "string"))
+    ]
+    rows = RecordRows(AVRO, known)
+
+    def cells(schema_id: int) -> list[object] | None:
+        record = TopicRecord(framed(key, b"\x02a"), framed(schema_id, b"\x06"), 5, ())
+        row = rows.row(record)
+        return None if row is None else row.cells[:2]
+
+    assert [cells(each) for each in (*made, 99)] == [["a", 3], ["a", 3], None, None]
+    assert rows.row(TopicRecord(None, framed(made[0], b"\x06"), 5, ())) is not None
+    assert rows.row(TopicRecord(b"a", framed(made[0], b"\x06"), 5, ())) is None
+    known.is_down = True
+    fresh = TopicRecord(None, framed(made[0], b"\x06"), 5, ())
+    with pytest.raises(SchemaRegistryUnavailable):
+        RecordRows(AVRO, known).row(fresh)
+    with pytest.raises(SchemaRegistryUnavailable, match=r"ksql\.schema\.registry\.url"):
+        RecordRows(AVRO)
+
+
+def test_schema_ids() -> None:
+    record = TopicRecord(framed(7, b""), framed(9, b""), 5, ())
+    assert schema_ids_of(AVRO, record) == {7, 9}
+    assert schema_ids_of(msgspec.structs.replace(AVRO, key_format="KAFKA"), record) == {9}
+    assert schema_ids_of(AVRO, TopicRecord(b"a", None, 5, ())) == set()
+    assert schema_ids_of(STREAM, record) == set()

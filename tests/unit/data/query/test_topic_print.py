@@ -93,3 +93,29 @@ def test_interval_and_limit() -> None:
 )
 def test_rowtime(at_ms: int, shown: str) -> None:
     assert TopicPrint().lines([record(b"a", b"b", at_ms)])[-1].startswith(f"rowtime: {shown}, ")
+
+
+def _avro(data: bytes) -> str:
+    if data[:5] != b"\0\0\0\0\7":
+        raise ValueError("of another schema")
+    return f"{{{data[5:].decode()}}}"
+
+
+def test_avro_is_the_first_guess_where_there_is_a_registry() -> None:
+    printed = TopicPrint(avro=_avro)
+    of_key, of_value, line = printed.lines([record(b"\0\0\0\0\7k" + at(50), b"\0\0\0\0\7v")])
+    assert of_key.startswith("Key format: HOPPING(AVRO) or TUMBLING(AVRO) or AVRO or HOPPING(")
+    assert of_value == "Value format: AVRO or KAFKA_STRING"
+    assert "key: [{k}@50/-], value: {v}, " in line
+    *_, of_value, line = printed.lines([record(None, b"{}")])
+    assert of_value == "Value format: KAFKA_STRING"
+    assert "value: {}, " in line
+
+
+def test_schemas_are_wanted_only_while_the_format_may_be_avro() -> None:
+    framed, plain = record(b"\0\0\0\0\7k", b"\0\0\0\0\1v"), record(b"{}", None)
+    assert TopicPrint().schema_ids([framed]) == set()
+    printed = TopicPrint(avro=_avro)
+    assert printed.schema_ids([framed, plain]) == {7, 1}
+    printed.lines([framed])  # its value is of a schema that does not read it
+    assert printed.schema_ids([framed]) == {7}

@@ -39,7 +39,7 @@ def test_files_are_one_session(run: CliRunner) -> None:
 def test_a_refusal_is_status_1_and_has_its_reason(run: CliRunner) -> None:
     result = run.invoke(app, ["check", "streams.sql", "tables.sql"])
     assert result.exit_code == 1
-    assert "Format AVRO is not supported" in result.output
+    assert "without configuring 'ksql.schema.registry.url'" in result.output
     assert "It needs S, which a refused statement was to make." in result.output
     assert "1 refused, 1 blocked by these" in result.output
 

@@ -31,6 +31,7 @@ from standpipe.model import Snapshot
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PullPlan
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.topics import progress_topic
 
 READ_S_MAX: Final = 30.0
@@ -62,8 +63,10 @@ class StreamPulls:
         in_hand: TextsInHand | None = None,
         *,
         seal: ProgressSeal = NO_SEAL,
+        schemas: Schemas | None = None,
     ) -> None:
-        self._kafka, self._seal = kafka, seal
+        """`schemas`: the schema registry; None: there is none."""
+        self._kafka, self._seal, self._schemas = kafka, seal, schemas
         #: raises TooManyRequests if the worker is short of memory
         self._may_begin = may_begin
         self._in_hand = in_hand or TextsInHand()
@@ -97,7 +100,7 @@ class StreamPulls:
 
     def _read(self, plan: PullPlan, snapshot: Snapshot, digest: bytes, handover: _Handover) -> None:
         until_s = time.monotonic() + READ_S_MAX
-        rows = _rows(plan, self._kafka, self._seal, snapshot)
+        rows = _rows(plan, self._kafka, self._seal, snapshot, self._schemas)
         try:
             while True:
                 with self._in_hand.in_thread(digest):
@@ -169,7 +172,13 @@ def _batch(rows: Iterator[bytes]) -> list[bytes]:
     return batch
 
 
-def _rows(plan: PullPlan, kafka: Kafka, seal: ProgressSeal, snapshot: Snapshot) -> Generator[bytes]:
+def _rows(
+    plan: PullPlan,
+    kafka: Kafka,
+    seal: ProgressSeal,
+    snapshot: Snapshot,
+    schemas: Schemas | None,
+) -> Generator[bytes]:
     if plan.limit == 0:
         return
     source = plan.source
@@ -191,7 +200,7 @@ def _rows(plan: PullPlan, kafka: Kafka, seal: ProgressSeal, snapshot: Snapshot) 
         # read after the progress: what is committed by now is in the topic
         records = read_topic(kafka, source.topic, source.partitions, deadline)
         records = committed_records(committed, records)
-    yield from islice(rows_of_stream(plan, records), plan.limit)
+    yield from islice(rows_of_stream(plan, records, schemas), plan.limit)
     if committed_id:  # after the rows: they are of no other topic, since ids are never reused
         check_topic(source.topic, committed_id, topics_now(kafka, [source.topic]))
 
@@ -212,9 +221,11 @@ def committed_records(
             yield record
 
 
-def rows_of_stream(plan: PullPlan, records: Iterator[TopicRecord]) -> Iterator[bytes]:
+def rows_of_stream(
+    plan: PullPlan, records: Iterator[TopicRecord], schemas: Schemas | None = None
+) -> Iterator[bytes]:
     """JSON arrays of the records that satisfy the plan, in the order of the records."""
-    rows = RecordRows(plan.source)
+    rows = RecordRows(plan.source, schemas)
     for record in records:
         row = rows.row(record)
         if row is not None and (plan.where is None or plan.where(row.cells)):

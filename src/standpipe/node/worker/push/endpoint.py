@@ -26,6 +26,7 @@ from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.takes_long import TakesLong
 from standpipe.sql.lookup.push import needs_spark, print_topic, push
 from standpipe.sql.plans import PushPlan
@@ -57,6 +58,8 @@ class Pushes:
     #: raises TooManyRequests if the worker is short of memory
     may_begin: Callable[[], None] = lambda: None
     in_hand: TextsInHand = field(default_factory=TextsInHand)
+    #: None: there is no schema registry
+    schemas: SchemaFetcher | None = None
 
     async def answer(
         self,
@@ -100,7 +103,7 @@ class Pushes:
             if isinstance(statement, PrintTopic):
                 printed = print_topic(statement, self.rules)
                 query_id = new_query_id(f"PRINT {printed.topic}")
-                return query_id, PrintAnswer(printed, self.kafka)
+                return query_id, PrintAnswer(printed, self.kafka, self.schemas)
             plan = push(statement, self.map.view.sources)
         except StatementError as error:
             raise located(error, statement) from None
@@ -118,6 +121,7 @@ class Pushes:
             map=self.map,
             kafka=self.kafka,
             seal=self.seal,
+            schemas=self.schemas,
         )
 
     def close(self, body: bytes) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
+from standpipe.data.encoding.framed_values import FramedReader, avro_texts
 from standpipe.data.query.record_rows import Share, TopicRecord
 from standpipe.data.query.topic_print import TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.sql.plans import PrintPlan
+from standpipe.sql.schemas.registry import SchemaRegistryUnavailable
 
 
 @dataclass
@@ -24,12 +29,15 @@ class PrintAnswer:
 
     plan: PrintPlan
     kafka: Kafka
+    #: None: there is no schema registry
+    schemas: SchemaFetcher | None = None
     _print: TopicPrint = field(init=False)
     _tail: TopicTail = field(init=False)
     _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
 
     def __post_init__(self) -> None:
-        self._print = TopicPrint(self.plan.interval, self.plan.limit)
+        avro = None if self.schemas is None else _reading(avro_texts(self.schemas.registry))
+        self._print = TopicPrint(self.plan.interval, self.plan.limit, avro)
 
     @property
     def media(self) -> bytes:
@@ -68,6 +76,10 @@ class PrintAnswer:
             self._waiting.extend(record for _, record in self._tail.poll(STEP_RECORDS))
         if not self._waiting:
             return None
+        if self.schemas is not None:
+            ids = self._print.schema_ids(islice(self._waiting, STEP_RECORDS))
+            if not self.schemas.are_fetched(ids):
+                return None
         lines = self._print.lines(Share(STEP_RECORDS, STEP_BYTES).draw(self._waiting))
         return "".join(f"{line}\n" for line in lines).encode()
 
@@ -82,6 +94,18 @@ class PrintAnswer:
     def close(self) -> None:
         """Close the consumer."""
         self._tail.close()
+
+
+def _reading(reader: FramedReader) -> Callable[[bytes], str]:
+    """Without a registry that answers, the bytes are shown in another format."""
+
+    def read(data: bytes) -> str:
+        try:
+            return reader.read(data)
+        except SchemaRegistryUnavailable as error:
+            raise ValueError(str(error)) from error
+
+    return read
 
 
 def _not_found(topic: str, known: list[str]) -> str:

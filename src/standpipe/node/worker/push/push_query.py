@@ -39,6 +39,7 @@ from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
@@ -86,6 +87,8 @@ class PushAnswer:
     map: Map
     kafka: Kafka
     seal: ProgressSeal = NO_SEAL
+    #: None: there is no schema registry
+    schemas: SchemaFetcher | None = None
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
     _is_token_due: bool = field(
@@ -129,7 +132,8 @@ class PushAnswer:
         else:
             ends = {number: committed.end(number) for number in numbers}
         starts = self._starts(ends)
-        self._query = PushQuery(self.plan, starts, committed)
+        registry = None if self.schemas is None else self.schemas.registry
+        self._query = PushQuery(self.plan, starts, committed, registry)
         places = {Partition(self._topic, number): at for number, at in starts.items()}
         if committed is not None:
             places[Partition(self._progress_topic, 0)] = read
@@ -174,7 +178,7 @@ class PushAnswer:
     def step(self) -> bytes | None:
         """Raises RecordsLost; ServerError when the source has changed."""
         self._check_source()
-        if self._query.is_ready:
+        if self._query.is_ready and self._has_schemas():
             rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
             self._is_token_due |= self._gives_tokens and bool(rows)
             return self.form.rows(rows)
@@ -189,6 +193,13 @@ class PushAnswer:
                 self._take_progress(self._query.progress, record)
         self._tail.hold({Partition(self._topic, number) for number in self._query.held})
         return b"" if records else None
+
+    def _has_schemas(self) -> bool:
+        """Whether the schemas of the next records are known. While the registry does not answer,
+        the query waits: it would else leave good records out, or end."""
+        if self.schemas is None:
+            return True
+        return self.schemas.are_known(self._query.schema_ids(STEP_RECORDS))
 
     def last(self, ending: Ending) -> bytes:
         """A continuation token if the client wants them, and the final message."""

@@ -22,7 +22,11 @@ from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import SqlSyntaxError, StandpipeError, StatementError
 from standpipe.node.worker.request.body import check_properties
 from standpipe.node.worker.statements.judge import RequestSession, after, judge
-from standpipe.sql.declarations.properties import FORMATS_REFUSED, KEYS
+from standpipe.sql.declarations.properties import (
+    FORMATS_REFUSED,
+    REGISTRY_FORMATS,
+    REGISTRY_KEYS,
+)
 from standpipe.sql.expressions.statement_values import StatementValues, in_insert, in_text
 from standpipe.sql.syntax import ast, parser, variables
 from standpipe.sql.syntax.ast_statements import (
@@ -48,6 +52,7 @@ _CREATE: Final = re.compile(
 )
 _SCRIPT_REASON: Final = "RUN SCRIPT is a command of the prompt: check the script's file as well."
 _FORMAT_KEYS: Final = frozenset({"FORMAT", "KEY_FORMAT", "VALUE_FORMAT"})
+_OF_REGISTRY: Final = frozenset((*REGISTRY_FORMATS, *FORMATS_REFUSED))
 _DEFAULT_FORMATS: Final = "ksql.persistence.default.format."
 #: what RANDOM() and the like are: any value will do
 _VALUES: Final = StatementValues(0, b"")
@@ -209,8 +214,8 @@ def _as_json(statement: ast.Statement) -> ast.Statement:
         return None
 
     if isinstance(statement, SetProperty) and statement.name.startswith(_DEFAULT_FORMATS):
-        is_refused = (statement.value or "").upper() in FORMATS_REFUSED
-        return replace(statement, value="JSON") if is_refused else statement
+        is_other = (statement.value or "").upper() in _OF_REGISTRY
+        return replace(statement, value="JSON") if is_other else statement
     if isinstance(statement, (CreateSource, CreateAs)):  # JSON has nothing of a registry
         kept = tuple(each for each in statement.properties if not _is_of_registry(each.name))
         statement = replace(statement, properties=kept)
@@ -218,11 +223,11 @@ def _as_json(statement: ast.Statement) -> ast.Statement:
 
 
 def _is_of_registry(name: str) -> bool:
-    return name in KEYS and not KEYS[name].is_supported and "CONNECTOR" not in name
+    return name in REGISTRY_KEYS
 
 
 def _needs_registry(value: ast.LiteralValue) -> bool:
-    return str(value.value).upper() in FORMATS_REFUSED
+    return str(value.value).upper() in _OF_REGISTRY
 
 
 def _json(value: ast.LiteralValue) -> ast.LiteralValue:

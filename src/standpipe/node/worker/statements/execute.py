@@ -29,6 +29,7 @@ from standpipe.adapters.http.peer_client import PeerClient
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
+from standpipe.adapters.schema_registry import SchemaRegistry
 from standpipe.config.registry import Config
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata.catalog import from_snapshot
@@ -42,6 +43,7 @@ from standpipe.node.worker.request.body import asked_bounds, parse_statements, p
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.statements import describe, explain, lags, show
 from standpipe.node.worker.statements.answers import Answers
 from standpipe.node.worker.statements.assert_topic import TopicAsserts
@@ -111,6 +113,8 @@ class Statements:
     metrics: Metrics
     routes: Routes
     kafka: Kafka = ""
+    #: None: there is no schema registry
+    schemas: SchemaFetcher | None = None
     in_hand: TextsInHand = field(default_factory=TextsInHand)
     lanes: StatementLanes = field(default_factory=StatementLanes)
     _admin: KafkaAdmin | None = None
@@ -132,6 +136,7 @@ class Statements:
             statements = await self.lanes.run(lane_of(request.ksql), judge)
             plans = [each.plan for each in statements]
             inserts = inserts_of(self.producer, self.metrics, properties, plans)
+            inserts.schemas = self._registry
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
             raise
@@ -168,7 +173,12 @@ class Statements:
         snapshot = self.map.view.snapshot
         limits = StatementLimits.of(self.settings, snapshot.service_id)
         kafka = self._kafka_topics()
-        return judge_all(statements, from_snapshot(snapshot), session, kafka, limits)
+        catalog, schemas = from_snapshot(snapshot), self._registry
+        return judge_all(statements, catalog, session, kafka, limits, schemas=schemas)
+
+    @property
+    def _registry(self) -> SchemaRegistry | None:
+        return None if self.schemas is None else self.schemas.registry
 
     def _kafka_topics(self) -> KafkaTopics:
         from standpipe.adapters.kafka.admin import KafkaAdmin  # a slow import

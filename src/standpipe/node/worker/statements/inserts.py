@@ -7,6 +7,7 @@ With a session, the answer's last entity has its token:
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from standpipe.errors import BadRequest
 from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.plans import InsertValuesPlan, Plan
+from standpipe.sql.schemas.registry import Schemas
 
 TOKEN_TYPE: Final = "consistencyToken"  # noqa: S105 the type of an entity
 
@@ -31,10 +33,16 @@ class Inserts:
     producer: RowProducer
     metrics: Metrics
     writes: SessionWrites | None
+    #: None: there is no schema registry
+    schemas: Schemas | None = None
 
     async def insert(self, plan: InsertValuesPlan) -> None:
-        """Returns when Kafka has acknowledged the row. Raises KafkaUnavailable."""
-        key, value = record_of(plan)
+        """Returns when Kafka has acknowledged the row. Raises KafkaUnavailable, and
+        SchemaRegistryUnavailable: a statement before this one may have made its stream."""
+        if self.schemas is None:
+            key, value = record_of(plan)
+        else:
+            key, value = await asyncio.to_thread(record_of, plan, self.schemas)
         at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
         row = await self.producer.send(plan.source.topic, key, value, at_ms)
         if self.writes is not None:

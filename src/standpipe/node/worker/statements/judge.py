@@ -22,6 +22,7 @@ from standpipe.model import LogIndex
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.plans import LOGGED, DefinePlan, InsertValuesPlan, Plan, SetPropertyPlan
+from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast_statements import PrintTopic
 
@@ -64,6 +65,8 @@ def judge_all(
     session: RequestSession,
     kafka: KafkaTopics,
     limits: StatementLimits = DEFAULT_LIMITS,
+    *,
+    schemas: Schemas | None = None,
 ) -> list[JudgedStatement]:
     """Judge each statement against the catalog that those before it would make. Blocks.
 
@@ -75,7 +78,8 @@ def judge_all(
         if isinstance(statement, (ast.Query, PrintTopic)):
             raise QueryOnStatementEndpoint(QUERY_HINT, statement=statement.text)
         known = {source.topic: source.partitions for source in catalog.sources.values()}
-        one = judge(statement, catalog, session, TopicPartitions(kafka, known), limits)
+        topics = TopicPartitions(kafka, known)
+        one = judge(statement, catalog, session, topics, limits, schemas=schemas)
         judged.append(one)
         session = session.after(one.plan)
         catalog = after(one, catalog, limits)
@@ -88,11 +92,13 @@ def judge(
     session: RequestSession,
     topics: Mapping[str, int],
     limits: StatementLimits = DEFAULT_LIMITS,
+    *,
+    schemas: Schemas | None = None,
 ) -> JudgedStatement:
     """What a statement means. Raises StatementError, and BadRequest as `judge_all` does."""
-    plan = analyzed(statement, catalog, session.properties, topics, limits)
+    plan = analyzed(statement, catalog, session.properties, topics, limits, schemas=schemas)
     if isinstance(plan, InsertValuesPlan):
-        record_of(plan)
+        record_of(plan, schemas, registers=False)  # a statement after it may be refused
     return JudgedStatement(statement.text, plan, session)
 
 

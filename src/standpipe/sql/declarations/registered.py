@@ -1,0 +1,269 @@
+"""Schemas of a registry in CREATE STREAM and TABLE: columns that are inferred, and what WITH says.
+
+Columns are inferred for the part, keys or values, that declares none and whose format is AVRO: from
+the newest schema of its subject, or from the one that VALUE_SCHEMA_ID or KEY_SCHEMA_ID names.
+Source, also of the texts: ksqlDB's DefaultSchemaInjector, SchemaRegistryTopicSchemaSupplier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from standpipe.errors import StatementError
+from standpipe.model import Column, Source
+from standpipe.sql.context import Context
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS, Properties, default_format
+from standpipe.sql.schemas import avro, avro_columns
+from standpipe.sql.schemas.avro import BadSchema
+from standpipe.sql.schemas.registry import (
+    RegisteredSchema,
+    SchemaRegistryMissing,
+    Schemas,
+    UnknownSchema,
+    subject_of,
+)
+from standpipe.sql.syntax.ast import Position
+from standpipe.sql.syntax.ast_statements import ColumnDefinition, CreateSource, Creation
+from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.types.types import parse_type
+
+Part = Literal["KEY", "VALUE"]
+
+#: of a schema that a message shows
+_SHOWN_CHARS_MAX: Final = 2000
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a statement says once its registry is asked. `schema_ids`: as those of a source."""
+
+    definitions: tuple[ColumnDefinition, ...]
+    schema_ids: tuple[int | None, int | None] | UnsetType = UNSET
+
+
+def completed(statement: CreateSource, properties: Properties, context: Context) -> Registered:
+    """The columns of a statement, those included that it leaves to the registry.
+
+    Raises StatementError with ksqlDB's text, SchemaRegistryMissing, SchemaRegistryUnavailable.
+    """
+    given = statement.columns
+    keys = [each for each in given if each.mark in ("KEY", "PRIMARY KEY")]
+    values = [each for each in given if each.mark == ""]
+    headers = [each for each in given if each.mark in ("HEADER", "HEADERS")]
+    default = default_format(context.properties, "value")
+    key_format = properties.format("KEY_FORMAT")
+    value_format = properties.format("VALUE_FORMAT") or default
+    _check_ids(properties, "KEY", key_format, keys)
+    _check_ids(properties, "VALUE", value_format, values)
+    asks_key = not keys and key_format in REGISTRY_FORMATS
+    asks_value = not values and value_format in REGISTRY_FORMATS
+    topic = properties.text("KAFKA_TOPIC")
+    if topic is None or not (asks_key or asks_value):
+        return Registered(given)
+    creation = statement.creation
+    schemas = required(context, topic, "AVRO", creation.at)
+    asking = _Asking(creation, topic, properties, schemas)
+    key_id = value_id = None
+    if asks_key:
+        keys, key_id = asking.inferred("KEY")
+    if asks_value:
+        values, value_id = asking.inferred("VALUE")
+    return Registered((*keys, *values, *headers), (key_id, value_id))
+
+
+def required(context: Context, topic: str, format_: str, at: Position | None) -> Schemas:
+    """The registry. Raises SchemaRegistryMissing if none is configured."""
+    if context.schemas is None:
+        line, column = (None, None) if at is None else (at.line, at.column)
+        raise SchemaRegistryMissing(
+            f"Cannot create topic '{topic}' with format {format_} without configuring"
+            " 'ksql.schema.registry.url'",
+            line=line,
+            column=column,
+        )
+    return context.schemas
+
+
+def check_configured(
+    formats: Sequence[str], topic: str, context: Context, at: Position | None
+) -> None:
+    """Raises SchemaRegistryMissing for a format that needs a registry where there is none."""
+    for format_ in formats:
+        if format_ in REGISTRY_FORMATS:
+            required(context, topic, format_, at)
+
+
+def named(source: Source, properties: Properties, at: Position | None) -> Source:
+    """The source with the names that WITH gives its schemas. Raises StatementError for a name or
+    for columns that its formats cannot have."""
+    check_names(properties, source.key_format, source.value_format)
+    names = (_full_name(properties, "KEY"), _full_name(properties, "VALUE"))
+    found = replace(source, schema_names=names) if any(names) else source
+    check_own_schemas(found, at)
+    return found
+
+
+def check_names(properties: Properties, key_format: str, value_format: str) -> None:
+    """Raises StatementError for the full name of a schema in a format that has none."""
+    for name, of in (
+        ("KEY_SCHEMA_FULL_NAME", key_format),
+        ("VALUE_SCHEMA_FULL_NAME", value_format),
+        ("VALUE_AVRO_SCHEMA_FULL_NAME", value_format),
+    ):
+        if name in properties.values and of not in REGISTRY_FORMATS:
+            raise refusal(
+                f"{of} does not support the following configs: [fullSchemaName]",
+                properties.at(name),
+            )
+    if properties.text("VALUE_SCHEMA_FULL_NAME") and properties.text("VALUE_AVRO_SCHEMA_FULL_NAME"):
+        raise refusal(
+            "Cannot supply both 'VALUE_AVRO_SCHEMA_FULL_NAME' and 'VALUE_SCHEMA_FULL_NAME'"
+            " properties. Please only set 'VALUE_SCHEMA_FULL_NAME'.",
+            properties.at("VALUE_AVRO_SCHEMA_FULL_NAME"),
+        )
+
+
+def _full_name(properties: Properties, part: Part) -> str | None:
+    """The name that WITH gives the schema; None: ksqlDB's own."""
+    found = properties.text(f"{part}_SCHEMA_FULL_NAME")
+    if found is None and part == "VALUE":
+        found = properties.text("VALUE_AVRO_SCHEMA_FULL_NAME")
+    return found
+
+
+def given_id(source: Source, part: Part) -> int | None:
+    """The id of the schema that our rows have; None: our own (`own_schema`)."""
+    return source.schema_ids[part != "KEY"] if source.schema_ids else None
+
+
+def own_schema(source: Source, part: Part) -> str:
+    """The text of the schema that our rows have, unless the source names another by its id.
+    Raises BadSchema."""
+    given = source.schema_names[part != "KEY"] if source.schema_names else None
+    if part == "KEY":
+        columns = source.key_columns
+        name = given or avro_columns.key_name(source.name)
+        return avro_columns.schema_text(columns, name, wraps=len(columns) != 1)
+    values = [column for column in source.value_columns if column.header is None]
+    name = given or avro_columns.VALUE_NAME
+    wraps = source.wrap_single_value or len(values) != 1
+    return avro_columns.schema_text(values, name, wraps=wraps)
+
+
+def check_own_schemas(source: Source, at: Position | None) -> None:
+    """Raises StatementError for columns that Avro cannot name or describe."""
+    parts: tuple[tuple[Part, str, tuple[Column, ...]], ...] = (
+        ("KEY", source.key_format, source.key_columns),
+        ("VALUE", source.value_format, source.value_columns),
+    )
+    for part, format_, columns in parts:
+        if format_ not in REGISTRY_FORMATS or not columns:
+            continue
+        try:
+            own_schema(source, part)
+        except BadSchema as error:
+            raise refusal(
+                f"{part.capitalize()} format does not support schema.\nformat: {format_}\nreason:"
+                f" Schema is not compatible with Avro: {error}",
+                at,
+            ) from None
+
+
+def _check_ids(
+    properties: Properties, part: Part, format_: str | None, declared: Sequence[ColumnDefinition]
+) -> None:
+    name = f"{part}_SCHEMA_ID"
+    if properties.number(name) is None:
+        return
+    if format_ not in REGISTRY_FORMATS:
+        raise refusal(
+            f"{part}_FORMAT should support schema inference when {name} is provided. Current format"
+            f" is {format_ or 'KAFKA'}.",
+            properties.at(name),
+        )
+    if declared:
+        raise refusal(
+            f"Table elements and {name} cannot both exist for create statement.",
+            properties.at(name),
+        )
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """One statement's questions to the registry."""
+
+    creation: Creation
+    topic: str
+    properties: Properties
+    schemas: Schemas
+
+    def inferred(self, part: Part) -> tuple[list[ColumnDefinition], int]:
+        """The columns of one part, and the id of their schema."""
+        name, is_key = f"{part}_SCHEMA_ID", part == "KEY"
+        asked, at = self.properties.number(name), self.properties.at(name) or self.creation.at
+        try:
+            found = (
+                self.schemas.latest(subject_of(self.topic, is_key=is_key))
+                if asked is None
+                else self.schemas.by_id(asked)
+            )
+        except UnknownSchema:
+            raise self._not_found(is_key, asked, at) from None
+        if found.kind != "AVRO":
+            raise self._of_other_kind(part, found, at)
+        try:
+            columns = self._columns(found, part, keeps_case=asked is not None)
+        except BadSchema as error:
+            what = "key" if is_key else "value"
+            raise refusal(
+                f"Unable to verify if the {what} schema for topic {self.topic} is compatible with"
+                f" ksqlDB.\nReason: {error}\nSchema:{found.text[:_SHOWN_CHARS_MAX]}",
+                at,
+            ) from None
+        mark = "" if not is_key else "PRIMARY KEY" if self.creation.kind == "TABLE" else "KEY"
+        definitions = [
+            ColumnDefinition(self.creation.at, column.name, parse_type(column.type), mark)
+            for column in columns
+        ]
+        return definitions, found.schema_id
+
+    def _columns(self, found: RegisteredSchema, part: Part, *, keeps_case: bool) -> list[Column]:
+        if found.has_references:
+            raise BadSchema("it refers to schemas of other subjects, which is not supported")
+        of = avro.parse(found.text)
+        wanted = _full_name(self.properties, part)
+        if wanted and of.name != wanted:
+            raise BadSchema(f"its name is {of.name or of.kind}, not {wanted}")
+        unwraps = part == "KEY" or self.properties.flag("WRAP_SINGLE_VALUE") is False
+        return avro_columns.inferred(
+            of, is_key=part == "KEY", keeps_case=keeps_case, unwraps=unwraps
+        )
+
+    def _not_found(self, is_key: bool, asked: int | None, at: Position) -> StatementError:
+        what = "keys" if is_key else "values"
+        by_id = "" if asked is None else f" with id {asked}"
+        return refusal(
+            f"Schema for message {what} on topic '{self.topic}'{by_id} does not exist in the Schema"
+            f" Registry.\nSubject: {subject_of(self.topic, is_key=is_key)}\n"
+            "Possible causes include:\n- The topic itself does not exist\n"
+            "\t-> Use SHOW TOPICS; to check\n"
+            "- Messages on the topic are not serialized using a format Schema Registry supports\n"
+            f"\t-> Use PRINT '{self.topic}' FROM BEGINNING; to verify\n"
+            "- The schema is registered on a different instance of the Schema Registry\n"
+            "- You do not have permissions to access the Schema Registry.",
+            at,
+        )
+
+    def _of_other_kind(self, part: Part, found: RegisteredSchema, at: Position) -> StatementError:
+        kind = "JSON_SR" if found.kind == "JSON" else found.kind
+        return refusal(
+            f"{part.capitalize()} schema is not in the expected format. You may want to set"
+            f" {part}_FORMAT to '{kind}'.\ntopic: {self.topic}\nexpected format: AVRO\n"
+            f"actual format: {kind}",
+            at,
+        )

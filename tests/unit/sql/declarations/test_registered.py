@@ -1,0 +1,271 @@
+"""CREATE with a schema registry: what is inferred, what is refused, and which schema rows get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.known_schemas import KnownSchemas
+
+from standpipe.errors import StandpipeError, StatementError
+from standpipe.model import Source
+from standpipe.sql import analyzer
+from standpipe.sql.context import Context
+from standpipe.sql.declarations import registered
+from standpipe.sql.plans import CreateSourcePlan
+from standpipe.sql.schemas.registry import RegisteredSchema, SchemaRegistryUnavailable
+from standpipe.sql.syntax import parser
+
+
+def record(*fields: tuple[str, Any], name: str = "Order") -> str:
+    named = [{"name": field, "type": of} for field, of in fields]
+    return json.dumps({"type": "record", "name": name, "namespace": "shop", "fields": named})
+
+
+ORDER = record(("orderId", "int"), ("total", ["null", "double"]), ("gone", "null"))
+
+
+@pytest.fixture
+def known() -> KnownSchemas:
+    found = KnownSchemas()
+    found.register("t-value", "AVRO", record(("old", "int")))
+    found.register("t-value", "AVRO", ORDER)
+    found.register("t-key", "AVRO", '"long"')
+    found.register("bare-value", "AVRO", '["null","string"]')
+    found.register("json-value", "JSON", "{}")
+    found.register("empty-value", "AVRO", record(("a", "null")))
+    found.subjects["refers-value"] = [RegisteredSchema(99, "AVRO", ORDER, has_references=True)]
+    return found
+
+
+def created(text: str, schemas: KnownSchemas | None, **properties: str) -> Source:
+    (statement,) = parser.parse(text)
+    topics = dict.fromkeys(("t", "bare", "json", "empty", "refers", "none"), 2)
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    context = Context(topics=topics, schemas=schemas, properties=named)
+    plan = analyzer.analyze(statement, {}, context)
+    assert isinstance(plan, CreateSourcePlan)
+    return plan.source
+
+
+def shown(source: Source) -> str:
+    return ", ".join(f"{c.name} {c.type}{' KEY' if c.is_key else ''}" for c in source.columns)
+
+
+@pytest.mark.parametrize(
+    ("statement", "columns"),
+    [
+        (
+            "CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');",
+            "ORDERID INTEGER, TOTAL DOUBLE",
+        ),
+        (
+            (
+                "CREATE STREAM S (K INT KEY, H BYTES HEADER('h'))"
+                " WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');"
+            ),
+            "K INTEGER KEY, ORDERID INTEGER, TOTAL DOUBLE, H BYTES",
+        ),
+        (
+            "CREATE STREAM S WITH (KAFKA_TOPIC='t', FORMAT='AVRO');",
+            "ROWKEY BIGINT KEY, ORDERID INTEGER, TOTAL DOUBLE",
+        ),
+        (
+            "CREATE TABLE S WITH (KAFKA_TOPIC='t', FORMAT='AVRO');",
+            "ROWKEY BIGINT KEY, ORDERID INTEGER, TOTAL DOUBLE",
+        ),
+        (
+            "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');",
+            "ROWKEY BIGINT KEY, V INTEGER",
+        ),
+        (
+            "CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=2);",
+            "orderId INTEGER, total DOUBLE",
+        ),
+        (
+            "CREATE STREAM S WITH (KAFKA_TOPIC='none', VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=1);",
+            "old INTEGER",
+        ),
+        (
+            (
+                "CREATE STREAM S WITH"
+                " (KAFKA_TOPIC='bare', VALUE_FORMAT='AVRO', WRAP_SINGLE_VALUE=false);"
+            ),
+            "ROWVAL STRING",
+        ),
+        (
+            (
+                "CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO',"
+                " VALUE_SCHEMA_FULL_NAME='shop.Order');"
+            ),
+            "ORDERID INTEGER, TOTAL DOUBLE",
+        ),
+        (
+            "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC='none', VALUE_FORMAT='AVRO');",
+            "V INTEGER",
+        ),
+    ],
+)
+def test_columns(statement: str, columns: str, known: KnownSchemas) -> None:
+    assert shown(created(statement, known)) == columns
+
+
+def test_the_schema_that_columns_came_from_is_that_of_our_rows(known: KnownSchemas) -> None:
+    source = created("CREATE STREAM S WITH (KAFKA_TOPIC='t', FORMAT='AVRO');", known)
+    assert source.schema_ids == (3, 2)
+    named = created(
+        "CREATE STREAM MY_S (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='AVRO',"
+        " VALUE_SCHEMA_FULL_NAME='a.B');",
+        known,
+    )
+    assert registered.given_id(named, "VALUE") is None
+    assert json.loads(registered.own_schema(named, "VALUE"))["namespace"] == "a"
+    assert registered.own_schema(named, "KEY") == '"int"'
+
+
+def test_the_default_format_of_a_session(known: KnownSchemas) -> None:
+    text = "CREATE STREAM S WITH (KAFKA_TOPIC='t');"
+    source = created(text, known, ksql_persistence_default_format_value="avro")
+    assert shown(source) == "ORDERID INTEGER, TOTAL DOUBLE"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "(KAFKA_TOPIC='none', VALUE_FORMAT='AVRO')",
+            "message values on topic 'none' d",
+        ),
+        (
+            "(KAFKA_TOPIC='t', VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=77)",
+            "on topic 't' with id 77 does not exist in the Schema Registry",
+        ),
+        ("(KAFKA_TOPIC='none', FORMAT='AVRO')", "Schema for message keys on topic 'none'"),
+        ("(KAFKA_TOPIC='json', VALUE_FORMAT='AVRO')", "want to set VALUE_FORMAT to 'JSON_SR'"),
+        ("(KAFKA_TOPIC='bare', VALUE_FORMAT='AVRO')", "'WRAP_SINGLE_VALUE=false' in the WITH"),
+        ("(KAFKA_TOPIC='empty', VALUE_FORMAT='AVRO')", "does not include any columns"),
+        ("(KAFKA_TOPIC='refers', VALUE_FORMAT='AVRO')", "schemas of other subjects"),
+        (
+            "(KAFKA_TOPIC='t', VALUE_FORMAT='AVRO', VALUE_SCHEMA_FULL_NAME='x.Y')",
+            "its name is shop.Order, not x.Y",
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=2)",
+            "Table elements and VALUE_SCHEMA_ID cannot both exist for create statement.",
+        ),
+        (
+            "(K INT KEY) WITH (KAFKA_TOPIC='t', FORMAT='AVRO', KEY_SCHEMA_ID=3)",
+            "Table elements and KEY_SCHEMA_ID cannot both exist for create statement.",
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON', VALUE_SCHEMA_ID=2)",
+            (
+                "VALUE_FORMAT should support schema inference when VALUE_SCHEMA_ID is provided."
+                " Current format is JSON."
+            ),
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO', KEY_SCHEMA_ID=2)",
+            "Current format is KAFKA.",
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON', VALUE_SCHEMA_FULL_NAME='a.B')",
+            "JSON does not support the following configs: [fullSchemaName]",
+        ),
+        (
+            "(`a b` INT) WITH (KAFKA_TOPIC='none', VALUE_FORMAT='AVRO')",
+            "Schema is not compatible with Avro: Illegal character in: a b",
+        ),
+        (
+            "(V MAP<INT, INT>) WITH (KAFKA_TOPIC='none', VALUE_FORMAT='AVRO')",
+            "Avro only supports MAP types with STRING keys",
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='none', VALUE_FORMAT='AVRO', VALUE_SCHEMA_FULL_NAME='a b')",
+            "Illegal character in: a b",
+        ),
+        ("(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='PROTOBUF')", "PROTOBUF is not supported"),
+    ],
+)
+def test_refused(statement: str, message: str, known: KnownSchemas) -> None:
+    with_ = "" if "WITH" in statement else "WITH "
+    with pytest.raises(StatementError) as refused:
+        created(f"CREATE STREAM S {with_}{statement};", known)
+    assert message in refused.value.message
+
+
+def test_an_inferred_name_may_be_reserved(known: KnownSchemas) -> None:
+    known.register("empty-value", "AVRO", record(("rowtime", "long")))
+    with pytest.raises(StatementError, match="'ROWTIME' is a reserved column name"):
+        created("CREATE STREAM S WITH (KAFKA_TOPIC='empty', VALUE_FORMAT='AVRO');", known)
+
+
+@pytest.mark.parametrize("columns", ["", "(V INT) "])
+def test_without_a_registry(columns: str) -> None:
+    with pytest.raises(StandpipeError) as refused:
+        created(f"CREATE STREAM S {columns}WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');", None)
+    assert refused.value.message == (
+        "Cannot create topic 't' with format AVRO without configuring 'ksql.schema.registry.url'"
+    )
+    assert (refused.value.status, refused.value.code) == (428, 42801)
+
+
+def test_a_registry_that_does_not_answer(known: KnownSchemas) -> None:
+    known.is_down = True
+    with pytest.raises(SchemaRegistryUnavailable):
+        created("CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');", known)
+    declared = "CREATE STREAM S (V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');"
+    assert shown(created(declared, known)) == "V INTEGER"
+
+
+AVRO = "CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');"
+JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSON');"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE X WITH (FORMAT='JSON') AS SELECT K, COUNT(*) AS N FROM A GROUP BY K;",
+        "CREATE STREAM X WITH (FORMAT='JSON') AS SELECT * FROM A;",
+        "CREATE STREAM X WITH (VALUE_FORMAT='AVRO') AS SELECT * FROM J;",
+        "INSERT INTO A SELECT * FROM J;",
+        "INSERT INTO J SELECT * FROM A;",
+        (
+            "CREATE STREAM X WITH (FORMAT='JSON') AS SELECT J.K, A.V FROM J JOIN A WITHIN 1 HOUR"
+            " ON J.K = A.K;"
+        ),
+        "CREATE SOURCE TABLE X (K INT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');",
+        (
+            "CREATE TABLE X (K INT PRIMARY KEY, V INT)"
+            " WITH (KAFKA_TOPIC='empty', FORMAT='AVRO', WRITER='EXTERNAL');"
+        ),
+        "SELECT K, COUNT(*) FROM A GROUP BY K EMIT CHANGES;",
+    ],
+)
+def test_what_spark_would_run_is_refused(statement: str, known: KnownSchemas) -> None:
+    sources = {source.name: source for source in (created(AVRO, known), created(JSON, known))}
+    (parsed,) = parser.parse(statement)
+    with pytest.raises(StatementError, match="of format AVRO, which queries that run in Spark"):
+        analyzer.analyze(
+            parsed, sources, Context(topics={"t": 2, "none": 2, "empty": 2}, schemas=known)
+        )
+
+
+def test_alter(known: KnownSchemas) -> None:
+    """A column is added to our own schema, not to one that the statement names."""
+    inferred = created("CREATE STREAM S WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');", known)
+    declared = created(
+        "CREATE STREAM D (V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');", known
+    )
+    sources = {"S": inferred, "D": declared}
+
+    def altered(text: str) -> Any:
+        (statement,) = parser.parse(text)
+        return analyzer.analyze(statement, sources, Context(schemas=known))
+
+    assert shown(altered("ALTER STREAM D ADD COLUMN W INT;").source) == "V INTEGER, W INTEGER"
+    with pytest.raises(StatementError, match="its columns are those of schema 2"):
+        altered("ALTER STREAM S ADD COLUMN W INT;")
+    with pytest.raises(StatementError, match="Illegal character in: w w"):
+        altered("ALTER STREAM D ADD COLUMN `w w` INT;")
