@@ -24,9 +24,10 @@ class OpenRun:
     p99_us: float
     p999_us: float
 
-    def as_json(self) -> dict[str, float]:
-        """For a result file."""
-        return {name: round(value, 1) for name, value in vars(self).items()}
+    @property
+    def kept(self) -> float:
+        """Share of the rate that was achieved."""
+        return self.achieved_per_second / self.asked_per_second
 
 
 class OpenLoop:

@@ -54,7 +54,7 @@ class Run:
     p50_us: float
     p99_us: float
     server_us_per_request: float  # processor time
-    answer_bytes: float = 0  # the mean, heads included; 0: not known
+    answer_bytes: float = 0  # the mean, heads included; 0: another generator's, which are not read
 
     def as_json(self) -> dict[str, float]:
         """For a result file."""
