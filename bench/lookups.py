@@ -46,6 +46,8 @@ from bench.load.wrk import CONNECTIONS, RequestsFailed, Run  # noqa: E402
 from bench.peers import postgres  # noqa: E402
 from tests import report  # noqa: E402
 
+from standpipe.local.cluster import jvm  # noqa: E402
+
 RESULT = report.RESULTS / "lookups.json"
 #: shares of the closed loop's throughput at which the open loop asks
 SHARES = {"half": 0.5, "most": 0.8}
@@ -91,7 +93,11 @@ class Round:
 def missing() -> list[str]:
     """Packages that are to be installed."""
     found = {package for name, package in PACKAGES.items() if not shutil.which(name)}
-    return sorted(found | (set() if postgres.programs() else {"postgresql"}))
+    if not postgres.programs():
+        found.add("postgresql")
+    if not (jvm.find_java().home / "bin" / "javac").exists():
+        found.add("default-jdk-headless")
+    return sorted(found)
 
 
 # ---------------------------------------------------------------------------------- measuring
@@ -108,7 +114,7 @@ def measure(
     print(f"idle, % of a core: {idle}", flush=True)
     rounds: list[Round] = []
     for number in range(given.rounds):
-        since = machine.Instant.now()
+        since = machine.Spent.now()
         found = Round()
         for each in all_ if number % 2 == 0 else list(all_)[::-1]:
             ask(each, given.seconds, found)

@@ -8,8 +8,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ SERVER_CORE, LOAD_CORE = "0", "1"
 LOAD_QUIET_MAX = 2.5
 #: cores that others used during the runs
 OTHERS_QUIET_MAX = 0.15
+LEAST_PRIORITY = 19
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -84,35 +86,75 @@ def server(command: list[str], log: Path, *, core: str = SERVER_CORE) -> Iterato
         child.end(10)
 
 
-@contextmanager
-def core_of_children(core: str) -> Iterator[None]:
-    """What is started meanwhile by this thread runs on that core."""
-    mine = os.sched_getaffinity(threading.get_native_id())
-    os.sched_setaffinity(threading.get_native_id(), {int(core)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(threading.get_native_id(), mine)
+def start_behind_load(start: Callable[[], object]) -> None:
+    """Call it; what it starts runs on the core of the load, with the least priority there."""
+
+    def call() -> None:
+        thread = threading.get_native_id()
+        os.sched_setaffinity(thread, {int(LOAD_CORE)})
+        os.setpriority(os.PRIO_PROCESS, thread, LEAST_PRIORITY)
+        start()
+
+    # both are of a thread, and inherited; they could not be taken back without privileges
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result()
+
+
+def least_priority(process: int) -> None:
+    """Of a process with a session of its own: Linux weighs sessions first, where it groups them."""
+    with suppress(OSError):
+        Path(f"/proc/{process}/autogroup").write_text(str(LEAST_PRIORITY))
 
 
 def processor_seconds(*processes: int) -> float:
     """Processor time of processes, their children and those that they waited for, until now."""
-    children: dict[int, list[int]] = {}
-    spent: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has just ended: its parent has waited for it
-        process = int(path.parent.name)
-        children.setdefault(int(fields[1]), []).append(process)
-        spent[process] = sum(map(int, fields[11:15]))  # own, and of those it waited for
-    left, ticks = list(processes), 0
-    while left:
-        process = left.pop()
-        ticks += spent.get(process, 0)
-        left += children.get(process, ())
-    return ticks / _TICKS_PER_S
+    return Spent.now().of(*processes)
+
+
+class Spent(NamedTuple):
+    """Processor time of each process until an instant. When a child ends, its time moves to the
+    parent that waited for it, so sums only grow."""
+
+    at_s: float
+    stolen_s: float  # by the host, of all cores
+    ticks: dict[int, int]
+    children: dict[int, list[int]]
+
+    @classmethod
+    def now(cls) -> Spent:
+        """Read now."""
+        children: dict[int, list[int]] = {}
+        ticks: dict[int, int] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has just ended
+            process = int(path.parent.name)
+            children.setdefault(int(fields[1]), []).append(process)
+            ticks[process] = sum(map(int, fields[11:15]))  # own, and of those it waited for
+        stolen = int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
+        return cls(time.monotonic(), stolen / _TICKS_PER_S, ticks, children)
+
+    def of(self, *processes: int) -> float:
+        """s of these and all below them."""
+        left, found = list(processes), 0
+        while left:
+            process = left.pop()
+            found += self.ticks.get(process, 0)
+            left += self.children.get(process, ())
+        return found / _TICKS_PER_S
+
+    def of_others(self) -> float:
+        """s of all that are not below this process, and of the host."""
+        return self.stolen_s + sum(self.ticks.values()) / _TICKS_PER_S - self.of(os.getpid())
+
+
+def others_cores(since: Spent) -> float:
+    """How many cores others have used since then, on average."""
+    now = Spent.now()
+    used = max(0.0, now.of_others() - since.of_others())
+    return round(used / (now.at_s - since.at_s), 3)
 
 
 def memory_kib(process: int) -> dict[str, int]:
@@ -126,31 +168,3 @@ def memory_kib(process: int) -> dict[str, int]:
             whole += size
             stores += size if is_store else 0
     return {"pss": whole, "pss_without_stores": whole - stores}
-
-
-# ------------------------------------------------------------------------------------ others
-
-
-class Instant(NamedTuple):
-    """Processor time since the start of the machine, in s: by everybody, stolen, and by us."""
-
-    at: float
-    all: float
-    stolen: float
-    ours: float
-
-    @classmethod
-    def now(cls) -> Instant:
-        """Read now. Interrupts are in neither: they belong to no process."""
-        first = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
-        user, nice, system, _idle, _wait, _irq, _soft, stolen = map(int, first[:8])
-        busy = (user + nice + system) / _TICKS_PER_S
-        mine = processor_seconds(os.getpid())
-        return cls(time.monotonic(), busy, stolen / _TICKS_PER_S, mine)
-
-
-def others_cores(since: Instant) -> float:
-    """How many cores the host and processes that are not ours have used since then, on average."""
-    now = Instant.now()
-    others = (now.all - since.all) - (now.ours - since.ours) + (now.stolen - since.stolen)
-    return round(max(0.0, others) / (now.at - since.at), 3)

@@ -29,7 +29,7 @@ from bench.load.machine import (
     wait_for_port,
 )
 from bench.load.open_loop import OpenRun
-from bench.load.wrk import CONNECTIONS, Run
+from bench.load.wrk import CONNECTIONS, RequestsFailed, Run
 from tests.report import quantile
 
 #: Debian keeps the programs of each version apart
@@ -130,7 +130,7 @@ class Postgres:
         client may have one more, which pgbench does not count."""
         rows = self.fetched() - fetched
         if not transactions <= rows <= transactions + CONNECTIONS:
-            raise RuntimeError(f"PostgreSQL read {rows} rows in {transactions} lookups")
+            raise RequestsFailed(f"PostgreSQL read {rows} rows in {transactions} lookups")
 
     def fetched(self) -> int:
         """Rows read by index until now. The processes of its clients report at their ends."""
@@ -192,7 +192,7 @@ class _Ran:
         }
         transactions = int(lines["number of transactions actually processed"])
         if int(lines.get("number of failed transactions", "0").partition(" ")[0]):
-            raise RuntimeError(f"transactions failed:\n{text}")
+            raise RequestsFailed(f"transactions failed:\n{text}")
         fields = [line.split() for line in log.read_text().splitlines()]
         ends = [int(each[4]) + int(each[5]) / 1e6 for each in fields]
         return cls(transactions, [float(each[2]) for each in fields], max(ends) - min(ends))

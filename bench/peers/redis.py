@@ -17,7 +17,7 @@ from bench.load.machine import (
     wait_for_port,
 )
 from bench.load.tables import value_of
-from bench.load.wrk import CONNECTIONS, Run
+from bench.load.wrk import CONNECTIONS, RequestsFailed, Run
 
 
 class Redis(NamedTuple):
@@ -71,18 +71,27 @@ def check(port: int, keys: int) -> None:
         assert found == value_of(number).decode(), found
 
 
+def _misses(port: int) -> str:
+    """Keys that were asked for and not there, until now."""
+    lines = capture(["redis-cli", "-p", str(port), "info", "stats"]).splitlines()
+    return next(line for line in lines if line.startswith("keyspace_misses:"))
+
+
 def closed_loop(of: Redis, keys: int, seconds: float, per_second: int, count: int = 1) -> Run:
     """GET of one key, MGET of more; each `__rand_int__` becomes another number.
 
     redis-benchmark is told how many requests to send, not for how long: `per_second` is a guess.
+    Raises RequestsFailed.
     """
     requests = max(CONNECTIONS, round(per_second * seconds))
     command = ["redis-benchmark", "-p", str(of.port), "--csv", "-c", str(CONNECTIONS)]
     command += ["-r", str(keys), "-n", str(requests)]
     asked = ["get" if count == 1 else "mget", *(["key:__rand_int__"] * count)]
-    before = processor_seconds(of.pid)
+    before, missed = processor_seconds(of.pid), _misses(of.port)
     output = on_load_core([*command, *asked])
     spent = processor_seconds(of.pid) - before
+    if _misses(of.port) != missed:
+        raise RequestsFailed("Redis lacks keys that it was asked for")
     fields = [field.strip('"') for field in output.strip().splitlines()[-1].split(",")]
     rate, p50_ms, p99_ms = float(fields[1]), float(fields[4]), float(fields[6])
     return Run(rate, 0, p50_ms * 1000, p99_ms * 1000, spent / requests * 1e6)

@@ -1,8 +1,9 @@
 """Kafka Streams' interactive queries, two instances with standbys, behind Vert.x.
 
-A broker of its own has the topic of the rows; it stands on the core of the load, idle but for the
-polls of the instances. Both instances stand on the core of the servers: each holds every key, as
-active or as standby, so that any of them answers any key from its own store. One is asked.
+A broker of its own has the topic of the rows; it stands on the core of the load with the least
+priority, idle but for the polls of the instances. Both instances stand on the core of the servers:
+each holds every key, as active or as standby, so that any of them answers any key from its own
+store. One is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any, Final, NamedTuple
 
 import confluent_kafka
 from bench.load import http
-from bench.load.machine import LOAD_CORE, core_of_children, free_port, server, wait_for_port
+from bench.load.machine import (
+    free_port,
+    least_priority,
+    server,
+    start_behind_load,
+    wait_for_port,
+)
 from bench.load.tables import PARTITIONS, key_of, partition_of_key, value_of
 from bench.peers.java import JavaProgram
 from confluent_kafka.admin import AdminClient
@@ -27,7 +34,7 @@ TOPIC: Final = "flights-by-plane"
 INSTANCES: Final = 2
 FILL_S_MAX: Final = 600
 #: the rows and RocksDB's blocks are outside of the heap
-_JVM_OPTIONS: Final = ("-Xms512m", "-Xmx1g")
+_JVM_OPTIONS: Final = ("-Xms1g", "-Xmx1g")
 _kafka: Any = confluent_kafka
 
 
@@ -50,8 +57,9 @@ def streams(folder: Path, keys: int) -> Iterator[Streams]:
     folder.mkdir()
     program = JavaProgram(Path(__file__).with_name("LookupPeer.java"), folder, ["streams", "web"])
     with ExitStack() as stack:
-        with core_of_children(LOAD_CORE):
-            broker = stack.enter_context(Broker(folder / "kafka", say=lambda _: None))
+        broker = Broker(folder / "kafka", say=lambda _: None)
+        stack.callback(broker.stop)
+        start_behind_load(broker.start)
         fill(broker.bootstrap_servers, keys)
         started: list[Streams] = []
         for number in range(INSTANCES):
@@ -70,6 +78,7 @@ def streams(folder: Path, keys: int) -> Iterator[Streams]:
         for each in started:
             await_rows(each.port, keys)
         assert broker.pid is not None
+        least_priority(broker.pid)
         first, *others = started
         yield first._replace(beside=(broker.pid, *(each.pid for each in others)))
 

@@ -40,8 +40,8 @@ def test_requests_differ_and_stand_on_one_line(case: object) -> None:
 
 def test_processor_time_is_that_of_children_too() -> None:
     before = machine.processor_seconds(os.getpid())
-    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
-    assert machine.processor_seconds(os.getpid()) - before >= 0.05
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    assert machine.processor_seconds(os.getpid()) - before >= 0.02
 
 
 def test_what_pgbench_prints_is_read(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The open loop's program, against a small server that answers as it is told."""
+"""The generators of load, against a small server that answers as it is told."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import socketserver
 import threading
@@ -12,12 +13,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from bench.load import http
+from bench.load import http, wrk
 from bench.load.open_loop import OpenLoop
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None or shutil.which("taskset") is None, reason="no C compiler"
-)
+pytestmark = pytest.mark.skipif(shutil.which("taskset") is None, reason="no taskset")
+has_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="no wrk")
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nright"
 REQUEST = http.post(b"{}")
@@ -42,11 +42,20 @@ class Connection(socketserver.StreamRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def handle(self) -> None:
-        while len(self.rfile.read(len(REQUEST))) == len(REQUEST):
+        while self.read_request():
             answer = self.server.answer(next(self.server.numbers))
             if answer is None:
                 return
             self.wfile.write(answer)
+
+    def read_request(self) -> bool:
+        """Whether there was one more."""
+        length = 0
+        while (line := self.rfile.readline().lower()) not in (b"", b"\r\n"):
+            if line.startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        self.rfile.read(length)
+        return line != b""
 
 
 @contextmanager
@@ -63,6 +72,8 @@ def running(answer: Callable[[int], bytes | None]) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory: pytest.TempPathFactory) -> OpenLoop:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
     return OpenLoop(tmp_path_factory.mktemp("open-loop"))
 
 
@@ -122,3 +133,25 @@ def test_a_closed_connection_ends_the_run(generator: OpenLoop, tmp_path: Path) -
         pytest.raises(RuntimeError, match="a connection was closed"),
     ):
         generator.run(server.port, file_of(generator, tmp_path), "right", 100, 0.2)
+
+
+# ---------------------------------------------------------------------------------------- wrk
+
+
+@has_wrk
+def test_wrk_tells_the_size_of_answers(tmp_path: Path) -> None:
+    script = wrk.write_script(tmp_path / "load.lua", [b"{}"])
+    with running(lambda _: GOOD) as server:
+        run = wrk.run(os.getpid(), server.port, script, 1)
+    assert run.answer_bytes == pytest.approx(len(GOOD), rel=0.01)
+
+
+@has_wrk
+@pytest.mark.parametrize("bad", [b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n", None])
+def test_a_request_that_fails_under_wrk_is_no_result(tmp_path: Path, bad: bytes | None) -> None:
+    script = wrk.write_script(tmp_path / "load.lua", [b"{}"])
+    with (
+        running(lambda number: bad if number == 3 else GOOD) as server,
+        pytest.raises(wrk.RequestsFailed),
+    ):
+        wrk.run(os.getpid(), server.port, script, 1)
