@@ -139,7 +139,8 @@ def ask(one: Contender, seconds: int, into: Round) -> None:
 
 def idle_percent(all_: Sequence[Contender]) -> dict[str, float]:
     """By server: they stand beside each other, and each takes this from all others."""
-    servers = {each.name: each for each in all_ if each.name in (*PEERS, "forwarded")}
+    servers = {each.name: each for each in all_ if each.name in PEERS}
+    servers["standpipe"] = next(each for each in all_ if each.name == "forwarded")  # both nodes
     standing = {name: (*each.processes, *each.beside) for name, each in servers.items()}
     before = {name: machine.processor_seconds(*ids) for name, ids in standing.items()}
     time.sleep(IDLE_S)

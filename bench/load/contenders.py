@@ -64,14 +64,18 @@ def everybody(settings: Settings) -> Iterator[list[Contender]]:
     """All servers, filled."""
     with ExitStack() as stack:
         ours = stack.enter_context(standpipe(settings))
+        print("standpipe is ready", flush=True)
         body = http.ask(port_of(ours.holder.public), cases.POINT.request([0])).body.decode()
-        peers = [
-            stack.enter_context(redis_contender(settings)),
-            stack.enter_context(streams_contender(settings)),
-            stack.enter_context(postgres_contender(settings)),
-            stack.enter_context(nginx_contender(settings, body.replace("\n", " "))),
-        ]
-        yield [*ours.contenders, *peers]
+        found = ours.contenders
+        for one in (
+            redis_contender(settings),
+            streams_contender(settings),
+            postgres_contender(settings),
+            nginx_contender(settings, body.replace("\n", " ")),
+        ):
+            found.append(stack.enter_context(one))
+            print(f"{found[-1].name} is ready", flush=True)
+        yield found
 
 
 # --------------------------------------------------------------------------------- Standpipe
