@@ -182,7 +182,8 @@ def make_node(folder: Path, keys: int) -> NodeConfig:
 
 def fill(config: NodeConfig, keys: int, *, with_hours: bool = False) -> None:
     """Write the stores and the pages of their state."""
-    for records in (_rows(keys), _hours(keys))[: 2 if with_hours else 1]:
+    for made in (_rows, _hours) if with_hours else (_rows,):
+        records = made(keys)
         table_id = str(records.source.table_id)
         for partition, puts in enumerate(records.rows):
             identity = StoreIdentity(table_id=table_id, generation=1, partition=partition)
