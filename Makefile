@@ -89,7 +89,8 @@ FAST_NODE := $(filter-out $(FAST_WORKER) %/__pycache__,$(patsubst %/,%,$(wildcar
     tests/unit/node/*/))) $(wildcard tests/unit/node/test_*.py) tests/contract tests/transcripts
 FAST_EDGES := tests/unit/adapters tests/unit/pipeline tests/unit/spark
 FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_EDGES) %/__pycache__,$(patsubst \
-    %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance)
+    %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance \
+    tests/benchmarks)
 FAST_TESTS := $(FAST_DECISIONS) $(FAST_WORKER) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
 MAY_BE_NONE := || [ $$? -eq 5 ]

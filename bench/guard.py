@@ -31,7 +31,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import pull  # noqa: E402
+from bench.load.cases import select  # noqa: E402
+from bench.load.tables import key_of, make_node  # noqa: E402
 
 from standpipe.adapters.clock import Clock  # noqa: E402
 from standpipe.adapters.http.peer_client import PeerClient  # noqa: E402
@@ -56,11 +57,11 @@ Steps = dict[str, int]
 Call = Callable[[], bytes | None]
 #: case -> texts of its statements
 CASES: Mapping[str, Callable[[int], str]] = {
-    "one text": pull.select,
-    "one text, columns": lambda number: pull.select(number).replace("*", "DEST, FLIGHTS"),
+    "one text": select,
+    "one text, columns": lambda number: select(number).replace("*", "DEST, FLIGHTS"),
     "IN of 10": lambda number: (
         "SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM IN ("
-        + ", ".join(f"'{pull.key_of(each)}'" for each in range(number, number + 10))
+        + ", ".join(f"'{key_of(each)}'" for each in range(number, number + 10))
         + ");"
     ),
 }
@@ -68,7 +69,7 @@ CASES: Mapping[str, Callable[[int], str]] = {
 
 def fast_path(folder: Path) -> LookupFastPath:
     """The fast path of a worker over a filled table."""
-    config = pull.make_node(folder, KEYS)
+    config = make_node(folder, KEYS)
     settings = registry.load({})
     replicas = Replicas(config.paths.state, config.paths.status)
     peers = PeerStateReader(config.paths.liveness, config.paths.lags, settings)
@@ -170,7 +171,7 @@ def measure(folder: Path) -> dict[str, Steps]:
         path = fast_path(folder)
         try:
             found = {name: steps_of(bodies_of(path, text), clocks) for name, text in CASES.items()}
-            bodies, messages = bodies_of(path, pull.select), messages_of(path, pull.select)
+            bodies, messages = bodies_of(path, select), messages_of(path, select)
             return {
                 **found,
                 "one text, new ms": steps_of(bodies, clocks, 1),

@@ -31,7 +31,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import pull  # noqa: E402
+from bench.load import http  # noqa: E402
+from bench.load.cases import POINT, select  # noqa: E402
+from bench.load.machine import LOAD_CORE, capture, port_of  # noqa: E402
+from bench.load.tables import make_node, worker  # noqa: E402
 from tests import report  # noqa: E402
 
 CONNECTIONS = 8
@@ -57,25 +60,13 @@ class Lookups:
 
 
 def request_of(text: str) -> bytes:
-    """A whole request; its answer is read to its end, and the connection is kept."""
-    body = json.dumps({"ksql": text, "streamsProperties": {}}).encode()
-    head = (
-        "POST /query HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/vnd.ksql.v1+json\r\n"
-    )
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    """A whole request; its connection is kept."""
+    return http.post(http.query_body(text))
 
 
 async def answered(reader: asyncio.StreamReader) -> bool:
     """Read one response; whether its status was 200."""
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    if b"\r\ntransfer-encoding: chunked" in head:
-        while size := int(await reader.readuntil(b"\r\n"), 16):
-            await reader.readexactly(size + 2)
-        await reader.readexactly(2)
-    else:
-        length = head.partition(b"\r\ncontent-length: ")[2].partition(b"\r\n")[0]
-        await reader.readexactly(int(length))
-    return head.startswith(b"http/1.1 200")
+    return (await http.read_answer(reader)).status == 200
 
 
 async def look_up(port: int, rows: int, rate: float, seconds: float) -> Lookups:
@@ -91,7 +82,7 @@ async def look_up(port: int, rows: int, rate: float, seconds: float) -> Lookups:
         due_s = start_s + number / rate
         while due_s < start_s + seconds:
             await asyncio.sleep(due_s - loop.time())
-            writer.write(request_of(pull.select(draw.randrange(rows))))
+            writer.write(request_of(select(draw.randrange(rows))))
             failed += not await answered(reader)
             waits_ms.append(1000 * (loop.time() - due_s))
             due_s += CONNECTIONS / rate
@@ -118,7 +109,7 @@ async def scan(port: int, text: str) -> None:
 def measured(port: int, given: argparse.Namespace, text: str | None) -> Lookups:
     """One phase: alone if there is no `text` to scan with."""
     mine = [sys.executable, __file__, "--port", str(port)]
-    load = ["taskset", "-c", pull.LOAD_CORE, *mine]
+    load = ["taskset", "-c", LOAD_CORE, *mine]
     options = ["--rows", given.rows, "--rate", given.rate, "--seconds", given.seconds]
     scanning = None
     if text is not None:
@@ -126,7 +117,7 @@ def measured(port: int, given: argparse.Namespace, text: str | None) -> Lookups:
         assert scanning.stdout is not None
         scanning.stdout.readline()  # they are all under way
     try:
-        output = pull.capture([*load, *map(str, options)])
+        output = capture([*load, *map(str, options)])
     finally:
         if scanning is not None:
             scanning.terminate()
@@ -139,11 +130,11 @@ def measured(port: int, given: argparse.Namespace, text: str | None) -> Lookups:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Lookups]]:
-    config = pull.make_node(folder, given.rows)
+    config = make_node(folder, given.rows)
     rounds: list[dict[str, Lookups]] = []
-    with pull.worker(folder, config, with_heavy=True):
-        port = pull.port_of(config.public)
-        pull.check_answers(port, given.rows)
+    with worker(folder, config, with_heavy=True):
+        port = port_of(config.public)
+        POINT.check(port, given.rows)
         measured(port, given, None)  # warm
         for number in range(given.rounds):
             done = {"idle": measured(port, given, None)}

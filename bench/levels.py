@@ -33,7 +33,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import pull  # noqa: E402
+from bench.load import http, wrk  # noqa: E402
+from bench.load.cases import select_many  # noqa: E402
+from bench.load.machine import LOAD_CORE, LOAD_QUIET_MAX, capture, port_of  # noqa: E402
+from bench.load.tables import make_node, row_of, worker  # noqa: E402
+from bench.load.wrk import CONNECTIONS, Run  # noqa: E402
 from tests import report  # noqa: E402
 
 from standpipe import session_token  # noqa: E402
@@ -73,49 +77,24 @@ PEERS = {case: "eventual_4" if case.endswith("_4") else PEER for case in GOALS}
 
 
 def body(numbers: list[int], properties: dict[str, str]) -> bytes:
-    listed = ", ".join(f"'{pull.key_of(number)}'" for number in numbers)
-    where = f"= {listed}" if len(numbers) == 1 else f"IN ({listed})"
-    text = f"SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM {where};"
-    return json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+    return http.query_body(select_many(numbers), properties)
 
 
-def write_bodies(path: Path, keys: int, properties: dict[str, str], count: int) -> None:
-    """Request bodies, one a line, random keys; the same keys for each case of as many keys."""
+def bodies(keys: int, properties: dict[str, str], count: int) -> list[bytes]:
+    """Request bodies, random keys; the same keys for each case of as many keys."""
     draw = random.Random(count)
-    with path.open("wb") as lines:
-        for _ in range(BODIES):
-            lines.write(body([draw.randrange(keys) for _ in range(count)], properties) + b"\n")
+    return [body([draw.randrange(keys) for _ in range(count)], properties) for _ in range(BODIES)]
 
 
-async def check(port: int, case: str, keys: int) -> None:
+def check(port: int, case: str, keys: int) -> None:
     """The answers under load would be right, and at the level that is measured."""
     properties, count = CASES[case]
     for seed in range(20):
         numbers = random.Random(seed).sample(range(keys), count)
-        status, text = await asked(port, body(numbers, properties))
-        assert status == 200, (case, text)
-        rows = [row["row"]["columns"] for row in json.loads(text)[1:] if "row" in row]
-        wanted = [[pull.key_of(n), n % 1000, 12_345_678 + n, "abcdefghij"] for n in numbers]
-        assert sorted(rows) == sorted(wanted), rows[:3]
-
-
-def request_of(content: bytes) -> bytes:
-    head = (
-        "POST /query HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/vnd.ksql.v1+json\r\n"
-    )
-    return f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
-
-
-async def asked(port: int, content: bytes) -> tuple[int, bytes]:
-    """Status and body of one answer, over a connection of its own."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request_of(content))
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        return int(head.split(b" ", 2)[1]), await reader.readexactly(length)
-    finally:
-        writer.close()
+        answer = http.ask(port, http.post(body(numbers, properties)))
+        assert answer.status == 200, (case, answer.body)
+        rows = [row["row"]["columns"] for row in json.loads(answer.body)[1:] if "row" in row]
+        assert sorted(rows) == sorted(map(row_of, numbers)), rows[:3]
 
 
 # ------------------------------------------------------------------------------------ waiters
@@ -123,11 +102,11 @@ async def asked(port: int, content: bytes) -> tuple[int, bytes]:
 
 async def wait_at(port: int) -> None:
     """WAITERS clients, each of which asks again when its wait was in vain. A line once all wait."""
-    content = body([1], {session_token.TOKEN_PROPERTY: token(2)})
+    request = http.post(body([1], {session_token.TOKEN_PROPERTY: token(2)}))
 
     async def client() -> None:
         while True:
-            await asked(port, content)
+            await http.asked(port, request)
 
     clients = [asyncio.create_task(client()) for _ in range(WAITERS)]
     await asyncio.sleep(1.5)  # all have asked
@@ -138,7 +117,7 @@ async def wait_at(port: int) -> None:
 @contextmanager
 def waiters(port: int) -> Iterator[None]:
     """While they wait. The worker counts them, and it must count as many."""
-    command = ["taskset", "-c", pull.LOAD_CORE, sys.executable, __file__, "--wait-at", str(port)]
+    command = ["taskset", "-c", LOAD_CORE, sys.executable, __file__, "--wait-at", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -152,7 +131,7 @@ def waiters(port: int) -> Iterator[None]:
 def waiting_reads(port: int) -> int:
     """How many session reads wait at the worker, by its metrics."""
     url = f"http://127.0.0.1:{port}/metrics"
-    for line in pull.capture(["curl", "-s", url]).splitlines():
+    for line in capture(["curl", "-s", url]).splitlines():
         if line.startswith("standpipe_waiting_reads{") and "session" in line:
             return int(float(line.rpartition(" ")[2]))
     return 0
@@ -161,22 +140,21 @@ def waiting_reads(port: int) -> int:
 # ------------------------------------------------------------------------------------- rounds
 
 
-def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, pull.Run]]:
+def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Run]]:
     """Of each round the runs by case."""
-    config = pull.make_node(folder, given.keys)
-    port = pull.port_of(config.public)
+    config = make_node(folder, given.keys)
+    port = port_of(config.public)
     scripts = {case: folder / f"{case}.lua" for case in CASES}
     for case, (properties, count) in CASES.items():
-        write_bodies(folder / case, given.keys, properties, count)
-        scripts[case].write_text(pull.LUA % (folder / case))
-    done: list[dict[str, pull.Run]] = []
-    with pull.worker(folder, config) as ours:
+        wrk.write_script(scripts[case], bodies(given.keys, properties, count))
+    done: list[dict[str, Run]] = []
+    with worker(folder, config) as ours:
         for case, script in scripts.items():
-            asyncio.run(check(port, case, given.keys))
-            pull.run_worker(ours.pid, port, script, 1)  # warm
+            check(port, case, given.keys)
+            wrk.run(ours.pid, port, script, 1)  # warm
 
-        def run(case: str) -> pull.Run:
-            return pull.run_worker(ours.pid, port, scripts[case], given.seconds)
+        def run(case: str) -> Run:
+            return wrk.run(ours.pid, port, scripts[case], given.seconds)
 
         for number in range(given.rounds):
             order = list(CASES) if number % 2 == 0 else list(CASES)[::-1]
@@ -187,19 +165,19 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, pull.Run]
             done.append(runs)
             show(number, runs)
         for case in CASES:
-            asyncio.run(check(port, case, given.keys))
+            check(port, case, given.keys)
     return done
 
 
-def ratio(runs: dict[str, pull.Run], case: str, peer: str) -> float:
+def ratio(runs: dict[str, Run], case: str, peer: str) -> float:
     return runs[case].requests_per_second / runs[peer].requests_per_second
 
 
-def p99_ratio(runs: dict[str, pull.Run], case: str, peer: str) -> float:
+def p99_ratio(runs: dict[str, Run], case: str, peer: str) -> float:
     return runs[case].p99_us / runs[peer].p99_us
 
 
-def show(number: int, runs: dict[str, pull.Run]) -> None:
+def show(number: int, runs: dict[str, Run]) -> None:
     for case, run in runs.items():
         against = ratio(runs, case, PEERS.get(case, PEER))
         print(
@@ -209,7 +187,7 @@ def show(number: int, runs: dict[str, pull.Run]) -> None:
         )
 
 
-def medians(rounds: list[dict[str, pull.Run]]) -> dict[str, dict[str, float]]:
+def medians(rounds: list[dict[str, Run]]) -> dict[str, dict[str, float]]:
     """case -> throughput and p99 as shares of its peer's."""
     peers = {**PEERS, "beside_waiters": PEER}
     return {
@@ -243,8 +221,8 @@ def main() -> int:
         "question": (__doc__ or "").splitlines()[0],
         **about,
         "load_after": [round(load, 2) for load in os.getloadavg()],
-        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > pull.LOAD_QUIET_MAX,
-        "settings": {**settings, "connections": pull.CONNECTIONS, "waiters": WAITERS},
+        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > LOAD_QUIET_MAX,
+        "settings": {**settings, "connections": CONNECTIONS, "waiters": WAITERS},
         "goals": {**GOALS, "beside_waiters": 0.9},
         "ratio_median": medians(rounds),
         "errors": sum(run.errors for runs in rounds for run in runs.values()),

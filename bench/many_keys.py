@@ -13,9 +13,7 @@ Needs wrk and redis-server, as bench/pull.py does. Not here: `get_many` of the c
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import random
 import shutil
 import statistics
 import sys
@@ -23,18 +21,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import pull  # noqa: E402
+from bench.load import wrk  # noqa: E402
+from bench.load.cases import DRAWN_MAX, many  # noqa: E402
+from bench.load.machine import LOAD_QUIET_MAX, port_of  # noqa: E402
+from bench.load.tables import make_node, worker  # noqa: E402
+from bench.load.wrk import CONNECTIONS, Run  # noqa: E402
+from bench.peers.redis import closed_loop, redis  # noqa: E402
 from tests import report  # noqa: E402
 
 #: keys of a request
 COUNTS = (1, 10, 100, 250)
-#: keys that are in the bodies of a case, together
-BODY_KEYS = 250_000
 #: what redis-benchmark is told to ask for in a second; it ends when it has
 REDIS_REQUESTS = {1: 50_000, 10: 30_000, 100: 6_000, 250: 2_500}
 GOAL_ROWS_PER_S = 500_000
@@ -42,72 +42,31 @@ GOAL_COUNT = 100
 RESULT = report.RESULTS / "many_keys.json"
 
 
-def text_of(numbers: list[int]) -> str:
-    listed = ", ".join(f"'{pull.key_of(number)}'" for number in numbers)
-    where = f"= {listed}" if len(numbers) == 1 else f"IN ({listed})"
-    return f"SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM {where};"
-
-
-def write_bodies(path: Path, keys: int, count: int) -> None:
-    """Request bodies, one a line, random keys."""
-    draw = random.Random(count)
-    with path.open("w") as lines:
-        for _ in range(BODY_KEYS // count):
-            text = text_of([draw.randrange(keys) for _ in range(count)])
-            lines.write(json.dumps({"ksql": text, "streamsProperties": {}}) + "\n")
-
-
-def check_answers(port: int, keys: int, count: int) -> None:
-    """The answers under load would be right: a sample is compared with what was written."""
-    for seed in range(20):
-        numbers = random.Random(seed).sample(range(keys), count)
-        request = Request(
-            f"http://127.0.0.1:{port}/query", json.dumps({"ksql": text_of(numbers)}).encode()
-        )
-        request.add_header("content-type", "application/json")
-        with urlopen(request, timeout=30) as answer:
-            rows = [row["row"]["columns"] for row in json.loads(answer.read())[1:]]
-        wanted = [[pull.key_of(n), n % 1000, 12_345_678 + n, "abcdefghij"] for n in numbers]
-        assert sorted(rows) == sorted(wanted), rows[:3]
-
-
-def run_redis(process: int, port: int, keys: int, seconds: int, count: int) -> pull.Run:
-    """GET of one key, MGET of more; each `__rand_int__` becomes another number."""
-    requests = REDIS_REQUESTS[count] * seconds
-    command = ["taskset", "-c", pull.LOAD_CORE, "redis-benchmark", "-p", str(port), "--csv"]
-    numbers = {"-c": pull.CONNECTIONS, "-r": keys, "-n": requests}
-    command += [str(word) for pair in numbers.items() for word in pair]
-    asked = ["get" if count == 1 else "mget", *(["key:__rand_int__"] * count)]
-    before = pull.processor_seconds(process)
-    output = pull.capture([*command, *asked])
-    spent = pull.processor_seconds(process) - before
-    fields = [field.strip('"') for field in output.strip().splitlines()[-1].split(",")]
-    rate, p50_ms, p99_ms = float(fields[1]), float(fields[4]), float(fields[6])
-    return pull.Run(rate, 0, p50_ms * 1000, p99_ms * 1000, spent / requests * 1e6)
-
-
-def measure(folder: Path, rounds: int, keys: int, seconds: int) -> list[dict[str, pull.Run]]:
+def measure(folder: Path, rounds: int, keys: int, seconds: int) -> list[dict[str, Run]]:
     """Of each round the runs by case: `standpipe_100`, `redis_100`, …"""
-    config = pull.make_node(folder, keys)
-    port = pull.port_of(config.public)
-    scripts = {count: folder / f"load-{count}.lua" for count in COUNTS}
-    for count, script in scripts.items():
-        write_bodies(folder / f"bodies-{count}", keys, count)
-        script.write_text(pull.LUA % (folder / f"bodies-{count}"))
-    done: list[dict[str, pull.Run]] = []
-    with pull.worker(folder, config) as ours, pull.redis(folder, keys) as (theirs, redis_port):
-        cases: list[tuple[str, Callable[[], pull.Run]]] = []
+    config = make_node(folder, keys)
+    port = port_of(config.public)
+    asked = {count: many(count) for count in COUNTS}
+    scripts = {
+        count: case.write_script(folder / f"load-{count}.lua", keys)
+        for count, case in asked.items()
+    }
+    done: list[dict[str, Run]] = []
+    with worker(folder, config) as ours, redis(folder, keys) as theirs:
+        cases: list[tuple[str, Callable[[], Run]]] = []
         for count in COUNTS:
-            check_answers(port, keys, count)
-            pull.run_worker(ours.pid, port, scripts[count], 1)  # warm
+            asked[count].check(port, keys)
+            wrk.run(ours.pid, port, scripts[count], 1)  # warm
             cases += [
                 (
                     f"standpipe_{count}",
-                    lambda count=count: pull.run_worker(ours.pid, port, scripts[count], seconds),
+                    lambda count=count: wrk.run(ours.pid, port, scripts[count], seconds),
                 ),
                 (
                     f"redis_{count}",
-                    lambda count=count: run_redis(theirs.pid, redis_port, keys, seconds, count),
+                    lambda count=count: closed_loop(
+                        theirs, keys, seconds, REDIS_REQUESTS[count], count
+                    ),
                 ),
             ]
         for number in range(rounds):
@@ -115,26 +74,26 @@ def measure(folder: Path, rounds: int, keys: int, seconds: int) -> list[dict[str
             done.append({name: run() for name, run in order})
             show(number, done[-1])
         for count in COUNTS:
-            check_answers(port, keys, count)
+            asked[count].check(port, keys)
     return done
 
 
-def ratio(runs: dict[str, pull.Run], count: int) -> float:
+def ratio(runs: dict[str, Run], count: int) -> float:
     ours, theirs = runs[f"standpipe_{count}"], runs[f"redis_{count}"]
     return ours.requests_per_second / theirs.requests_per_second
 
 
-def rows_per_s(runs: dict[str, pull.Run], name: str, count: int) -> float:
+def rows_per_s(runs: dict[str, Run], name: str, count: int) -> float:
     return runs[f"{name}_{count}"].requests_per_second * count
 
 
-def to_one(runs: dict[str, pull.Run], count: int) -> float:
+def to_one(runs: dict[str, Run], count: int) -> float:
     """What a request of so many keys costs the worker's processor, in requests of one key."""
     one, many = runs["standpipe_1"], runs[f"standpipe_{count}"]
     return many.server_us_per_request / one.server_us_per_request
 
 
-def show(number: int, runs: dict[str, pull.Run]) -> None:
+def show(number: int, runs: dict[str, Run]) -> None:
     for count in COUNTS:
         run = runs[f"standpipe_{count}"]
         print(
@@ -151,22 +110,20 @@ def keys_of(count: int) -> str:
     return f"keys_{count}"
 
 
-def medians(rounds: list[dict[str, pull.Run]], of: Callable[..., float]) -> dict[str, float]:
+def medians(rounds: list[dict[str, Run]], of: Callable[..., float]) -> dict[str, float]:
     return {
         keys_of(count): round(statistics.median(of(runs, count) for runs in rounds), 3)
         for count in COUNTS
     }
 
 
-def write(
-    given: argparse.Namespace, about: dict[str, Any], rounds: list[dict[str, pull.Run]]
-) -> None:
+def write(given: argparse.Namespace, about: dict[str, Any], rounds: list[dict[str, Run]]) -> None:
     result = {
         "question": (__doc__ or "").splitlines()[0],
         **about,
         "load_after": [round(load, 2) for load in os.getloadavg()],
-        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > pull.LOAD_QUIET_MAX,
-        "settings": {**vars(given), "connections": pull.CONNECTIONS, "body_keys": BODY_KEYS},
+        "disturbed": max(about["machine"]["load_now"][0], os.getloadavg()[0]) > LOAD_QUIET_MAX,
+        "settings": {**vars(given), "connections": CONNECTIONS, "body_keys": DRAWN_MAX},
         "goal_rows_per_s": GOAL_ROWS_PER_S,
         "rows_per_s_median": medians(
             rounds, lambda runs, count: rows_per_s(runs, "standpipe", count)

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 import confluent_kafka
 import lmdb
-
-from standpipe.local.cluster import jvm
+from bench.peers.java import JavaProgram
 
 #: Kafka Streams names the changelog of a store after its application and the store
 APPLICATION, STORE = "restore", "rows"
@@ -40,27 +39,19 @@ _kafka: Any = confluent_kafka
 
 
 class KafkaStreams:
-    """Its jars are fetched and its program is compiled once, before any clock runs."""
+    """Its jars are there and its program is compiled once, before any clock runs."""
 
     def __init__(self, folder: Path) -> None:
-        self._java = jvm.find_java()
-        jvm.retrieve(_HERE / "ivy.xml", folder / "lib", ivy_cache=folder / "ivy-cache")
-        classes = folder / "classes"
-        jars = sorted((folder / "lib" / "streams").glob("*.jar"))
-        self._class_path = ":".join(map(str, [classes, *jars]))
-        compiler = self._java.home / "bin" / "javac"
-        source = _HERE / "RestorePeer.java"
-        subprocess.run([compiler, "-cp", self._class_path, "-d", classes, source], check=True)
+        self._program = JavaProgram(_HERE / "RestorePeer.java", folder, ["streams"])
 
     def restore_s(self, servers: str, partitions: int, records: int, *, is_tuned: bool) -> float:
         """Seconds in which it restored all, by its own restore listener. Pinned as this process."""
         with tempfile.TemporaryDirectory(prefix="restore-streams-") as state:
             ran = subprocess.run(
-                [
-                    *(str(self._java.executable), "-cp", self._class_path, "RestorePeer"),
+                self._program.command(
                     *(servers, APPLICATION, STORE, INPUT, str(partitions), state),
                     str(is_tuned).lower(),
-                ],
+                ),
                 capture_output=True,
                 text=True,
                 timeout=RESTORE_S_MAX,
