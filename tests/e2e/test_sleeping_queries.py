@@ -237,7 +237,9 @@ def test_new_records_of_a_topic_made_anew_are_heard_of(topics: Topics) -> None:
     wait_until(lambda: ("one", 0, 3) in heard.wait(1), "a record is heard of")
     topics.delete("one")
     topics.make("one")
-    heard.watch(topics.log.ends_of({"one": 2}))
+    ends = {"one": {0: 0, 1: 0}}
+    wait_until(lambda: topics.log.ends_of({"one": 2}) == ends, "the new topic has leaders")
+    heard.watch(ends)
     topics.send("one", "x")
     wait_until(lambda: ("one", 0, 0) in heard.wait(1), "the first one of the new topic is, too")
     heard.close()

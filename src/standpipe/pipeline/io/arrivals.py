@@ -77,13 +77,19 @@ class Arrivals:
 
     def watch(self, ends: Offsets) -> None:
         """Hear of records of these topics, and no others, from these offsets on."""
+        if any(map(self._is_made_anew, ends, ends.values())):
+            self.close()  # a client goes on asking for what it knows of the topic before
         for topic in self._at.keys() - ends.keys():
             self._leave(topic)
         for topic, places in ends.items():
-            # it grew unheard, has other partitions, or was created again
+            # it grew unheard, or has other partitions
             if self._at.get(topic) != dict(places):
                 self._leave(topic)
                 self._place(topic, places)
+
+    def _is_made_anew(self, topic: str, places: Mapping[int, int]) -> bool:
+        """Whether it ends below where it was read to."""
+        return any(places.get(p, 0) < at for p, at in self._at.get(topic, {}).items())
 
     def wait(self, wait_s: float) -> list[NewRecord]:
         """The records that have come, at least one unless none came within `wait_s`. Of a busy
