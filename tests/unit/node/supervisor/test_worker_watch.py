@@ -101,8 +101,12 @@ class Watched:
 
     def is_replaced(self) -> bool:
         """The second process turns, and nobody is silent."""
-        lives = self.pids.read_text().split() if self.pids.exists() else []
+        lives = self.lives()
         return len(lives) == 2 and self.child.pid == int(lives[1]) and not self.report().silent
+
+    def lives(self) -> list[str]:
+        """The process ids of those that have begun."""
+        return self.pids.read_text().split() if self.pids.exists() else []
 
     def end(self) -> None:
         self.child.signal(signal.SIGKILL)
@@ -168,9 +172,9 @@ def test_a_full_disk_does_not_end_the_watch(tmp_path: Path) -> None:
     watched = Watched(tmp_path, steady)
     (tmp_path / "run" / "workers.new").mkdir()  # OSError, as ENOSPC is one
     try:
-        watched.live_until(lambda: watched.child.pid is not None)
+        watched.live_until(lambda: len(watched.lives()) == 1)
         watched.child.signal(signal.SIGSTOP)
-        watched.live_until(lambda: len(watched.pids.read_text().split()) == 2)
+        watched.live_until(lambda: len(watched.lives()) == 2)
         (tmp_path / "run" / "workers.new").rmdir()
         watched.live_until(lambda: bool(watched.report().ended))
     finally:
