@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from standpipe.spark.errors import ServeEnded, ServeRefused
 from standpipe.spark.query import ServedQuery
+from standpipe.spark.read import CommittedFrame
 from standpipe.spark.serve import Standpipe
 
-__all__ = ["ServeEnded", "ServeRefused", "ServedQuery", "Standpipe"]
+__all__ = ["CommittedFrame", "ServeEnded", "ServeRefused", "ServedQuery", "Standpipe"]

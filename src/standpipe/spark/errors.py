@@ -18,7 +18,7 @@ REASONS: Final = {
 
 
 class ServeRefused(SetupError):
-    """A DataFrame cannot be served as it is asked for; nothing was written."""
+    """A table cannot be served or read as it is asked for; nothing was written."""
 
     name = "E-SERVE-001"
 

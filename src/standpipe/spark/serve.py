@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
@@ -39,8 +39,9 @@ from standpipe.spark.cluster import ClusterNodes
 from standpipe.spark.errors import ServeEnded, ServeRefused
 from standpipe.spark.lease import standby_message, why_gone
 from standpipe.spark.query import ServedQuery, Serving
+from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
 from standpipe.spark.rows import RowRules, records
-from standpipe.spark.schema import ServedTable, served_table
+from standpipe.spark.schema import ServedTable, capitals, served_table
 
 LOOK_S: Final = 0.1
 #: how often a program that waits for the lease says so
@@ -126,6 +127,30 @@ class Standpipe:
             output_mode=output_mode,
             trigger=trigger,
         )
+        kafka, service_id = self._kafka()
+        return self._serve(self._declared(asked), order, kafka, service_id)
+
+    def read(self, table: str, spark: SparkSession | None = None) -> CommittedFrame:
+        """The rows of a table's newest committed batch, as a batch DataFrame. `table`: of any
+        query, not only of an application. `spark`: where it is used; None: the active session.
+
+        An action on it may begin within 25 minutes; `persist` it to use it for longer.
+
+        Raises ServeRefused if the table cannot be read, and KafkaUnavailable. An action fails once
+        it is too late, and if the topic no longer tells a row.
+        """
+        session = spark or SparkSession.getActiveSession()
+        if session is None:
+            raise ServeRefused("there is no session of Spark", next_step="give `spark`")
+        session_checks.check_connector(session)
+        now_ms = time.time_ns() // 1_000_000
+        kafka, service_id = self._kafka()
+        source = readable(self._nodes.catalog(), capitals(table))
+        found = newest_batch(source, ProgressLog(kafka, service_id, self._secret), now_ms)
+        return committed_frame(session, found, KafkaReads(kafka=kafka, config=self._config))
+
+    def _kafka(self) -> tuple[KafkaConnection, str]:
+        """How to reach the cluster's Kafka, and its service id. Raises ServeRefused."""
         description = self._nodes.describe()
         if not description.service_id:
             raise ServeRefused(
@@ -133,8 +158,7 @@ class Standpipe:
                 next_step="upgrade its nodes, then `standpipe quorum upgrade`",
             )
         servers = self._bootstrap_servers or description.bootstrap_servers
-        kafka = connect_by(self._config, servers, os.environ)
-        return self._serve(self._declared(asked), order, kafka, description.service_id)
+        return connect_by(self._config, servers, os.environ), description.service_id
 
     def _declared(self, asked: ServedTable) -> Source:
         """The table in the catalog, declared if it is new. Raises ServeRefused."""

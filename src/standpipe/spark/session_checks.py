@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.spark.errors import ServeRefused
@@ -18,10 +18,7 @@ _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 def check_stream(frame: DataFrame, output_mode: str) -> None:
     """Raises ServeRefused for what cannot be served, or not yet."""
     if not isinstance(frame, ClassicDataFrame):
-        raise ServeRefused(
-            "this DataFrame is of Spark Connect, which cannot serve a table yet",
-            next_step="run the program with spark-submit, or with a master such as local[*]",
-        )
+        raise _of_connect("this DataFrame")
     if not frame.isStreaming:
         raise ServeRefused(
             "this DataFrame is not a stream", next_step="read its source with spark.readStream"
@@ -34,16 +31,25 @@ def check_stream(frame: DataFrame, output_mode: str) -> None:
         raise ServeRefused(
             f"there is no output mode {output_mode!r}", next_step=f"it is {' or '.join(MODES)}"
         )
-    _check_session(frame)
+    check_writer(frame.sparkSession)
 
 
-def _check_session(frame: DataFrame) -> None:
-    session: Any = frame.sparkSession
+def check_writer(spark: SparkSession) -> None:
+    """Raises ServeRefused for a session that cannot write a table."""
+    session: Any = spark
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise ServeRefused(
             "spark.speculation is on: a second copy of a task would write its rows twice",
             next_step="start the session with spark.speculation=false",
         )
+    check_connector(spark)
+
+
+def check_connector(spark: SparkSession) -> None:
+    """Raises ServeRefused for a session of Spark Connect, or one that cannot reach Kafka."""
+    session: Any = spark
+    if not hasattr(session, "_jsparkSession"):
+        raise _of_connect("this session")
     jvm = session._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
@@ -53,6 +59,13 @@ def _check_session(frame: DataFrame) -> None:
             "the session has no connector to Kafka, over which the rows travel",
             next_step=f"start it with --packages {_PACKAGE}:{session.version}",
         ) from error
+
+
+def _of_connect(what: str) -> ServeRefused:
+    return ServeRefused(
+        f"{what} is of Spark Connect, which cannot be used yet",
+        next_step="run the program with spark-submit, or with a master such as local[*]",
+    )
 
 
 def checkpoint_path(checkpoint: str | Path) -> Path:

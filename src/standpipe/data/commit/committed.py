@@ -95,6 +95,42 @@ class Committed:
                 break
         return found
 
+    def newest(self) -> Progress | None:
+        """The newest commit; None: nothing is committed."""
+        return self._book.newest(self.query_id)
+
+    def table_ranges(self) -> dict[int, list[Range]] | None:
+        """{partition: the ranges of the newest commit}, for a reader that keeps the newest record
+        of each key. Below `clean_through` every record counts, so the ranges are few.
+
+        None: progress records are missing, and the one that says what they committed was not read
+        yet (`TargetSet.waits_for`).
+        """
+        newest = self.newest()
+        found: dict[int, list[Range]] = {}
+        for partition, end in self._book.committed_ends(self.query_id).items():
+            if self.end(partition) < end or newest is None:
+                return None
+            clean = min(newest.clean_through.get(partition, 0), end)
+            by_order = [Range(0, clean, None)] if clean else []
+            found[partition] = by_order + self.ranges(partition, clean, end)
+        return found
+
+    def doubtful(self, log_ends: Mapping[int, int], gone_ms: int) -> dict[int, tuple[int, int]]:
+        """{partition: offsets} of what only its own records can clear: a foreign tombstone among
+        them, written before `gone_ms`, may have left the topic after it had superseded a row. If
+        none of these records is missing, it has not (`data/replica/gaps.py`, obstacle 3)."""
+        newest = self.newest()
+        found: dict[int, tuple[int, int]] = {}
+        for partition, log_end in log_ends.items():
+            clean = newest.clean_through.get(partition, 0) if newest else 0
+            ranges = [(int(t.end), t.since_ms) for t in self._targets(partition)]
+            if newest is not None:  # beyond the newest commit
+                ranges.append((log_end, newest.committed_at_ms))
+            if log_end > clean and any(e > clean and since < gone_ms for e, since in ranges):
+                found[partition] = (clean, log_end)
+        return found
+
     def shows(self, partition: int, offset: int, headers: Headers) -> bool:
         """Whether the record at this offset is committed."""
         return any(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from pyspark import java_gateway
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
@@ -257,18 +257,24 @@ def committed_stream(
     committed = CommittedSource(spark, reads, source, upstream)
     jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
     runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-    relation = _companion(runtime, "StreamingExecutionRelation").apply(committed, session)
-    rows = _companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
+    relation = companion(runtime, "StreamingExecutionRelation").apply(committed, session)
+    rows = companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
     return ClassicDataFrame(rows, spark)
 
 
-def _companion(package: Any, name: str) -> Any:
+def companion(package: Any, name: str) -> Any:
     """The companion object of a Scala class."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def visible(rows: DataFrame, ranges: Mapping[int, list[Range]]) -> DataFrame:
-    """Kafka records (with `headers`) that lie in a range and carry its commit.
+    """Kafka records (with `headers`) that lie in a range and carry its commit."""
+    return rows.filter(is_visible(ranges))
+
+
+def is_visible(ranges: Mapping[int, list[Range]]) -> Column:
+    """Whether a Kafka record (with `headers`) lies in a range and carries its commit. At most one
+    range of a partition has no commit.
 
     Spark's generated code refers to constants of these types instead of containing them, so the
     code is the same for each batch and compiled once.
@@ -279,7 +285,7 @@ def visible(rows: DataFrame, ranges: Mapping[int, list[Range]]) -> DataFrame:
     place, offset = f.col("partition") + 1, f.col("offset")
     lows, highs = (f.try_element_at(f.expr(bounds), place) for bounds in _any_sql(ranges))
     exact = (offset >= found["low"]) & (offset < found["high"])
-    return rows.filter(f.coalesce(exact, f.lit(False)) | ((offset >= lows) & (offset < highs)))
+    return f.coalesce(exact, f.lit(False)) | ((offset >= lows) & (offset < highs))
 
 
 def _table_sql(ranges: Mapping[int, list[Range]]) -> str:

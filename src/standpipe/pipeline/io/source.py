@@ -65,7 +65,7 @@ def open_view(
     rows = rows.filter("__bad IS NULL")
     if not source.keeps_nulls:  # a null value is not an event (ksqlDB skips it too)
         rows = rows.filter("NOT __null_value")
-    rows = rows.select(*_visible_columns(source))
+    rows = rows.select(*visible_columns(source))
     if source.watermark_delay_ms is not None:
         # Spark drops rows of windows that ended at the watermark or before
         rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
@@ -346,7 +346,8 @@ def _rowtime(source: SparkInput) -> SparkColumn:
     return column.cast("bigint")
 
 
-def _visible_columns(source: SparkInput) -> list[SparkColumn]:
+def visible_columns(source: SparkInput) -> list[SparkColumn]:
+    """What the view has, of rows that `parse` returned and that are not bad."""
     return [
         *(_value_column(source, column.name).alias(column.name) for column in source.columns),
         *(f.col(name) for name in ("WINDOWSTART", "WINDOWEND") if source.window is not None),

@@ -142,6 +142,59 @@ def test_which_topic_it_is_about(ids: list[str], topic_id: str, why: str) -> Non
     assert committed(*named).topic_id == topic_id, why
 
 
+CLEAN = (progress(B0, 5, 0), progress(B1, 7, 5), progress(B2, 9, 7, clean_through=6))
+
+
+@pytest.mark.parametrize(
+    ("records", "ranges", "why"),
+    [
+        ((), {}, "nothing is committed"),
+        (WHOLE, {0: [Range(0, 5, M0), Range(5, 9, M2)]}, "nothing is declared clean"),
+        (CLEAN, {0: [Range(0, 6, None), Range(6, 7, M1), Range(7, 9, M2)]}, "clean up to 6"),
+        (HOLE, {0: [Range(0, 7, None), Range(7, 9, M2)]}, "a hole is clean, or there is none"),
+        ((progress(B2, 9, 5, 9),), {0: [Range(0, 9, None)]}, "all of it is clean"),
+        ((progress(B2, 9, 5, 12),), {0: [Range(0, 9, None)]}, "never beyond the committed end"),
+        ((progress(B0, 5, 0), progress(B2, 9, 7)), None, "a hole that nothing calls clean yet"),
+        ((*WHOLE, fence("Q", LeaseEpoch(2), nonce=1)), {0: [Range(0, 5, M0), Range(5, 9, M2)]}, ""),
+    ],
+)
+def test_ranges_of_a_table(
+    records: tuple[Progress, ...], ranges: dict[int, list[Range]] | None, why: str
+) -> None:
+    assert committed(*records).table_ranges() == ranges, why
+
+
+@pytest.mark.parametrize(
+    ("clean", "log_end", "committed_ms", "doubtful", "why"),
+    [
+        (5, 9, (10, 30), {}, "each range is younger than a tombstone lasts"),
+        (5, 9, (9, 30), {0: (5, 9)}, "what precedes the last batch was committed too long ago"),
+        (9, 9, (9, 30), {}, "all of it is clean, and nothing lies beyond"),
+        (9, 11, (9, 9), {0: (9, 11)}, "its program was away: what lies beyond is as old"),
+        (9, 11, (9, 10), {}, "what lies beyond is younger"),
+        (9, 9, (9, 9), {}, "away, and nobody has written meanwhile"),
+    ],
+)
+def test_where_a_foreign_tombstone_may_have_come_and_gone(
+    clean: int,
+    log_end: int,
+    committed_ms: tuple[int, int],
+    doubtful: dict[int, tuple[int, int]],
+    why: str,
+) -> None:
+    first, second = progress(B0, 5, 0), progress(B1, 9, 5, clean_through=clean)
+    at = [structs.replace(first, committed_at_ms=committed_ms[0], since_ms=30)]
+    at.append(structs.replace(second, committed_at_ms=committed_ms[1]))
+    assert committed(*at).doubtful({0: log_end}, gone_ms=10) == doubtful, why
+
+
+def test_the_newest_commit_is_that_of_no_zombie() -> None:
+    assert committed().newest() is None
+    fenced = fence("Q", LeaseEpoch(2), nonce=1)
+    found = committed(progress(B0, 5, 0), fenced, progress(B1, 9, 5))
+    assert found.newest() == progress(B0, 5, 0)
+
+
 def test_topics_that_one_query_writes() -> None:
     """Those whose records a progress record names, each and all."""
     table = sample_table(query_id="Q", topic="own")
