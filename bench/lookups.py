@@ -9,7 +9,7 @@ an open loop at 50 % and 80 % of what that reached, in which a request's time ru
 due. nginx's fixed answer says what HTTP over loopback costs anybody.
 
     python bench/lookups.py [--rounds 5] [--keys 1000000] [--seconds 4]
-    python bench/lookups.py --rounds 1 --keys 10000 --seconds 1 --warm 2 --result /tmp/tiny.json
+    python bench/lookups.py --rounds 1 --keys 10000 --seconds 1 --warm 2 --result out/tiny.json
 
 Cases of ours: a point lookup, two columns with two predicates, all windows of a day, a missing key,
 IN of 10 and 100, /query-batch of 1,000 keys as JSON and as Arrow, one hop from a second node (both

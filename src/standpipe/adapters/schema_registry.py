@@ -4,7 +4,7 @@
 
 A schema never changes under its id, so each is asked for once in a process. What the registry does
 not know is asked for again after UNKNOWN_S: producers register new schemas all the time. After a
-failure no call is made for PAUSE_S: whoever reads a topic would otherwise wait for each record.
+failure no call is made for PAUSE_S: a reader of a topic would otherwise wait for each record.
 
 It blocks. Any number of threads may use it. Not here: the keys (`config/schema_registry.py`), what
 a schema means (`sql/schemas/avro.py`).

@@ -110,7 +110,7 @@ def parse(value: bytes) -> Progress:
     """Raises ValueError if the bytes are not a progress record."""
     try:
         return _decode(value)
-    except (msgspec.MsgspecError, RecursionError) as error:  # whoever wrote it chose its depth
+    except (msgspec.MsgspecError, RecursionError) as error:  # its writer chose how deep it is
         raise ValueError(f"not a progress record: {value[:80]!r}: {error}") from error
 
 

@@ -154,7 +154,7 @@ class Arrivals:
 
     def _try(self, what: str, topic: str, parts: list[Any]) -> None:
         if self._consumer is None:
-            return  # an earlier call has failed: the next `watch` begins anew
+            return  # an earlier call has failed: the next `watch` makes another client
         try:
             getattr(self._consumer, what)(parts)
         except _kafka.KafkaException as error:
