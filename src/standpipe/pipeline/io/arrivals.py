@@ -77,7 +77,7 @@ class Arrivals:
 
     def watch(self, ends: Offsets) -> None:
         """Hear of records of these topics, and no others, from these offsets on."""
-        if any(map(self._is_made_anew, ends, ends.values())):
+        if any(map(self._was_recreated, ends, ends.values())):
             self.close()  # a client goes on asking for what it knows of the topic before
         for topic in self._at.keys() - ends.keys():
             self._leave(topic)
@@ -87,7 +87,7 @@ class Arrivals:
                 self._leave(topic)
                 self._place(topic, places)
 
-    def _is_made_anew(self, topic: str, places: Mapping[int, int]) -> bool:
+    def _was_recreated(self, topic: str, places: Mapping[int, int]) -> bool:
         """Whether it ends below where it was read to."""
         return any(places.get(p, 0) < at for p, at in self._at.get(topic, {}).items())
 
@@ -130,7 +130,7 @@ class Arrivals:
 
     def _resume(self, now_s: float) -> None:
         for topic in [t for t, until_s in self._quiet.items() if until_s <= now_s]:
-            del self._quiet[topic]
+            self._quiet.pop(topic, None)  # a call that fails forgets all of them
             self._try("resume", topic, self._parts(topic))
 
     def _poll(self, wait_s: float) -> list[NewRecord]:
