@@ -214,16 +214,16 @@ def _newest(records: DataFrame, found: NewestBatch) -> DataFrame:
     is_old = f.col("timestamp") < f.current_timestamp() - f.expr(
         f"INTERVAL {COMPACTION_LAG_MS // 1000} SECONDS"
     )
-    is_ours = f.col("__ours")
+    is_ours = f.col("is_ours")
     row = f.struct("value", "timestamp", "offset")
-    newest = f.max_by(f.when(is_ours, row), f.when(is_ours, f.col("offset"))).alias("__newest")
-    shadow = f.max(f.when(~is_ours & is_unclean & is_old, f.col("offset"))).alias("__shadow")
-    keyed = records.filter(f.col("key").isNotNull()).withColumn("__ours", is_visible(found.ranges))
+    newest = f.max_by(f.when(is_ours, row), f.when(is_ours, f.col("offset"))).alias("newest")
+    shadow = f.max(f.when(~is_ours & is_unclean & is_old, f.col("offset"))).alias("shadow")
+    keyed = records.filter(f.col("key").isNotNull()).withColumn("is_ours", is_visible(found.ranges))
     rows = keyed.groupBy("partition", "key").agg(newest, shadow)
     lost = f.raise_error(
         f.concat(
             f.lit(f"{name} cannot be read from its topic: at offset "),
-            f.col("__shadow").cast("string"),
+            f.col("shadow").cast("string"),
             f.lit(" of partition "),
             f.col("partition").cast("string"),
             f.lit(
@@ -232,9 +232,9 @@ def _newest(records: DataFrame, found: NewestBatch) -> DataFrame:
             ),
         )
     )
-    is_lost = f.col("__newest").isNull() & f.col("__shadow").isNotNull()
-    is_live = f.when(is_lost, lost).otherwise(f.col("__newest.value").isNotNull())
-    return rows.filter(is_live).select("partition", "key", "__newest.*")
+    is_lost = f.col("newest").isNull() & f.col("shadow").isNotNull()
+    is_live = f.when(is_lost, lost).otherwise(f.col("newest.value").isNotNull())
+    return rows.filter(is_live).select("partition", "key", "newest.*")
 
 
 def _parsed(records: DataFrame, found: NewestBatch) -> DataFrame:
