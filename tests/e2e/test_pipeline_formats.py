@@ -20,7 +20,7 @@ from standpipe.data.encoding import store_keys
 from standpipe.model import Column, Source, SparkInput, Window
 from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, fitting, parsed
-from standpipe.pipeline.io.source import RAW_BYTES_MAX, _visible_columns, parse
+from standpipe.pipeline.io.source import RAW_BYTES_MAX, parse, visible_columns
 
 DAY_MS = 86_400_000
 KAFKA_SCHEMA = (
@@ -44,7 +44,7 @@ def read(
     source = SparkInput(source="S", topic="s", view="v", columns=tuple(columns), **made)
     frame = spark.createDataFrame([(key, value, "s", 3, 5, AT)], KAFKA_SCHEMA)
     parsed = parse(frame, source, bytes_max=2**20)
-    (row,) = parsed.select(*_visible_columns(source), "__bad").collect()
+    (row,) = parsed.select(*visible_columns(source), "__bad").collect()
     return row.asDict(recursive=True), row["__bad"]
 
 
