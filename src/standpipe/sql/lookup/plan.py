@@ -42,7 +42,14 @@ PROPERTIES: Final = frozenset({ENABLE, ENABLE_LIMIT, TABLE_SCAN, RANGE_SCAN})
 
 def pull(query: Query, sources: Mapping[str, Source], context: Context) -> PullPlan:
     """The plan of a pull query, with its literals."""
-    template = compile_pull(query, sources, context)
+    return first_plan(query, compile_pull(query, sources, context))
+
+
+def first_plan(query: Query, template: PullTemplate) -> PullPlan:
+    """The plan of the text that a template was made of. What is evaluated row by row is there as
+    the Evaluator has compiled it; later texts have it as a Filter."""
+    if template.test is not None:
+        return template.plan
     return template.bind(literal_values(query, template))
 
 
@@ -83,7 +90,8 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
             scanned = beyond(scanned, query, names)
         count = sum(1 for _ in ast.walk((query.items, query.where)))
         scanned = msgspec.structs.replace(scanned, limit=_count(query), expression_count=count)
-        return PullTemplate(scanned, (), (), ())
+        filtered = None if takes_more else predicate.filtered(scanned, limit)
+        return filtered or PullTemplate(scanned, (), (), ())
     check_scan(query, names, context)
     return predicate.template(plan, limit)
 

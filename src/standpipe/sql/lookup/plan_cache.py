@@ -5,7 +5,8 @@ One regular expression cuts the literals out; the rest of the text, with the cla
 only if the regular expression found exactly the literals that the parser found, at the same
 offsets, and nothing in the shape can begin a quoted name or a comment. Both depend on the shape
 alone, so in any later text of that shape the regular expression finds the literals again.
-A list of keys has one shape for all its lengths (`sql/lookup/list_shapes.py`).
+A list of keys has one shape for all its lengths (`sql/lookup/list_shapes.py`). Conditions of rows
+beside one key are kept if they mean the same for all literals (`sql/lookup/filter.py`).
 
 Budget: 5 µs for a repeat. `tests/unit/sql/lookup/test_plan_cache.py` compares it with the parser.
 """
@@ -157,7 +158,7 @@ class PlanCache:
         try:
             context = Context(properties=properties)
             template = pull_plan.compile_pull(query, self._sources, context)
-            plan = template.bind(pull_plan.literal_values(query, template))
+            plan = pull_plan.first_plan(query, template)
         except StatementError as error:
             raise located(error, query) from None
         if not pull_plan.PROPERTIES.isdisjoint(properties):
@@ -194,7 +195,11 @@ def _is_sound(query: Query, template: PullTemplate, pieces: list[str]) -> bool:
         if index % 2:
             offsets.append(offset)
         offset += len(piece)
-    parsed = [node for node, _ in walk(query) if isinstance(node, LiteralValue)]
+    parsed = [
+        node
+        for node, _ in walk(query)
+        if isinstance(node, LiteralValue) and node.kind not in ("NULL", "BOOLEAN")  # words
+    ]
     if sorted(node.at.offset for node in parsed) != offsets:
         return False
     if [slot.offset for slot in template.slots] != offsets:

@@ -15,8 +15,16 @@ from standpipe.model import Column
 from standpipe.sql.expressions.constants import constant
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
+from standpipe.sql.lookup.filter import Filter, NotBindable
 from standpipe.sql.lookup.scan import NotAKeyLookup
-from standpipe.sql.lookup.template import Bound, Coercion, PullTemplate, Slot, unchanged
+from standpipe.sql.lookup.template import (
+    Bound,
+    Coercion,
+    FilterTest,
+    PullTemplate,
+    Slot,
+    unchanged,
+)
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -59,6 +67,8 @@ class Predicate:
         }
         self.bounds: list[tuple[str, str, Operand]] = []  # column, operator, operand
         self.slots: list[Slot] = []
+        #: conditions that name neither keys nor windows; None: not all were read
+        self.others: list[ast.Expression] | None = None
         self.typer = Typer(names, "WHERE")
         self.typer.whole = where
 
@@ -70,7 +80,7 @@ class Predicate:
         conditions: tuple[ast.Expression, ...] = (where,)
         if isinstance(where, ast.Logical) and where.operator == "AND":
             conditions = where.operands
-        others = [each for each in conditions if not self._take(each)]
+        others = self.others = [each for each in conditions if not self._take(each)]
         if others or not all(self.keys.values()):
             raise NotAKeyLookup
 
@@ -128,10 +138,47 @@ class Predicate:
         value = self._operand(operand, BIGINT, _window_bound(operand.at), name)
         self.bounds.append((name, operator, value))
 
-    def template(self, plan: PullPlan, limit: Slot | None) -> PullTemplate:
+    def filtered(self, plan: PullPlan, limit: Slot | None) -> PullTemplate | None:
+        """A template for `plan`, which was made with the literals and reads what `others` say, too;
+        None: their meaning may depend on the literals' values, or several keys are read."""
+        if not self.others or plan.is_scan or not all(self.keys.values()):
+            return None
+        if any(map(self._binds_key, self.others)):
+            return None  # which keys are read may depend on it
+        made = Filter(self.names)
+        try:
+            test = made.test(self.others)
+        except (NotBindable, StatementError):
+            return None
+        template = self.template(plan, limit, made, test)
+        return template if template.is_single and all(map(_is_kept, self.slots)) else None
+
+    def _binds_key(self, node: ast.Expression) -> bool:
+        for each, _ in ast.walk(node):
+            if isinstance(each, ast.Comparison) and each.operator == "=":
+                sides: tuple[ast.Expression, ...] = (each.left, each.right)
+            elif isinstance(each, ast.InList):
+                sides = (each.value,)
+            else:
+                continue
+            if any(self._key(side) is not None for side in sides):
+                return True
+        return False
+
+    def template(
+        self,
+        plan: PullPlan,
+        limit: Slot | None,
+        others: Filter | None = None,
+        test: FilterTest | None = None,
+    ) -> PullTemplate:
         """The plan with slots for its literals, in the order of the text."""
-        limits = [] if limit is None else [limit]
-        slots = sorted([*self.slots, *limits], key=_offset_of)
+        more = [] if limit is None else [limit]
+        if others is not None:
+            more += others.slots
+        slots = sorted([*self.slots, *more], key=_offset_of)
+        if others is not None:
+            others.place(slots)
         places = {slot.offset: place for place, slot in enumerate(slots)}
         constants: list[object] = []
 
@@ -150,7 +197,7 @@ class Predicate:
             for column, operator, operand in self.bounds
         )
         limit_at = None if limit is None else places[limit.offset]
-        return PullTemplate(plan, tuple(slots), tuple(constants), terms, bounds, limit_at)
+        return PullTemplate(plan, tuple(slots), tuple(constants), terms, bounds, limit_at, test)
 
     # ---------------------------------------------------------------------------------- operands
 
@@ -207,6 +254,10 @@ def _no_null(name: str, node: ast.Expression) -> StatementError:
 
 def _offset_of(slot: Slot) -> int:
     return slot.offset
+
+
+def _is_kept(slot: Slot) -> bool:
+    return slot.coerce is unchanged
 
 
 #: (type of a literal, wanted type) -> the coercion between them.

@@ -30,6 +30,8 @@ def unchanged(value: Any) -> Any:
 #: Keys of one pull query; a WHERE that only allows more is read as a scan. Key columns multiply:
 #: 300 values for each of three are 27 million keys.
 KEYS_MAX: Final = 1_000
+#: whether a full row is wanted, by the values of the slots
+FilterTest = Callable[[Sequence[Any], Sequence[Any]], bool]
 #: Index into the values of the slots, followed by the constants.
 Place = int
 
@@ -65,7 +67,11 @@ def _folded(slot: Slot) -> Coercion:
 
 @dataclass(frozen=True, slots=True)
 class PullTemplate:
-    """`terms`: per key column, the lists of values that it must be in (AND of INs)."""
+    """`terms`: per key column, the lists of values that it must be in (AND of INs).
+
+    `test`: the WHERE has more conditions, and `plan` has them with the literals of the first text;
+    None: keys and bounds are all.
+    """
 
     plan: PullPlan
     slots: tuple[Slot, ...]
@@ -73,6 +79,7 @@ class PullTemplate:
     terms: tuple[tuple[tuple[Place, ...], ...], ...]
     bounds: tuple[Bound, ...] = ()
     limit: Place | None = None
+    test: FilterTest | None = None
     #: per slot, its coercion with the sign folded in
     _coercions: tuple[Coercion, ...] = field(init=False)
     #: the value of each key column, if each has only one: the common case
@@ -97,8 +104,13 @@ class PullTemplate:
     @property
     def key_coercion(self) -> Coercion | None:
         """The coercion of the only literal, if that is the only key: the most common case."""
-        is_single = len(self.slots) == 1 and self._row == (0,) and not self.bounds
-        return self._coercions[0] if is_single else None
+        is_alone = len(self.slots) == 1 and self._row == (0,) and not self.bounds
+        return self._coercions[0] if is_alone and self.test is None else None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether each plan has one key."""
+        return self._row is not None
 
     def bind(self, values: Sequence[object]) -> PullPlan:
         """The plan with `values`, one per slot, signs not yet applied."""
@@ -119,7 +131,13 @@ class PullTemplate:
             changes[name] = max(bound, known) if is_low else min(bound, known)
         if self.limit is not None:
             changes["limit"] = given[self.limit]
+        if self.test is not None:
+            changes["where"] = _bound(self.test, given)
         return msgspec.structs.replace(self.plan, **changes)
+
+
+def _bound(test: FilterTest, given: list[object]) -> Callable[[Sequence[Any]], bool]:
+    return lambda row: test(row, given)
 
 
 def _common(terms: tuple[tuple[Place, ...], ...], given: list[object]) -> list[object]:
