@@ -324,6 +324,33 @@ _CASTS: Final = ("BOOLEAN", "INTEGER", "BIGINT", "DECIMAL(6, 2)", "DECIMAL(38, 1
                  "STRUCT<A STRING, B STRING>", "ARRAY<ARRAY<STRING>>")  # fmt: skip
 
 
+#: kind: a list of literals of other types, which take a common one
+_LISTED: Final = {
+    "I": "'1', NULL, 2.0, '-3', 7",
+    "L": "'0', 3000000000, 1E0",
+    "D": "'0.5', 1, 2.50, '-1e300'",
+    "C": "'1.10', 0, 2.5",
+    "B": "'tr', NULL",
+    "S": "'a', 5, ''",
+    "DT": "'1970-01-01', '2020-02-29'",
+    "TM": "'00:00', '10:20:30'",
+    "TS": "'1970-01-01', '2020-02-29T10:20:30.123'",
+    "AI": "ARRAY['1', 2], ARRAY[NULL, 1]",
+    "MI": "MAP('a' := '1'), MAP('b' := 2)",
+    "Z": "STRUCT(A := '1', B := 'x'), STRUCT(A := -1)",
+}
+#: kind: expressions in which a literal takes the type of a column
+_BESIDE: Final = {
+    "I": "ARRAY[{0}, '4.000', NULL]",
+    "L": "MAP('a' := {0}, 'b' := '-7')",
+    "D": "ARRAY[STRUCT(A := {0}), STRUCT(A := 1, B := 'x')]",
+    "B": "ARRAY[{0}, 'y', 'FAL']",
+    "DT": "({0} BETWEEN '1970-01-01' AND '2020-02-29')",
+    "TM": "({0} NOT BETWEEN '00:00' AND '12:00')",
+    "TS": "(CASE {0} WHEN '1970-01-01' THEN 'epoch' ELSE 'later' END)",
+}
+
+
 def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     """Operators, CAST, CASE, predicates and constructors."""
     numbers = [KINDS[name] for name in ("I", "L", "D", "C", "W")]
@@ -357,6 +384,11 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
         yield f"COALESCE {one} {two}", "COALESCE({0}, {1})", kinds
         yield f"IFNULL {one} {two}", "IFNULL({0}, {1})", kinds
         yield f"NULLIF {one} {two}", "NULLIF({0}, {1})", kinds
+    for name, items in _LISTED.items():
+        for negated in ("", "NOT "):
+            yield f"{negated}IN, mixed, {name}", f"({{0}} {negated}IN ({items}))", (KINDS[name],)
+    for name, items in _BESIDE.items():
+        yield f"beside literals, {name}", items, (KINDS[name],)
     yield "LIKE", "({0} LIKE {1})", (KINDS["S"], KINDS["LIKED"])
     yield "NOT LIKE", "({0} NOT LIKE {1})", (KINDS["S"], KINDS["LIKED"])
     yield "LIKE ESCAPE", "({0} LIKE {1} ESCAPE '!')", (KINDS["S"], KINDS["LIKED"])

@@ -19,16 +19,17 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
-from standpipe.sql.expressions import lambdas
+from standpipe.sql.expressions import coercion, lambdas
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.arithmetic import computed, with_nan
-from standpipe.sql.expressions.python.collections import key_of
+from standpipe.sql.expressions.python.collections import element, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
 from standpipe.sql.types import casts, values
+from standpipe.sql.types.typed_expression import Constant
 from standpipe.sql.types.types import SqlType, common_type
 
 Row = Sequence[Any]
@@ -119,7 +120,7 @@ class Evaluator:
         base, index = self.compile(node.base), self.compile(node.index)
         if self.type(node.base).base == "MAP":
             return _strict(lambda value, key: value.get(key), base, index)
-        return _strict(_element, base, index)
+        return _strict(element, base, index)
 
     def cast(self, node: ast.Cast) -> Compute:
         """CAST(operand AS type); NULL for a value that does not fit, as for a column in ksqlDB."""
@@ -183,25 +184,27 @@ class Evaluator:
         return lambda row: (low(row) and high(row)) is not negated
 
     def in_list(self, node: ast.InList) -> Compute:
-        """value [NOT] IN (…): the OR of equalities.
-
-        Literals are looked up in a set; there is one for each type that the value is compared as.
-        """
-        equals: list[Compute] = []
-        sets: dict[SqlType | None, tuple[Compute, set[Any]]] = {}
+        """value [NOT] IN (…), all as their common type; nothing compares with NULL."""
+        self.type(node)  # refuses a list without one
+        wanted = coercion.common([self.typer.type(each) for each in (node.value, *node.items)])
+        value = self._coerced(node.value, wanted)
+        constants: set[Any] = set()
+        others: list[Compute] = []
         for item in node.items:
+            made = self._coerced(item, wanted)
             if isinstance(item, ast.LiteralValue):
-                if item.value is not None:  # nothing compares with NULL
-                    wanted = self._compared_as(node.value, item)
-                    value, constant = self._alike(node.value, item)
-                    sets.setdefault(wanted, (value, set()))[1].add(constant(()))
+                constants.add(key_of(made(())))
             else:
-                equals.append(self.comparison(ast.Comparison(item.at, "=", node.value, item)))
+                others.append(made)
+        constants.discard(None)
         negated = node.negated
 
         def is_in(row: Row) -> bool:
-            found = any(value(row) in constants for value, constants in sets.values())
-            return (found or any(equal(row) for equal in equals)) is not negated
+            found = value(row)
+            if found is None:
+                return negated
+            key = key_of(found)
+            return (key in constants or any(key == key_of(o(row)) for o in others)) is not negated
 
         return is_in
 
@@ -247,17 +250,14 @@ class Evaluator:
     def array(self, node: ast.MakeArray) -> Compute:
         """ARRAY[…] as a list."""
         (of,) = self.type(node).arguments
-        items = [self.converted(self.compile(item), self.type(item), of) for item in node.items]
+        items = [self._coerced(item, of) for item in node.items]
         return lambda row: [item(row) for item in items]
 
     def map(self, node: ast.MakeMap) -> Compute:
         """MAP(…) as a dict; the last of equal keys wins."""
-        key_of, value_of = self.type(node).arguments
+        of_key, of_value = self.type(node).arguments
         entries = [
-            (
-                self.converted(self.compile(key), self.type(key), key_of),
-                self.converted(self.compile(value), self.type(value), value_of),
-            )
+            (self._coerced(key, of_key), self._coerced(value, of_value))
             for key, value in node.entries
         ]
         return lambda row: {key(row): value(row) for key, value in entries}
@@ -332,6 +332,14 @@ class Evaluator:
 
         return _strict(convert, compute)
 
+    def _coerced(self, node: ast.Expression, wanted: SqlType) -> Compute:
+        """An item of a list as the list's common type; a literal as the typer reads it there."""
+        made = coercion.coerced(self.typer.type(node), wanted)
+        if isinstance(made, Constant):
+            value = made.value
+            return lambda _: value
+        return self.converted(self.compile(node), self.type(node), wanted)
+
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
         """Both sides of a comparison as one type: text beside a date or time becomes one."""
         wanted = self._compared_as(one, two)
@@ -367,12 +375,6 @@ def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
         )
 
     return compute
-
-
-def _element(items: Sequence[Any], index: int) -> Any:
-    """Element of an array: indices start at 1; negative ones count from the end."""
-    place = index - 1 if index > 0 else index
-    return items[place] if index != 0 and -len(items) <= place < len(items) else None
 
 
 _HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {

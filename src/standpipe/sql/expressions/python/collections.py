@@ -37,6 +37,12 @@ def key_of(value: Any) -> Any:
     return value
 
 
+def element(items: list[Any], index: int) -> Any:
+    """Element of an array: indices start at 1; negative ones count from the end."""
+    place = index - 1 if index > 0 else index
+    return items[place] if index != 0 and -len(items) <= place < len(items) else None
+
+
 def _first(items: Iterable[Any]) -> list[Any]:
     """The items without those that equal an earlier one."""
     found: dict[Any, Any] = {}
