@@ -25,7 +25,13 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.internal import Call, Reply, json_reply
 from standpipe.adapters.kafka.admin import TopicKeeper
 from standpipe.control.assignment import switchover
-from standpipe.control.ddl import direct_tables, propose, registered_schemas, responses
+from standpipe.control.ddl import (
+    direct_tables,
+    passed_over,
+    propose,
+    registered_schemas,
+    responses,
+)
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata import feature_levels, topic_reconciler
 from standpipe.control.metadata.catalog import Catalog
@@ -241,6 +247,7 @@ class Leading:
         request = call.json(propose.Request)
         request_id = request.request_id
         touched: frozenset[str] | None = None  # of a repeated request: all topics
+        said: tuple[str, ...] = ()
         async with self._turn:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
@@ -248,6 +255,7 @@ class Leading:
                 verdict = await asyncio.to_thread(self._judged, request, before)
                 if isinstance(verdict, responses.StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
+                said = await asyncio.to_thread(passed_over.warnings_of, verdict, before)
                 await self._append(verdict, epoch)
                 touched = responses.topics_touched(before, self._copy.catalog)
             applied = self._copy.catalog.applied_requests[request_id]
@@ -255,7 +263,7 @@ class Leading:
         failures: Mapping[str, str] = {}
         if touched is None or touched:
             failures = await self._keeper.followed(applied.index, touched, TOPICS_S_MAX)
-        warnings = (*placed, *responses.topic_warnings(failures))
+        warnings = (*said, *placed, *responses.topic_warnings(failures))
         index = self._copy.catalog.index  # with the assignment that followed
         return {"log_index": index, "entities": responses.entities(applied, warnings)}
 

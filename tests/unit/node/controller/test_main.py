@@ -31,6 +31,20 @@ from standpipe.node.controller import leader_proxy, main
 from standpipe.node.controller.main import ControllerBase
 
 
+def test_a_statement_that_a_batch_may_disappoint_is_answered_with_a_warning(tmp_path: Path) -> None:
+    (config,) = configs_of(tmp_path, "a")
+    once = TABLE.replace(" GROUP BY ID", " GROUP BY ID HAVING COUNT(*) = 1")
+    assert once != TABLE
+
+    async def story() -> None:
+        async with control(config) as (node,):
+            await node.execute(STREAM, "r1")
+            (answer,) = body_of(await node.execute(once, "r2"))["entities"]
+            assert "HAVING is judged once a batch" in answer["warnings"][0]["message"]
+
+    run(story)
+
+
 def test_a_statement_is_durable_applied_and_shown_when_it_is_answered(tmp_path: Path) -> None:
     (config,) = configs_of(tmp_path, "a")
 

@@ -16,6 +16,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
+from standpipe.control.ddl import passed_over
 from standpipe.control.ddl.limits import DEFAULT_LIMITS
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import EMPTY, Catalog
@@ -63,8 +64,9 @@ _PARTITIONS: Final = 1
 
 
 class StatementVerdict(msgspec.Struct, frozen=True):
-    """What becomes of one statement. `line`: where it begins in the text, from 1. `makes`: the
-    stream or table that it is to make, or "". `names`: those that it reads, writes or shows."""
+    """What becomes of one statement. `line`: where it begins in the text, from 1. `reason`: why it
+    is refused, or a warning if it is not. `makes`: the stream or table that it is to make, or "".
+    `names`: those that it reads, writes or shows."""
 
     line: int
     statement: str
@@ -141,8 +143,12 @@ class DryRun:
         status: Status = "ok"
         reason = ""
         try:
+            before = self._catalog
             self._carry_out(_as_json(statement) if self.as_json else statement)
             self._missing.discard(makes)
+            made = self._catalog.sources.get(makes)
+            if made is not None and made is not before.sources.get(makes):
+                reason = " ".join(passed_over.warnings(made, before))
         except StandpipeError as error:
             self._lacks(makes)
             status, reason = "refused", _reason(error)

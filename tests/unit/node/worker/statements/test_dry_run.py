@@ -107,3 +107,11 @@ def test_a_refusal_is_one_line_with_its_hint() -> None:
     reason = verdicts(STREAM.replace("VALUE_FORMAT", "VALUE_FROMAT"))[0].reason
     assert "\n" not in reason
     assert reason.endswith("Did you mean VALUE_FORMAT?")
+
+
+def test_a_statement_that_runs_may_have_a_warning() -> None:
+    once = TABLE.replace("GROUP BY ID", "GROUP BY ID HAVING COUNT(*) = 1")
+    over = STREAM.replace("STREAM S", "STREAM O").replace("='s'", "='T'")
+    found = verdicts(STREAM + once + over + TABLE.replace("TABLE T", "TABLE U"))
+    assert [each.status for each in found] == ["ok"] * 4
+    assert [bool(each.reason) for each in found] == [False, True, True, False]
