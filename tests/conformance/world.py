@@ -90,7 +90,11 @@ class World:
     def __post_init__(self) -> None:
         # a busy machine must not make the only broker look dead to its own controller
         self.broker = Broker(
-            self.directory / "kafka", any_port(), say=lambda _: None, session_ms=120_000
+            self.directory / "kafka",
+            any_port(),
+            say=lambda _: None,
+            session_ms=120_000,
+            start_s_max=300,
         )
         self.broker.start()
         self.servers = self.broker.bootstrap_servers
