@@ -9,5 +9,6 @@ from standpipe.config import lags as lags
 from standpipe.config import listeners as listeners
 from standpipe.config import liveness as liveness
 from standpipe.config import schema_registry as schema_registry
+from standpipe.config import spark as spark
 from standpipe.config import statements as statements
 from standpipe.config import workers as workers

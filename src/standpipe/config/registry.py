@@ -88,6 +88,9 @@ ALIASES: dict[str, str] = {}
 #: prefix of keys that no code reads -> what to do instead. `load` refuses them: a client would
 #: silently run without the setting
 REFUSED_PREFIXES: dict[str, str] = {}
+#: prefix of another system's settings -> what raises ConfigError for one that it does not get. The
+#: others are passed on to it as they are
+PASSED_ON: dict[str, Callable[[str], None]] = {}
 
 #: Keys of ksqlDB and Kafka Streams that are read and then ignored, by prefix, with the reason.
 IGNORED_PREFIXES: dict[str, str] = {
@@ -148,6 +151,8 @@ class Config:
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     warnings: tuple[str, ...] = ()
+    #: settings of another system, by name (`PASSED_ON`)
+    passed_on: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __getitem__(self, item: ConfigKey[T]) -> T:
         return cast(T, self.values.get(item.name, item.default))
@@ -161,14 +166,17 @@ def load(*layers: Mapping[str, object]) -> Config:
     """
     values: dict[str, Any] = {}
     warnings: list[str] = []
+    passed_on: dict[str, str] = {}
     for layer in layers:
         for name, text in canonical(layer).items():
             if name in KEYS:
                 _refuse_secret(KEYS[name])
                 values[name] = KEYS[name].parse(text)
+            elif _is_passed_on(name):
+                passed_on[name] = text_of(text)
             else:
                 warnings.append(_ignored(name))
-    config = Config(values, tuple(warnings))
+    config = Config(values, tuple(warnings), passed_on)
     for rule in RELATIONS:
         if not rule.holds(config):
             raise ConfigError(
@@ -201,6 +209,20 @@ def _refuse_secret(secret: ConfigKey[Any]) -> None:
             next_step=f"write it into a file that only its owner can read and name that with "
             f"{secret.name}.file, or set the environment variable {secret.environment_name}",
         )
+
+
+def _is_passed_on(name: str) -> bool:
+    """Raises ConfigError for a setting that its system does not get."""
+    for prefix, check in PASSED_ON.items():
+        if name.startswith(prefix):
+            check(name)
+            return True
+    return False
+
+
+def text_of(value: object) -> str:
+    """A value of a TOML file as text, as a command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _ignored(name: str) -> str:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.config import registry
+from standpipe.errors import ConfigError
 from standpipe.model import Source
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
@@ -85,6 +86,11 @@ class Standpipe:
         self._secret = read_secret(Path(secret_file))
         self._nodes = ClusterNodes(public, self._secret)
         self._config = registry.load(registry.environment_layer(os.environ), dict(config or {}))
+        for setting in self._config.passed_on:
+            raise ConfigError(
+                f"{setting} cannot be set here: the Spark session is the program's own",
+                next_step="set it where the session is built",
+            )
         self._bootstrap_servers = bootstrap_servers
 
     def serve(

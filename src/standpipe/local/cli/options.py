@@ -35,7 +35,9 @@ Secret = Annotated[
 Directory = Annotated[Path, typer.Option(help="Directory of the cluster's data.", metavar="DIR")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Set a configuration key; repeatable.", metavar="KEY=VALUE"),
+    typer.Option(
+        *("--set", "--conf"), help="Set a configuration key; repeatable.", metavar="KEY=VALUE"
+    ),
 ]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="TOML file with configuration keys.")
@@ -66,10 +68,7 @@ def config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
     merged |= registry.canonical(pairs_of("--set", pairs))
     for warning in registry.load(merged).warnings:
         Console(stderr=True).print(warning, style="yellow", markup=False)
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in merged.items()
-    }
+    return {name: registry.text_of(value) for name, value in merged.items()}
 
 
 def servers_of(option: str | None, config: Mapping[str, str]) -> str | None:

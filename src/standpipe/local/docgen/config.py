@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from standpipe.config import registry
+from standpipe.config import registry, spark
 from standpipe.errors import ConfigError
 from standpipe.local.docgen.lines import items, paragraph
 
@@ -27,15 +27,35 @@ nearest one.
 """
 
 
+SPARK = """\
+## Settings of Spark: `spark.*`
+
+A pipeline passes them on to its Spark session ([guide](operations/spark.md)). A setting whose name
+says that it is a secret (`secret`, `password`, `token`, `access.key`) comes only from the file that
+`spark.properties.file` names. Nodes ignore them.
+"""
+
+
 def page() -> str:
     """docs/config.md."""
     parts = [HEAD, *(_section(key) for key in registry.KEYS.values())]
     if registry.RELATIONS:
         rules = items([relation.why for relation in registry.RELATIONS])
         parts.append(f"## Relations\n\nChecked at every start:\n\n{rules}")
+    parts.append(_of_spark())
     ignored = items([f"`{prefix}*`: {why}" for prefix, why in registry.IGNORED_PREFIXES.items()])
     parts.append(f"## Accepted and ignored\n\nWith a warning at start:\n\n{ignored}")
     return "\n".join(parts)
+
+
+def _of_spark() -> str:
+    refused = items([f"`{name}{_rest(name)}`: {why}" for name, why in spark.REFUSED.items()])
+    allowed = paragraph(", ".join(f"`{name}{_rest(name)}`" for name in spark.ALLOWED_SQL))
+    return f"{SPARK}\nRefused:\n\n{refused}\nOf `spark.sql.*`, these are passed on:\n\n{allowed}\n"
+
+
+def _rest(name: str) -> str:
+    return "*" if name.endswith(".") else ""
 
 
 def show(console: Console, values: registry.Config, name: str | None, *, as_json: bool) -> None:
@@ -54,6 +74,9 @@ def show(console: Console, values: registry.Config, name: str | None, *, as_json
     for key in chosen:
         console.print(f"[bold]{key.name}[/] = {values[key]} {key.unit}", highlight=False)
         console.print(f"    {key.doc}", style="dim", markup=False, highlight=False)
+    if name is None:
+        for setting, value in values.passed_on.items():
+            console.print(f"{setting} = {value}", markup=False, highlight=False)
 
 
 def _section(key: registry.ConfigKey[Any]) -> str:

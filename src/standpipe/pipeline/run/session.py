@@ -10,11 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from standpipe.config.keys import (
@@ -23,6 +23,8 @@ from standpipe.config.keys import (
 from standpipe.config.registry import (
     Config,
 )
+from standpipe.config.spark import SECRETS
+from standpipe.pipeline.run.spark_settings import SparkSettings, check_found
 
 LOG_CONFIG = Path(__file__).with_name("log4j2-spark.xml")
 _LOCAL_FILES = Path(__file__).with_name("PrivateLocalFiles.java")
@@ -32,10 +34,9 @@ _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 
+#: Spark's setting for the Python of its executors
+_PYTHON = "spark.pyspark.python"
 _UMASK_KEY, _UMASK = "fs.permissions.umask-mode", "077"
-
-#: names of settings and options whose values are printed nowhere; the first four are Spark's
-SECRETS = "(?i)secret|password|token|access[.]?key|jaas|ssl[.]keystore"
 
 #: setting -> value, with the reason above each
 _SETTINGS: dict[str, str] = {
@@ -103,12 +104,16 @@ def open_session(
 ) -> SparkSession:
     """Start the JVM, 2 to 4 s. `java_home` None: from the environment. `java_options`: more options
     of the driver's JVM. `scratch`: where the driver may write temporary files; None: the system's
-    temporary directory."""
+    temporary directory.
+
+    Raises ConfigError for settings of the operator (`config/spark.py`) that are refused, also where
+    Spark itself has read them from a file."""
+    theirs = SparkSettings.of(config)
     # Python workers must use the running interpreter, whatever PATH says
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = theirs.public.get(_PYTHON, sys.executable)
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
-    builder = SparkSession.builder.appName("standpipe").master(master)
     settings = {
         **_SETTINGS,
         "spark.jars": ",".join(map(str, jars)),
@@ -123,11 +128,27 @@ def open_session(
         settings |= _LOOPBACK
         if scratch is not None:  # other masters use the executors' disks
             settings["spark.local.dir"] = str(scratch)
-    for name, value in settings.items():
+    settings = {"spark.app.name": "standpipe", **theirs.over(settings), "spark.master": master}
+    _start_jvm(settings)
+    builder = SparkSession.builder
+    for name, value in {**settings, **theirs.secret}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _keep_raw_files(spark)
     return spark
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with settings, before any secret is known: PySpark passes all it knows to the
+    JVM in the command line, where other users of the machine read them. Raises ConfigError."""
+    context: Any = SparkContext
+    if context._gateway is not None:  # of an earlier session of this process
+        return
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    context._ensure_initialized(conf=conf)
+    found = context._jvm.SparkConf(True).getAll()
+    check_found([each._1() for each in found], settings.keys())
 
 
 def _keep_raw_files(spark: SparkSession) -> None:
