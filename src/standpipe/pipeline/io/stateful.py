@@ -3,21 +3,29 @@
 Rows of many keys go to Python with their states in one Arrow batch, so a key costs no extra call.
 transformWithState was tried: it asks the JVM for each value of a state, and starts a new Python
 process for each operator at each start of a query, which times out on a busy machine.
+
+The functions travel with all of their code, so the Python of an executor needs pandas and PyArrow,
+as Spark says, and nothing of ours.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, cast
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from standpipe.data.operators import keyed, sessions
 from standpipe.data.operators.keyed import OPERATORS, TIMED, Operator
 from standpipe.model import SparkStep
 
 _pd: Any = import_module("pandas")
 KEY: Final = "__K"
+for _module in (keyed, sessions, sys.modules[__name__]):  # all that the functions call
+    cast(Any, cloudpickle).register_pickle_by_value(_module)
 _TYPES: Final = {"b": "boolean", "i": "bigint", "s": "string"}
 
 
