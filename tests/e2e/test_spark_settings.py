@@ -27,8 +27,9 @@ names = ["spark.executor.heartbeatInterval", "spark.locality.wait"]
 names += ["spark.hadoop.fs.s3a.secret.key"]
 print(json.dumps({"rows": spark.range(7).count(), "lines": lines,
                   "settings": {name: conf.get(name) for name in names},
-                  "hadoop": spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key")}))
-spark.stop()
+                  "hadoop": spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key"),
+                  "stopped": [session.is_stopped(spark), spark._jsc.sc().stop(),
+                              session.is_stopped(spark)]}))
 session.kill_jvm()
 """
 
@@ -62,6 +63,7 @@ def test_settings_arrive_and_secrets_show_nowhere(tmp_path: Path) -> None:
         "spark.locality.wait": "1s",
     }
     assert (said["hadoop"], said["rows"]) == (CANARY, 7)
+    assert said["stopped"] == [False, None, True], "as when a master removes the application"
     assert any("heartbeatInterval" in line for line in said["lines"]), "they are looked at"
     assert not [line for line in said["lines"] if CANARY in line]
     assert CANARY not in ran.stderr

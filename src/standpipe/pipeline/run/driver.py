@@ -200,6 +200,9 @@ def _keep_equal(
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
             return EXIT_FAILED
+        if session.is_stopped(queries.around.spark):
+            _log.error("Spark has stopped; exiting, to be restarted")
+            return EXIT_FAILED
         if crashed.is_set():
             _log.error("exiting, to be restarted", why="a thread has failed")
             return EXIT_FAILED

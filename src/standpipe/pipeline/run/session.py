@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -185,6 +186,15 @@ def jvm_is_alive() -> bool:
     """False once the JVM has ended: then the driver must end too."""
     process = _jvm_process()
     return process is None or process.poll() is None
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether Spark has given up, while its JVM lives on: the master of a cluster has removed the
+    application. No query can run any more."""
+    try:
+        return bool(cast(Any, spark).sparkContext._jsc.sc().isStopped())
+    except Py4JError:  # its JVM is about to end, which `jvm_is_alive` will say
+        return False
 
 
 def jvm_ends_within(wait_s: float) -> bool:
