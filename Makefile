@@ -173,7 +173,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
-        functions conformance-sample repositories chaos \
+        functions conformance-sample repositories chaos feast \
         exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -228,6 +228,16 @@ fuzz: $(DONE)/standpipe ## random statements, none of which may crash or reach S
 
 conformance-sample: $(DONE)/standpipe ## every 47th of ksqlDB's own cases, on real Kafka and Spark
 	$(PYTEST) -q tests/e2e/test_conformance_sample.py
+
+#: an environment of its own: Feast brings 70 packages, some in other versions than ours
+FEAST := out/feast
+$(FEAST)/.done: pyproject.toml | $(DONE)/standpipe
+	@$(STEP) "the environment of Feast, $(FEAST) (580 MB: 1 to 3 minutes)" bash -c \
+		'rm -rf build && $(PYTHON_IN) -m venv $(FEAST) && $(FEAST)/bin/pip install ".[feast]" pytest'
+	@touch $@
+
+feast: setup $(FEAST)/.done ## the online store under the real Feast, on real Kafka and Spark
+	$(PYTHON_IN) -m tests.online_store --python $(FEAST)/bin/python $(PYTEST_ARGS)
 
 #: clones of the repositories that tests/conformance/repositories.json names: OWNER+NAME each
 CLONES ?= out/repositories

@@ -1,11 +1,11 @@
 """Every error that a person or a client can meet: HTTP status, code, and what to do.
 
-The whole tree, including the classes of other modules (their module is named); a test keeps it
-complete. `code // 100 == status` is ksqlDB's rule; a test checks it for the tree. An `E-…` ends a
-process at its start, with exit status 1.
+The whole tree, those of other modules too; a test keeps it complete. `code // 100 == status` is
+ksqlDB's rule; a test checks it. An `E-…` ends a process at its start, with exit status 1.
 
 StandpipeError                         50000   base; 500
 ├── BadRequest                         40000   malformed body, unknown property
+│   ├── FeatureViewRefused             40000   feast.views: a feature view and its table
 │   ├── UnfitKey                       40000   data.encoding.kafka_keys
 │   └── UnfitParameter                 40000   client.core.literals: a value without a literal
 ├── StatementError                     40001   parse, analysis, planning: points at line:column

@@ -130,7 +130,8 @@ def _is_module(named: str) -> bool:
 
 def _defines(module: Path, name: str) -> bool:
     text = module.read_text() if module.is_file() else ""
-    return bool(re.search(rf"^(?:(?:async )?def |class )?{re.escape(name)}\b", text, re.MULTILINE))
+    is_defined, is_exported = rf"^(?:(?:async )?def |class )?{name}\b", rf'^__all__ = .*"{name}"'
+    return bool(re.search(f"{is_defined}|{is_exported}", text, re.MULTILINE))
 
 
 @cache

@@ -107,7 +107,7 @@ def test_it_needs_what_it_declares(installed: Installed) -> None:
     names = {line.removeprefix("Requires-Dist: ").partition(">")[0] for line in needed}
     assert names == {"msgspec", "httptools"}
     extras = {line.rpartition(" ")[2] for line in lines if line.startswith("Provides-Extra")}
-    assert {"server", "spark", "pandas", "sqlalchemy"} <= extras
+    assert {"server", "spark", "pandas", "sqlalchemy", "feast"} <= extras
 
 
 def test_it_is_small(installed: Installed) -> None:
