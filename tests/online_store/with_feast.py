@@ -63,7 +63,7 @@ user = Entity(name="user", join_keys=["user_id"], value_type=ValueType.STRING)
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with standpipe.connect(NODES) as made:
+    with standpipe.connect(NODES, timeout_s=WAIT_S_MAX) as made:
         yield made
 
 
@@ -77,7 +77,7 @@ def store(folder: Path, **settings: Any) -> FeatureStore:
             online_store={
                 "type": "standpipe.feast.StandpipeOnlineStore",
                 "nodes": NODES,
-                "timeout_s": 60,
+                "timeout_s": WAIT_S_MAX,
                 **settings,
             },
             offline_store={"type": "file"},
@@ -267,10 +267,10 @@ def test_materialized(fs: FeatureStore, client: Client, tmp_path: Path) -> None:
     direct(client, "MATERIAL", DRIVER_COLUMNS, ", VERSION_COLUMN='EVENT_TIMESTAMP'")
     rows = pd.DataFrame(
         {
-            "driver_id": [number % 1500 for number in range(3000)],
-            "conv_rate": [0.5] * 3000,
-            "trips": list(range(3000)),
-            "event_timestamp": [NOW + timedelta(seconds=number) for number in range(3000)],
+            "driver_id": [number % 250 for number in range(500)],
+            "conv_rate": [0.5] * 500,
+            "trips": list(range(500)),
+            "event_timestamp": [NOW + timedelta(seconds=number) for number in range(500)],
         }
     )
     view = FeatureView(
@@ -282,8 +282,8 @@ def test_materialized(fs: FeatureStore, client: Client, tmp_path: Path) -> None:
     )
     fs.apply([driver, view])
     fs.materialize(NOW - HOUR, NOW + HOUR)
-    entities = [{"driver_id": number} for number in (0, 7, 1499, 1500)]
-    wanted = [1500, 1507, 2999, None]
+    entities = [{"driver_id": number} for number in (0, 7, 249, 250)]
+    wanted = [250, 257, 499, None]
     wait_for(lambda: read(fs, ["material:trips"], entities)["trips"], wanted)
 
 
@@ -340,7 +340,8 @@ def test_pushed_through_spark(fs: FeatureStore, client: Client, tmp_path: Path) 
         "CREATE STREAM CLICKS (USER_ID STRING KEY, DRIVER_ID BIGINT, SCORE DOUBLE,"
         " EVENT_TIMESTAMP TIMESTAMP)"
         " WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='JSON', PARTITIONS=2);"
-        "CREATE TABLE PAIRS AS SELECT USER_ID, DRIVER_ID, LATEST_BY_OFFSET(SCORE) AS SCORE,"
+        "CREATE TABLE PAIRS WITH (KEY_FORMAT='JSON') AS"
+        " SELECT USER_ID, DRIVER_ID, LATEST_BY_OFFSET(SCORE) AS SCORE,"
         " LATEST_BY_OFFSET(EVENT_TIMESTAMP) AS UPDATED_AT"
         " FROM CLICKS GROUP BY USER_ID, DRIVER_ID EMIT CHANGES;"
         "CREATE TABLE HOURLY AS SELECT USER_ID, COUNT(*) AS N FROM CLICKS"
