@@ -342,6 +342,7 @@ def test_pushed_through_spark(fs: FeatureStore, client: Client, tmp_path: Path) 
         " WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='JSON', PARTITIONS=2);"
         "CREATE TABLE PAIRS WITH (KEY_FORMAT='JSON') AS"
         " SELECT USER_ID, DRIVER_ID, LATEST_BY_OFFSET(SCORE) AS SCORE,"
+        " LATEST_BY_OFFSET(EVENT_TIMESTAMP) AS EVENT_TIMESTAMP,"
         " LATEST_BY_OFFSET(EVENT_TIMESTAMP) AS UPDATED_AT"
         " FROM CLICKS GROUP BY USER_ID, DRIVER_ID EMIT CHANGES;"
         "CREATE TABLE HOURLY AS SELECT USER_ID, COUNT(*) AS N FROM CLICKS"
@@ -370,7 +371,7 @@ def test_pushed_through_spark(fs: FeatureStore, client: Client, tmp_path: Path) 
     fs.apply([view(standpipe_input="PAIRS")])
     with pytest.raises(FeatureViewRefused, match="written by query"):
         fs.push("clicks_push", rows, to=PushMode.ONLINE)
-    fs.apply([view(standpipe_input="clicks")])
+    fs.apply([view(standpipe_input="clicks", standpipe_timestamp="UPDATED_AT")])
     fs.push("clicks_push", rows, to=PushMode.ONLINE)
     entities = [
         {"driver_id": number, "user_id": name}
@@ -378,6 +379,8 @@ def test_pushed_through_spark(fs: FeatureStore, client: Client, tmp_path: Path) 
     ]
     scores = [0.3, 0.2, None, 0.1]
     wait_for(lambda: read(fs, ["pairs:score"], entities)["score"], scores)
+    found = fs.get_online_features(features=["pairs:score"], entity_rows=entities[:1])
+    assert list(found.to_df(True)["score__ts"]) == [int(NOW.timestamp())]
     by_hour = FeatureView(
         name="hourly",
         entities=[user],

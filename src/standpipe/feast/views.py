@@ -6,7 +6,7 @@
 | join keys of its entities | the key columns |
 | features | value columns of these names, which fold as in SQL: `trips` is TRIPS |
 | event timestamp | the column that the tag `standpipe_timestamp` names, else the timestamp field |
-| writes | INSERTs into the stream or table that the tag `standpipe_input` names, else refused |
+| writes | INSERTs, with the timestamp field, into what `standpipe_input` names; else refused |
 
 Feast neither makes, changes nor removes a table: Spark or another program writes its rows, and
 other readers may use it.
@@ -80,6 +80,8 @@ class ViewTable:
     timestamp: str
     #: the user has named the timestamp, so a table without it is refused
     needs_timestamp: bool
+    #: the event timestamp in what is written to, whose query may give it another name
+    written_timestamp: str
     #: what the user has named to write to
     input: str | None
 
@@ -104,6 +106,7 @@ class ViewTable:
             features={each.name: _type_name(each) for each in view.features},
             timestamp=folded(tags.get("standpipe_timestamp", field)),
             needs_timestamp="standpipe_timestamp" in tags,
+            written_timestamp=folded(field),
             input=tags.get("standpipe_input"),
         )
 
@@ -194,7 +197,7 @@ class ViewTable:
             raise self.refused(
                 f"a write lacks {', '.join(missing)}. Write all features of the view together"
             )
-        return {**key, **features, self.timestamp: at}
+        return {**key, **features, self.written_timestamp: at}
 
 
 def _type_name(field: Any) -> str:

@@ -202,6 +202,8 @@ def test_rows_that_do_not_fit() -> None:
 def test_a_row_to_insert() -> None:
     made = table().record({"user_id": "a"}, {"score": Decimal(1), "n": 2}, AT)
     assert made == {"user_id": "a", "score": Decimal(1), "n": 2, "EVENT_TIMESTAMP": AT}
+    renamed = table(tags={"standpipe_timestamp": "UPDATED_AT"})
+    assert renamed.record({}, {"score": 1.0, "n": 2}, AT)["EVENT_TIMESTAMP"] == AT, "of the input"
     with pytest.raises(FeatureViewRefused, match=r"a write lacks n\. Write all features"):
         table().record({"user_id": "a"}, {"score": 1.0}, AT)
 
