@@ -174,7 +174,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
         functions conformance-sample repositories chaos feast \
-        exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes
+        exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -261,6 +261,9 @@ read-levels: setup ## READS answers at each read level while tailers, nodes and 
 
 read-your-writes: setup ## WRITES inserts, each read back with its token at other nodes
 	$(PYTHON_IN) -m tests.e2e.writes_read_back --writes $(or $(WRITES),10000)
+
+idle-lag: setup ## the source lag that nodes show in MINUTES without a write, and without Spark
+	$(PYTHON_IN) -m tests.e2e.idle_lag --minutes $(or $(MINUTES),60)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM) $(if $(TO),--to $(TO))
