@@ -22,14 +22,15 @@ spark = session.open_session(
     config, master="local[1]", jars=jvm.jars("spark"), java_home=jvm.find_java().home
 )
 conf = spark.sparkContext.getConf()
+context = session.java_context(spark)
 lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
 names = ["spark.executor.heartbeatInterval", "spark.locality.wait"]
 names += ["spark.hadoop.fs.s3a.secret.key"]
 print(json.dumps({"rows": spark.range(7).count(), "lines": lines,
                   "settings": {name: conf.get(name) for name in names},
                   "hadoop": spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key"),
-                  "stopped": [session.is_stopped(spark), spark._jsc.sc().stop(),
-                              session.is_stopped(spark)]}))
+                  "stopped": [session.is_stopped(context), context.stop(),
+                              session.is_stopped(context)]}))
 session.kill_jvm()
 """
 

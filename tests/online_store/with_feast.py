@@ -141,7 +141,7 @@ def wait_for(look: Callable[[], Any], wanted: object) -> None:
     while time.monotonic() < deadline:
         if (seen := look()) == wanted:
             return
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
     raise AssertionError(f"{seen} instead of {wanted}")
 
 

@@ -247,7 +247,7 @@ class Leading:
         request = call.json(propose.Request)
         request_id = request.request_id
         touched: frozenset[str] | None = None  # of a repeated request: all topics
-        said: tuple[str, ...] = ()
+        new: Command | None = None
         async with self._turn:
             epoch, before = self._epoch(), self._copy.catalog
             if request_id not in before.applied_requests:
@@ -255,14 +255,17 @@ class Leading:
                 verdict = await asyncio.to_thread(self._judged, request, before)
                 if isinstance(verdict, responses.StatementReply):
                     return {"log_index": before.index, "entities": verdict.entities}
-                said = await asyncio.to_thread(passed_over.warnings_of, verdict, before)
-                await self._append(verdict, epoch)
+                new = verdict
+                await self._append(new, epoch)
                 touched = responses.topics_touched(before, self._copy.catalog)
             applied = self._copy.catalog.applied_requests[request_id]
         placed = await self._placements.wait(request_id, applied)
         failures: Mapping[str, str] = {}
         if touched is None or touched:
             failures = await self._keeper.followed(applied.index, touched, TOPICS_S_MAX)
+        said: tuple[str, ...] = ()
+        if new is not None:
+            said = await asyncio.to_thread(passed_over.warnings_of, new, before)
         warnings = (*said, *placed, *responses.topic_warnings(failures))
         index = self._copy.catalog.index  # with the assignment that followed
         return {"log_index": index, "entities": responses.entities(applied, warnings)}

@@ -193,14 +193,14 @@ def _keep_equal(
     """Keep the queries equal to the catalog's until the process must end; returns its status."""
     follower, me = control.follower, control.me
     rehearsals = Rehearsals(queries.around)
-    around = queries.around
+    around, context = queries.around, session.java_context(queries.around.spark)
     cleanup = CheckpointCleanup(around.checkpoints, around.service_id)
     transients = TransientCleanup(around.checkpoints, around.service_id, around.log)
     while not asked_to_stop.wait(TICK_S):
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
             return EXIT_FAILED
-        if session.is_stopped(queries.around.spark):
+        if session.is_stopped(context):
             _log.error("Spark has stopped; exiting, to be restarted")
             return EXIT_FAILED
         if crashed.is_set():

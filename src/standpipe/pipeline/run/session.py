@@ -188,11 +188,16 @@ def jvm_is_alive() -> bool:
     return process is None or process.poll() is None
 
 
-def is_stopped(spark: SparkSession) -> bool:
+def java_context(spark: SparkSession) -> Any:
+    """The JVM's own SparkContext, for `is_stopped`."""
+    return cast(Any, spark).sparkContext._jsc.sc()
+
+
+def is_stopped(context: Any) -> bool:
     """Whether Spark has given up, while its JVM lives on: the master of a cluster has removed the
-    application. No query can run any more."""
+    application. No query can run any more. One call into the JVM."""
     try:
-        return bool(cast(Any, spark).sparkContext._jsc.sc().isStopped())
+        return bool(context.isStopped())
     except Py4JError:  # its JVM is about to end, which `jvm_is_alive` will say
         return False
 

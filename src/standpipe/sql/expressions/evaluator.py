@@ -25,6 +25,7 @@ from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import element, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
+from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.expressions.typer import Names, Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
@@ -148,20 +149,7 @@ class Evaluator:
 
     def logical(self, node: ast.Logical) -> Compute:
         """AND and OR in three-valued logic."""
-        parts = [self.compile(operand) for operand in node.operands]
-        deciding = node.operator == "OR"  # one operand with this value decides the result
-
-        def decide(row: Row) -> bool | None:
-            result: bool | None = not deciding
-            for part in parts:
-                value = part(row)
-                if value is deciding:
-                    return deciding
-                if value is None:
-                    result = None
-            return result
-
-        return decide
+        return connected(node.operator, [self.compile(operand) for operand in node.operands])
 
     def not_(self, node: ast.Not) -> Compute:
         """NOT operand; NULL for NULL."""

@@ -29,6 +29,7 @@ from typing import Any, Final, cast
 from standpipe.errors import StatementError
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.python.arithmetic import with_nan
+from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.lookup.columns import PullNames
 from standpipe.sql.lookup.template import Coercion, Slot, unchanged
 from standpipe.sql.syntax import ast
@@ -85,7 +86,7 @@ class Filter:
             return lambda row, _given: compute(row)
         match node:
             case ast.Logical():
-                return self._logical(node)
+                return connected(node.operator, tuple(map(self._condition, node.operands)))
             case ast.Not():
                 operand = self._condition(node.operand)
                 return lambda row, given: _negated(operand(row, given))
@@ -97,23 +98,6 @@ class Filter:
                 return self._in_list(node)
             case _:
                 raise NotBindable
-
-    def _logical(self, node: ast.Logical) -> Test:
-        """Three-valued, as `Evaluator.logical`."""
-        parts = tuple(map(self._condition, node.operands))
-        deciding = node.operator == "OR"
-
-        def decide(row: Row, given: Sequence[Any]) -> bool | None:
-            result: bool | None = not deciding
-            for part in parts:
-                value = part(row, given)
-                if value is deciding:
-                    return deciding
-                if value is None:
-                    result = None
-            return result
-
-        return decide
 
     def _comparison(self, node: ast.Comparison) -> Test:
         """False with NULL, as `Evaluator.comparison`."""
