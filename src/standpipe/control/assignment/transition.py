@@ -161,7 +161,8 @@ class Transition:
     ) -> tuple[NodeId, ...]:
         """As many as planned, from planned and current copies: the readiest, planned ones first.
 
-        So a caught-up copy that has to go stays until its successor has caught up too. Copies
+        So a caught-up copy that has to go stays until its successor has caught up too, also while
+        its node is silent: a successor of unknown lag, or without data, does not replace it. Copies
         also never come closer together than both before and in the plan: if the readiest set
         would, the most spread set is taken.
         """
@@ -169,11 +170,11 @@ class Transition:
         pool = [n for n in dict.fromkeys((*goal, *held.nodes)) if n != active]
         if count >= len(pool) or set(goal[1:]) == set(pool):
             return tuple(pool[:count])
-        free = self._best_set(partition, pool, active, goal, floor=0)
+        free = self._best_set(partition, pool, active, goal, held, floor=0)
         floor = self._floor(held, goal)
         if self._distinct((active, *free)) >= floor:
             return free
-        spread = self._best_set(partition, pool, active, goal, floor=floor)
+        spread = self._best_set(partition, pool, active, goal, held, floor=floor)
         waiting = [n for n in goal if n != active and n not in spread]
         # If no single copy can be replaced without coming closer, progress matters more.
         is_moving = any(self._is_usable(n, active, spread, held, goal) for n in waiting)
@@ -185,12 +186,13 @@ class Transition:
         pool: Sequence[NodeId],
         active: NodeId,
         goal: tuple[NodeId, ...],
+        held: HeldCopies,
         *,
         floor: int,
     ) -> tuple[NodeId, ...]:
         """The readiest set, then most planned copies, then most spread; in the pool's order."""
         count = len(goal) - 1
-        ranks = {n: self._rank(partition, n) for n in pool}
+        ranks = {n: self._rank(partition, n, held) for n in pool}
         if math.comb(len(pool), count) > SETS_MAX:
             best = sorted(pool, key=lambda n: (ranks[n], n not in goal))[:count]
             return tuple(n for n in pool if n in best)
@@ -222,12 +224,16 @@ class Transition:
             if leaving not in goal
         )
 
-    def _rank(self, partition: TablePartition, node: NodeId) -> tuple[int, int]:
-        """Copies that have caught up are equal; others sort by what they still have to read."""
+    def _rank(self, partition: TablePartition, node: NodeId, held: HeldCopies) -> tuple[int, int]:
+        """Copies that have caught up are equal; others sort by what they still have to read. A
+        replica whose node is silent most likely has its data still: it comes before copies that
+        are as unknown, or have nothing."""
         if self._ready(partition, node):
             return (0, 0)
-        sort_class, records = catch_up_key(self._lag(partition, node))
-        return (1 + sort_class, records)
+        lag = self._lag(partition, node)
+        is_silent = lag is BadReport.UNKNOWN and node in held.replicas
+        sort_class, records = catch_up_key(lag)
+        return (1 + sort_class, records if is_silent or not sort_class else 1)
 
     def _distinct(self, nodes: Iterable[NodeId]) -> int:
         """Distinct known values over all dimensions; nodes that are gone do not count."""
