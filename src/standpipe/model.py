@@ -361,8 +361,7 @@ class Commit(Record, frozen=True, kw_only=True):
 
 
 class Progress(Record, frozen=True, kw_only=True):
-    """A progress record: batch `commit.batch` of `query_id` is committed up to `sinks`. A fence (a
-    new lease holder announces itself before its first batch) has NO_BATCH and no sinks."""
+    """Batch `commit.batch` of a query is committed up to `sinks`. A fence has NO_BATCH and none."""
 
     query_id: str
     commit: Commit
@@ -377,6 +376,7 @@ class Progress(Record, frozen=True, kw_only=True):
     since_ms: int = 0  # that of the valid record before it: no row is older; 0: not given
     topic_id: str = ""  # Kafka's id (KIP-516) of the topic that `sinks` belong to; "": not given
     source_topic_ids: dict[str, str] = {}  # source topic -> Kafka's id, for `sources`
+    is_load: bool = False  # it adds rows to its batch, which no source has (`takeover.streamed`)
 
 
 class ReplicaState(IntEnum):

@@ -16,9 +16,9 @@ from standpipe.control.metadata.commands import CreateTableAs
 from standpipe.data.encoding.kafka_keys import encode_key
 from standpipe.model import Source
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.rows import RowRules, records
+from standpipe.spark.rows import RowRules, one_of_each_key, records
 from standpipe.spark.schema import served_table
-from standpipe.spark.session_checks import check_stream
+from standpipe.spark.session_checks import check_batch, check_stream
 
 pytestmark = pytest.mark.e2e
 
@@ -115,6 +115,62 @@ def test_columns_of_another_type(spark: SparkSession, rules: RowRules, words: st
         rules.check(spark.createDataFrame([("a", 1)], "k STRING, v INT").schema)
 
 
+@pytest.mark.parametrize(
+    ("rows", "timestamp", "kept", "why"),
+    [
+        ([("a", 1, 5), ("a", 2, 9), ("b", 3, 1)], "at", {"a": 2, "b": 3}, "the later row"),
+        ([("a", 2, 9), ("a", 1, 5)], "at", {"a": 2}, "in any order"),
+        ([("a", 1, -5), ("a", 2, -9)], "at", {"a": 1}, "also before the epoch"),
+        ([("a", 2, 9), ("a", 2, 9)], "at", {"a": 2}, "twice the same row"),
+        ([("a", 1, 5), ("a", 1, 9)], None, {"a": 1}, "the same values at another time"),
+        ([("a", 1, 5), ("a", None, 9)], "at", {}, "deleted later"),
+        ([("a", None, 5), ("a", 1, 9)], "at", {"a": 1}, "deleted earlier"),
+    ],
+)
+def test_of_two_rows_of_a_key_the_later_one_is_loaded(
+    session: SparkSession,
+    rows: list[tuple[str, int | None, int]],
+    timestamp: str | None,
+    kept: dict[str, int],
+    why: str,
+) -> None:
+    frame = loaded(session, rows)
+    table = table_of(frame.drop("at", "gone"), "k")
+    rules = RowRules(timestamp=timestamp, deleted="gone")
+    found = one_of_each_key(records(frame, table, rules)).collect()
+    values = {bytes(row["key"]).decode(): row["value"] for row in found}
+    shown = {key: json.loads(value)["V"] for key, value in values.items() if value is not None}
+    assert shown == kept, why
+
+
+@pytest.mark.parametrize(
+    ("rows", "timestamp", "why"),
+    [
+        ([("a", 1, 9), ("a", 2, 9)], "at", "at the same time"),
+        ([("a", 1, 5), ("a", 2, 9)], None, "nobody says which is the later one"),
+        ([("a", 1, 9), ("a", None, 9)], "at", "one of them deletes the row"),
+    ],
+)
+def test_two_rows_of_a_key_of_which_neither_is_later_are_an_error(
+    session: SparkSession,
+    rows: list[tuple[str, int | None, int]],
+    timestamp: str | None,
+    why: str,
+) -> None:
+    frame = loaded(session, [*rows, ("b", 1, 1)])
+    table = table_of(frame.drop("at", "gone"), "k")
+    rules = RowRules(timestamp=timestamp, deleted="gone")
+    with pytest.raises(Exception, match="two rows of one key, and neither is newer; its bytes: 61"):
+        one_of_each_key(records(frame, table, rules)).collect()
+
+
+def loaded(session: SparkSession, rows: Sequence[tuple[str, int | None, int]]) -> DataFrame:
+    """Rows of key, value and ms; without a value the row is deleted."""
+    return session.createDataFrame(rows, "k STRING, v INT, ms BIGINT").selectExpr(
+        "k", "v", "timestamp_millis(ms) AS at", "v IS NULL AS gone"
+    )
+
+
 def test_what_is_not_served_is_refused_by_name(spark: SparkSession) -> None:
     batch, stream = spark.range(1), spark.readStream.format("rate").load()
     with pytest.raises(ServeRefused, match="this DataFrame is not a stream"):
@@ -124,3 +180,6 @@ def test_what_is_not_served_is_refused_by_name(spark: SparkSession) -> None:
     with pytest.raises(ServeRefused, match="there is no output mode 'upsert'"):
         check_stream(stream, "upsert")
     check_stream(stream, "append")
+    with pytest.raises(ServeRefused, match="this DataFrame is a stream"):
+        check_batch(stream)
+    check_batch(batch)

@@ -136,11 +136,11 @@ def programs(cluster: TestCluster, folder: Path) -> Generator[Callable[..., Prog
         "CHECKPOINT": str(folder / "checkpoint"),
     }
 
-    def started(fails_at: str = "", **changes: str) -> Program:
+    def started(fails_at: str = "", example: Path = EXAMPLE, **changes: str) -> Program:
         log = folder / f"program-{len(found)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, str(EXAMPLE)],
+                [sys.executable, str(example)],
                 env={**environment, failpoint.VARIABLE: fails_at, **changes},
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -10,8 +10,16 @@ query.awaitTermination()
 from __future__ import annotations
 
 from standpipe.spark.errors import ServeEnded, ServeRefused
+from standpipe.spark.load import LoadedBatch
 from standpipe.spark.query import ServedQuery
 from standpipe.spark.read import CommittedFrame
 from standpipe.spark.serve import Standpipe
 
-__all__ = ["CommittedFrame", "ServeEnded", "ServeRefused", "ServedQuery", "Standpipe"]
+__all__ = [
+    "CommittedFrame",
+    "LoadedBatch",
+    "ServeEnded",
+    "ServeRefused",
+    "ServedQuery",
+    "Standpipe",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.pipeline.run.reconcile import PipelineRegistration, external_query
 from standpipe.pipeline.wanted import WantedQuery
-from standpipe.spark.errors import ServeEnded
+from standpipe.spark.errors import ServeEnded, ServeRefused
 
 
 def why_gone(catalog: Catalog, query_id: str, table: str) -> ServeEnded | None:
@@ -44,6 +44,14 @@ def why_over(catalog: Catalog, mine: WantedQuery, me: PipelineRegistration) -> S
         "FENCED",
         f"this application lost the lease of {table}, as it was silent for too long; the holder is"
         f" {holder}. Start it again to stand by",
+    )
+
+
+def busy(catalog: Catalog, query_id: str, table: str) -> ServeRefused:
+    """Why a load that must not wait is refused: somebody else writes the table."""
+    return ServeRefused(
+        f"{table} cannot be loaded now: {standby_message(catalog, query_id, table)}",
+        next_step="stop that program, or load with wait=True",
     )
 
 

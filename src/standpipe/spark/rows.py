@@ -40,13 +40,13 @@ class RowRules:
 
 
 def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
-    """The streaming plan of the table's records."""
+    """The table's records, of a stream or of a batch."""
     by_name = {name.upper(): name for name in frame.columns}
 
     def written(name: str, type_: str) -> SparkColumn:
         return f.col(quoted(by_name[name])).cast(spark_type(parse_type(type_))).alias(name)
 
-    # the time of the batch: Spark keeps it in the checkpoint, so that a replay has the same
+    # the time of the batch: of a stream, Spark keeps it in the checkpoint, for a replay
     time = f.current_timestamp()
     if rules.timestamp is not None:
         time = f.coalesce(f.col(quoted(by_name[rules.timestamp.upper()])), time)
@@ -56,3 +56,28 @@ def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
     columns = [written(each.name, each.type) for each in table.columns]
     result = frame.select(*columns, f.unix_millis(time).alias("__ROWTIME"), is_live.alias("__LIVE"))
     return records_of(result, table)
+
+
+def one_of_each_key(rows: DataFrame) -> DataFrame:
+    """The newest of the records of each key, so that a batch has the same rows whenever it is
+    computed. Where two of them are the newest and differ, the plan raises an error."""
+    rowtime_ms = f.conv(f.hex("rowtime"), 16, -10).cast("bigint")
+    timed = rows.withColumn("__ms", rowtime_ms)
+    found = timed.groupBy("key", "partition").agg(
+        f.max(f.struct("__ms", "value", "rowtime")).alias("__newest"),
+        f.min(f.struct(-f.col("__ms"), "value")).alias("__other"),
+    )
+    ambiguous = f.raise_error(
+        f.concat(
+            f.lit("the DataFrame has two rows of one key, and neither is newer; its bytes: "),
+            f.hex("key"),
+        )
+    )
+    value = f.col("__newest.value")
+    is_clear = value.eqNullSafe(f.col("__other.value"))
+    return found.select(
+        "key",
+        f.when(is_clear, value).otherwise(ambiguous).alias("value"),
+        f.col("__newest.rowtime").alias("rowtime"),
+        "partition",
+    )

@@ -11,10 +11,11 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -38,17 +39,22 @@ from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import session_checks
 from standpipe.spark.cluster import ClusterNodes
 from standpipe.spark.errors import ServeEnded, ServeRefused
-from standpipe.spark.lease import standby_message, why_gone
+from standpipe.spark.lease import busy, standby_message, why_gone
+from standpipe.spark.load import LoadedBatch, load_rows
 from standpipe.spark.query import ServedQuery, Serving
 from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
-from standpipe.spark.rows import RowRules, records
+from standpipe.spark.rows import RowRules, one_of_each_key, records
 from standpipe.spark.schema import ServedTable, capitals, served_table
 
 LOOK_S: Final = 0.1
 #: how often a program that waits for the lease says so
 SAY_EVERY_S: Final = 30.0
+#: how long a load waits for the lease: longer than one that is dead keeps it (LEASE_TIMEOUT)
+BUSY_S_MAX: Final = 20.0
 #: how long it waits for the topic of a table that was just declared
 TOPIC_S_MAX: Final = 60.0
+
+_T = TypeVar("_T")
 
 _logger = structlog.get_logger("standpipe.spark")
 
@@ -118,14 +124,7 @@ class Standpipe:
         """
         rules = RowRules(deleted=deleted, timestamp=timestamp)
         session_checks.check_stream(frame, output_mode)
-        rules.check(frame.schema)
-        asked = served_table(
-            frame.schema,
-            table=table,
-            key=key,
-            left_out=[deleted] if deleted else [],
-            partitions=partitions,
-        )
+        asked = _asked(frame, rules, table=table, key=key, partitions=partitions)
         order = _Order(
             frame=frame,
             rules=rules,
@@ -133,8 +132,52 @@ class Standpipe:
             output_mode=output_mode,
             trigger=trigger,
         )
-        kafka, service_id = self._kafka()
-        return self._serve(self._declared(asked), order, kafka, service_id)
+        where = self._kafka()
+        there, spark = self._declared(asked), frame.sparkSession
+        serving, around = self._lease(there, spark, order.checkpoint, where, None)
+        with _giving_back(serving):
+            run = _once_topics_are_there(
+                serving.wanted, around, lambda: _started(serving.wanted, order, around)
+            )
+        serving.fences.start()
+        serving.begin(run)
+        return ServedQuery(run, serving)
+
+    def load(
+        self,
+        frame: DataFrame,
+        *,
+        table: str,
+        key: Sequence[str],
+        deleted: str | None = None,
+        timestamp: str | None = None,
+        partitions: int | None = None,
+        wait: bool = False,
+    ) -> LoadedBatch:
+        """Write the rows of a batch DataFrame to a table, all in one commit: readers see none of
+        them, or all. Rows of other keys stay. Returns once they are committed.
+
+        `deleted`, `timestamp`, `partitions`: as of `serve`. Of two rows of a key the one with the
+        later `timestamp` counts. `wait`: for as long as another program writes the table; otherwise
+        that is refused.
+
+        Raises ServeRefused if it cannot be loaded as asked, and ServeEnded if it has failed: then
+        nothing is visible, and it can be loaded again.
+        """
+        rules = RowRules(deleted=deleted, timestamp=timestamp)
+        session_checks.check_batch(frame)
+        asked = _asked(frame, rules, table=table, key=key, partitions=partitions)
+        where, there = self._kafka(), self._declared(asked)
+        busy_s_max = None if wait else BUSY_S_MAX
+        # no checkpoint: Spark runs no streaming query
+        serving, around = self._lease(there, frame.sparkSession, Path(), where, busy_s_max)
+        with _giving_back(serving):
+            plan = one_of_each_key(records(frame, there, rules))
+            loaded = _once_topics_are_there(
+                serving.wanted, around, lambda: load_rows(plan, serving.wanted, around)
+            )
+        serving.abandon()
+        return loaded
 
     def read(self, table: str, spark: SparkSession | None = None) -> CommittedFrame:
         """The rows of a table's newest committed batch, as a batch DataFrame. `table`: of any
@@ -189,10 +232,17 @@ class Standpipe:
         asked.check_equals(there)
         return there
 
-    def _serve(
-        self, table: Source, order: _Order, kafka: KafkaConnection, service_id: str
-    ) -> ServedQuery:
-        query_id = str(table.query_id)
+    def _lease(
+        self,
+        table: Source,
+        spark: SparkSession,
+        checkpoint: Path,
+        where: tuple[KafkaConnection, str],
+        busy_s_max: float | None,
+    ) -> tuple[Serving, PipelineContext]:
+        """Wait for the lease of a table, for `busy_s_max` at most. Raises ServeRefused, ServeEnded.
+        `where`: from `_kafka`."""
+        query_id, (kafka, service_id) = str(table.query_id), where
         serving: Serving | None = None
         reads = KafkaReads(kafka=kafka, config=self._config)
         replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
@@ -206,36 +256,61 @@ class Standpipe:
         )
         follower.start()
         try:
-            me, wanted = _await_lease(follower, table)
+            me, wanted = await_lease(follower, table, busy_s_max)
         except BaseException:
             follower.close()
             raise
         log = ProgressLog(kafka, service_id, self._secret)
         serving = Serving(follower, me, wanted, FenceWatch(kafka, log))
         around = PipelineContext(
-            spark=order.frame.sparkSession,
+            spark=spark,
             reads=reads,
             replicas=replicas,
             log=log,
             probe=SourceProbe(log=log),  # it follows nothing: their source lag is not known
             service_id=service_id,
-            checkpoints=order.checkpoint,
+            checkpoints=checkpoint,
             check_lease=serving.check_lease,
         )
-        try:
-            run = _started(wanted, order, around)
-        except Exception as error:
-            raise serving.fail(error) from error
-        except BaseException:  # Ctrl-C in a notebook: its process goes on
-            serving.abandon()
-            raise
-        serving.fences.start()
-        serving.begin(run)
-        return ServedQuery(run, serving)
+        return serving, around
 
 
-def _await_lease(follower: Follower, table: Source) -> tuple[PipelineRegistration, WantedQuery]:
-    """Register, and stand by until the lease is ours. Raises ServeEnded once the table is gone."""
+def _asked(
+    frame: DataFrame,
+    rules: RowRules,
+    *,
+    table: str,
+    key: Sequence[str],
+    partitions: int | None,
+) -> ServedTable:
+    """The table of a DataFrame. Raises ServeRefused."""
+    rules.check(frame.schema)
+    left_out = [rules.deleted] if rules.deleted else []
+    return served_table(
+        frame.schema, table=table, key=key, left_out=left_out, partitions=partitions
+    )
+
+
+@contextmanager
+def _giving_back(serving: Serving) -> Generator[None]:
+    """If what is done under the lease fails, give it back. Raises ServeRefused, ServeEnded."""
+    try:
+        yield
+    except ServeRefused:
+        serving.abandon()
+        raise
+    except Exception as error:
+        raise serving.fail(error) from error
+    except BaseException:  # Ctrl-C in a notebook: its process goes on
+        serving.abandon()
+        raise
+
+
+def await_lease(
+    follower: Follower, table: Source, busy_s_max: float | None
+) -> tuple[PipelineRegistration, WantedQuery]:
+    """Register, and stand by until the lease is ours. Raises ServeEnded once the table is gone, and
+    ServeRefused if it is somebody else's for `busy_s_max`; None: wait for as long as that is so."""
     query_id = str(table.query_id)
     pipeline_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
@@ -245,7 +320,8 @@ def _await_lease(follower: Follower, table: Source) -> tuple[PipelineRegistratio
             "DROPPED", f"{table.name} cannot be written: {refused.message}"
         ) from refused
     assert me is not None
-    say_at = time.monotonic() + LOOK_S * 10  # a program that is alone gets it at once
+    began = time.monotonic()
+    say_at = began + LOOK_S * 10  # a program that is alone gets it at once
     while True:
         catalog = follower.catalog
         if catalog.index >= me.log_index:
@@ -253,27 +329,35 @@ def _await_lease(follower: Follower, table: Source) -> tuple[PipelineRegistratio
                 raise gone
             if wanted := external_query(catalog, query_id, me):
                 return me, wanted
+            if busy_s_max is not None and time.monotonic() > began + busy_s_max:
+                raise busy(catalog, query_id, table.name)
             if time.monotonic() >= say_at:
                 _logger.warning(standby_message(catalog, query_id, table.name))
                 say_at = time.monotonic() + SAY_EVERY_S
         time.sleep(LOOK_S)
 
 
-def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> QueryRun:
-    """Take the query over, and start it. Waits for the topic of a table that is new."""
+def _once_topics_are_there(
+    wanted: WantedQuery, around: PipelineContext, act: Callable[[], _T]
+) -> _T:
+    """What `act` returns. Waits for the topic of a table that is new."""
     deadline = time.monotonic() + TOPIC_S_MAX
     while True:
         try:
-            taken, checkpoint = resume(wanted, around)
+            return act()
         except NotYet as missing:
             if time.monotonic() >= deadline:
                 raise missing.final_failure or missing from None
             around.check_lease(wanted.query_id, wanted.lease_epoch)
             time.sleep(LOOK_S)
-            continue
-        plan = records(order.frame, wanted.table, order.rules)
-        stream = Stream(plan=plan, output_mode=order.output_mode, trigger=order.trigger)
-        return start_stream(taken, checkpoint, stream, around)
+
+
+def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> QueryRun:
+    """Take the query over, and start it. Raises NotYet."""
+    taken, checkpoint = resume(wanted, around)
+    plan = records(order.frame, wanted.table, order.rules)
+    stream = Stream(plan=plan, output_mode=order.output_mode, trigger=order.trigger)
+    return start_stream(taken, checkpoint, stream, around)
 
 
 def _log_by_default() -> None:

@@ -15,13 +15,23 @@ _CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
 
+def check_batch(frame: DataFrame) -> None:
+    """Raises ServeRefused for what cannot be loaded."""
+    if not isinstance(frame, ClassicDataFrame):
+        raise _of_connect("this DataFrame")
+    if frame.isStreaming:
+        raise ServeRefused("this DataFrame is a stream", next_step="use `serve` instead of `load`")
+    check_writer(frame.sparkSession)
+
+
 def check_stream(frame: DataFrame, output_mode: str) -> None:
     """Raises ServeRefused for what cannot be served, or not yet."""
     if not isinstance(frame, ClassicDataFrame):
         raise _of_connect("this DataFrame")
     if not frame.isStreaming:
         raise ServeRefused(
-            "this DataFrame is not a stream", next_step="read its source with spark.readStream"
+            "this DataFrame is not a stream",
+            next_step="use `load` instead of `serve`, or read its source with spark.readStream",
         )
     if output_mode == "complete":
         raise ServeRefused(

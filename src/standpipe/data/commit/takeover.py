@@ -115,6 +115,37 @@ def takes_part(newest: Progress | None, batch: int) -> bool:
     return newest is None or batch >= newest.commit.batch
 
 
+def streamed(newest: Progress | None) -> Progress | None:
+    """The newest commit as the checkpoint of its query has to have it. `newest`: of the query.
+
+    A *load* adds rows to the newest batch, under that batch's number and with its sources, as a
+    repair does. So the checkpoint has it if it has the batch. Loads that came before any batch have
+    no sources; no checkpoint has them, and the first batch is still to come.
+    """
+    return None if newest is None or (newest.is_load and not newest.sources) else newest
+
+
+def is_in_place(newest: Progress | None, batch: int, *, is_stream: bool) -> bool:
+    """Whether a batch is a replay whose rows must not be written again: of a stream, they would be
+    events twice; of a table, they would replace those of a load that came after the batch."""
+    of_batches = streamed(newest)
+    if of_batches is None or batch > of_batches.commit.batch:
+        return False
+    return is_stream or of_batches.is_load
+
+
+def has_counted(records: Iterable[Progress], written: Progress) -> bool:
+    """Whether readers see what a record commits. `records`: the progress topic from its beginning,
+    up to this record or further. False: a newer lease epoch came before it."""
+    book = ProgressBook()
+    for record in records:
+        if record.query_id == written.query_id:
+            targets = book.take(record)
+            if record.commit == written.commit:
+                return bool(targets)
+    return False
+
+
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:
     """Whether batch `valid`, which readers have seen, is neither finished nor started in Spark's
     logs: the checkpoint was lost or is an old copy, and Spark would count events twice."""

@@ -14,19 +14,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+from msgspec import structs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.back_pressure import Pressure
-from standpipe.data.commit.takeover import takes_part
+from standpipe.data.commit.takeover import is_in_place, takes_part
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
 from standpipe.pipeline.commit.batch_marks import BatchMarks
-from standpipe.pipeline.commit.checkpoint import BatchOffsets, Checkpoint, records_between
+from standpipe.pipeline.commit.checkpoint import BatchOffsets, records_between
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -80,6 +81,14 @@ class TableCommit:
         return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
 
 
+class Coverage(Protocol):
+    """What batches cover: a checkpoint, or what a load says."""
+
+    def offsets(self, batch: int) -> BatchOffsets:
+        """What batch `batch` covers. Raises QueryFailed."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommitBatch:
     """Writes and commits the batches of one streaming query, which keeps one table up to date, or
@@ -90,7 +99,7 @@ class CommitBatch:
     #: what `__TABLE` is for each of the tables; a table alone has no such column
     numbers: tuple[int, ...] = (0,)
     kafka: Kafka
-    checkpoint: Checkpoint
+    checkpoint: Coverage
     #: the topic to which rows are also written for other programs; not part of the commit
     published_topic: str | None = None
     log: ProgressLog
@@ -108,6 +117,8 @@ class CommitBatch:
     #: what its batches wait for before they begin; None: nothing
     replicas: ReplicaWait | None = None
     pressure: Pressure | None = None
+    #: the rows are a load's: they are added to the newest batch, which was committed before
+    is_load: bool = False
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write `rows` (from `io/sink.py`) and commit them. Raises BatchFailed."""
@@ -185,6 +196,7 @@ class CommitBatch:
         instant_ms = self.source_instant(offsets.ends)
         for each, sinks in zip(self.tables, ends, strict=True):
             progress = _progress(each, each.commit_of(batch, attempt), offsets, sinks, instant_ms)
+            progress = structs.replace(progress, is_load=self.is_load)
             self.log.append(progress)
             each.janitor.committed(progress)
             failpoint.reach("after-a-progress", each.table.name)
@@ -205,11 +217,10 @@ class CommitBatch:
         return check
 
     def _is_already_committed(self, batch: int) -> bool:
-        """Whether this replays a stream's batch that was committed before Spark could record it.
-        Rows of a table replace each other; rows of a stream would be duplicated."""
-        newest = self.tables[0].janitor.newest
-        is_stream = self.tables[0].table.kind == "STREAM"
-        return is_stream and newest is not None and batch <= newest.commit.batch
+        """Whether this replays a batch that was committed before Spark could record it, and whose
+        rows must stay as they are."""
+        table, newest = self.tables[0].table, self.tables[0].janitor.newest
+        return not self.is_load and is_in_place(newest, batch, is_stream=table.kind == "STREAM")
 
     def _write_once(self, rows: DataFrame, commits: Sequence[Commit]) -> TooLarge:
         """Caches rows that are read more than once, or their stateful operators would run twice."""

@@ -72,6 +72,7 @@ class SweptTopic:
     log: ProgressLog
     check_lease: Callable[[], None]
     ask_topics: Callable[[], Callable[[], None]]
+    quiet_ms: int = QUIET_MS
 
 
 class Janitor:
@@ -102,9 +103,8 @@ class Janitor:
         self._news: deque[Progress] = deque()
         self._rests_at = time.monotonic() + RESTS_AFTER_S
         self._stopped = threading.Event()
-        #: the error that ended the thread, unless a newer pipeline fenced it. The query's run must
-        #: end too: without sweeps nothing is ever reported clean, and the progress topic grows
-        #: without bound
+        #: the error that ended the thread, unless a newer pipeline fenced it. The query's run ends,
+        #: too: without sweeps nothing is reported clean, and the progress topic grows without bound
         self.failure: Exception | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"janitor {swept.query_id}", daemon=True
@@ -278,7 +278,7 @@ class Janitor:
             kafka, topic = self.swept.kafka, self.swept.table.topic
             for records in read_once(kafka, topic, partition, finder.end):
                 finder.records(records)
-        if not finders and not self._has_news(quiet_ms=QUIET_MS):
+        if not finders and not self._has_news(quiet_ms=self.swept.quiet_ms):
             return False
         with self.lock:
             self._append(reader, finders)

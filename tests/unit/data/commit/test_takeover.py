@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.data.rows import commit
 
 from standpipe.data.commit.progress import fence
@@ -11,11 +12,14 @@ from standpipe.data.commit.takeover import (
     Surplus,
     ends_refused,
     furthest_behind,
+    has_counted,
     heir_of,
     is_apart,
+    is_in_place,
     is_lost,
     next_batch,
     standing,
+    streamed,
     surplus,
     takes_part,
 )
@@ -198,3 +202,56 @@ def test_which_members_of_a_group_a_batch_commits(
 ) -> None:
     before = None if newest is None else record(1, newest)
     assert takes_part(before, batch) is expected, why
+
+
+BATCH = replace(record(1, 4), sources={"s": {0: 9}})
+LOAD = replace(BATCH, commit=commit(2, 4), is_load=True)
+FIRST_LOAD = replace(record(1, 0), is_load=True)
+
+
+@pytest.mark.parametrize(
+    ("newest", "of_batches", "why"),
+    [
+        (None, None, "nothing is committed"),
+        (BATCH, BATCH, "a batch of a stream"),
+        (LOAD, LOAD, "it has the number and the sources of that batch"),
+        (FIRST_LOAD, None, "no checkpoint has it: the first batch is still to come"),
+        (record(1, 0), record(1, 0), "a batch without sources is a batch"),
+    ],
+)
+def test_what_a_checkpoint_must_have(
+    newest: Progress | None, of_batches: Progress | None, why: str
+) -> None:
+    assert streamed(newest) == of_batches, why
+
+
+@pytest.mark.parametrize(
+    ("newest", "batch", "is_stream", "in_place", "why"),
+    [
+        (None, 0, True, False, "nothing is committed"),
+        (BATCH, 4, True, True, "a stream's events are there already"),
+        (BATCH, 5, True, False, "the next batch"),
+        (BATCH, 4, False, False, "rows of a table replace each other"),
+        (LOAD, 4, False, True, "its rows would replace those of the load"),
+        (LOAD, 5, False, False, "the next batch is newer than the load"),
+        (FIRST_LOAD, 0, False, False, "the first batch is newer than the load"),
+    ],
+)
+def test_which_replay_leaves_its_rows_in_place(
+    newest: Progress | None, batch: int, is_stream: bool, in_place: bool, why: str
+) -> None:
+    assert is_in_place(newest, batch, is_stream=is_stream) == in_place, why
+
+
+@pytest.mark.parametrize(
+    ("records", "counts", "why"),
+    [
+        ([wall(2), LOAD], True, "as it was written"),
+        ([wall(2), LOAD, wall(3)], True, "a later takeover leaves it in place"),
+        ([wall(2), wall(3), LOAD], False, "it was paused, and another one took over"),
+        ([wall(2), wall(3, "OTHER"), LOAD], True, "another query"),
+        ([wall(2), replace(LOAD, commit=commit(2, 4, attempt=9))], False, "another attempt"),
+    ],
+)
+def test_whether_readers_see_a_commit(records: list[Progress], counts: bool, why: str) -> None:
+    assert has_counted(records, LOAD) == counts, why

@@ -253,6 +253,26 @@ def test_a_replayed_batch_of_a_stream_is_not_written_twice(
     assert "write" in [name for name, _ in DONE], "rows of a table replace each other"
 
 
+def test_a_replayed_batch_does_not_replace_what_was_loaded_after_it(tmp_path: Path) -> None:
+    """The program died before Spark noted batch 0; a load came; the program starts again."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    (table,) = commit_batch.tables
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(0), attempt=5)
+    table.janitor.newest = Progress(
+        query_id="Q", commit=commit, sources={"s": {0: 11}}, is_load=True
+    )
+    commit_batch(cast(Any, Rows()), 0)
+    assert [name for name, _ in DONE] == ["lease", "computed"], "for the state of Spark"
+    DONE.clear()
+    commit_batch(cast(Any, Rows()), 1)
+    (progress,) = (what for name, what in DONE if name == "progress")
+    assert not progress.is_load
+    DONE.clear()
+    dataclasses.replace(commit_batch, is_load=True)(cast(Any, Rows()), 0)
+    (progress,) = (what for name, what in DONE if name == "progress")
+    assert (progress.is_load, progress.sources) == (True, {"s": {0: 11}}), "a second load"
+
+
 @pytest.mark.parametrize(
     ("changed", "done", "why"),
     [

@@ -34,6 +34,7 @@ from standpipe.pipeline.run.start.checkpoints import (
 )
 from standpipe.pipeline.run.start.query_run import (
     PipelineContext,
+    Stream,
     follow_sources,
     limits_of,
     run_of,
@@ -98,7 +99,8 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
     )
     follow_sources(run.run_id, (group.plan.input,), newest, around)
     plan = _planned(session, run, group, around, checkpoint.directory)
-    running = started(plan, "update", commit, around)
+    stream = Stream(plan=plan, output_mode="update")
+    running = started(stream, commit, checkpoint, around)
     counted.set_query(running)
     return run_of(running, tables, run.members, around, run_id=run.run_id)
 

@@ -20,13 +20,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.data.commit.back_pressure import Pressure
 from standpipe.data.commit.committed import Committed
-from standpipe.data.commit.takeover import furthest_behind, standing
+from standpipe.data.commit.takeover import furthest_behind, standing, streamed
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint
-from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
+from standpipe.pipeline.commit.janitor import QUIET_MS, Janitor, SweptTopic
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
@@ -135,8 +135,9 @@ def resume(wanted: WantedQuery, around: PipelineContext) -> tuple[TakenOver, Che
     seen = topics.need(around.service_id)
     checkpoint = claimed(wanted, around.checkpoints, around.service_id)
     taken = take_over(wanted, topics, seen, around)
-    checkpoint.inherit(taken.newest)
-    gone = checkpoint.roll_back(furthest_behind([taken.newest]))
+    newest = streamed(taken.newest)
+    checkpoint.inherit(newest)
+    gone = checkpoint.roll_back(furthest_behind([newest]))
     if gone.commits or gone.offsets:
         _logger.warning("batches rolled back", query_id=wanted.query_id, commits=gone.commits)
     return taken, checkpoint
@@ -178,7 +179,7 @@ def start_stream(
         pressure=around.pressure(),
     )
     starts = _starts(wanted, around.log) if wanted.is_successor else None
-    running = started(stream.plan, stream.output_mode, commit, around, trigger=stream.trigger)
+    running = started(stream, commit, checkpoint, around)
     counted.set_query(running)
     return run_of(running, [own], [wanted], around, run_id=query.query_id, starts=starts)
 
@@ -195,7 +196,9 @@ class TakenOver:
     #: the newest batch that readers may see; None: none was ever committed
     newest: Progress | None
 
-    def commit(self, around: PipelineContext, *, watermark_delay_ms: int = 0) -> TableCommit:
+    def commit(
+        self, around: PipelineContext, *, watermark_delay_ms: int = 0, quiet_ms: int = QUIET_MS
+    ) -> TableCommit:
         """What commits the query's table, with a janitor that has not been started."""
         wanted = self.wanted
         swept = SweptTopic(
@@ -206,6 +209,7 @@ class TakenOver:
             log=around.log,
             check_lease=self.check_lease,
             ask_topics=self.topics.ask,
+            quiet_ms=quiet_ms,
         )
         return TableCommit(
             query_id=wanted.query_id,
@@ -252,24 +256,19 @@ def follow_sources(
 
 
 def started(
-    plan: DataFrame,
-    output_mode: str,
-    commit: CommitBatch,
-    around: PipelineContext,
-    *,
-    trigger: Mapping[str, Any] | None = None,
+    stream: Stream, commit: CommitBatch, checkpoint: Checkpoint, around: PipelineContext
 ) -> StreamingQuery:
     """Start the streaming query of a plan."""
-    when = {"availableNow": True} if around.stops_when_drained else trigger
+    plan, mode, directory = stream.plan, stream.output_mode, checkpoint.directory
+    when = {"availableNow": True} if around.stops_when_drained else stream.trigger
     if around.clocks is not None and when is None:
-        directory = commit.checkpoint.directory
         return around.clocks.start(
-            plan, output_mode, name=commit.name, checkpoint=directory, batches=commit
+            plan, mode, name=commit.name, checkpoint=directory, batches=commit
         )
     writer = (
-        plan.writeStream.outputMode(output_mode)
+        plan.writeStream.outputMode(mode)
         .queryName(commit.name)
-        .option("checkpointLocation", str(commit.checkpoint.directory))
+        .option("checkpointLocation", str(directory))
         .foreachBatch(commit)
     )
     return (writer.trigger(**when) if when else writer).start()

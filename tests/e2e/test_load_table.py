@@ -1,0 +1,162 @@
+"""A batch DataFrame becomes rows of a table in one commit, beside a program that serves it.
+
+examples/load_history.py runs as a user would run it, against a cluster without a pipeline. It reads
+the table back as a DataFrame, too.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.e2e.cluster import TestCluster, start, wait_until
+from tests.e2e.test_serve_dataframe import (
+    EXAMPLE,
+    PORTIONS_MAX,
+    Program,
+    Purchases,
+    programs,
+    verify,
+    wait_for_holder,
+)
+
+from standpipe.adapters.kafka.read_once import log_ends
+
+HISTORY = EXAMPLE.with_name("load_history.py")
+#: enough to be stopped while they are written
+MANY = 50_000
+Rows = list[list[object]]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[TestCluster]:
+    running = start(tmp_path / "cluster", nodes=2, pipelines=0)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def of_history(users: range, cents: int) -> Rows:
+    return [[f"h{n}", "basic", 1, cents + n, n / 2] for n in users]
+
+
+def saved(path: Path, rows: Rows) -> str:
+    path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    return str(path)
+
+
+def shown(cluster: TestCluster) -> Rows:
+    with suppress(Exception):  # there is no batch yet
+        return by_key(map(list, cluster.pull("SELECT * FROM SCORES;").rows))
+    return []
+
+
+def by_key(rows: Iterable[list[object]]) -> Rows:
+    return sorted(rows, key=repr)
+
+
+def end_of(program: Program, status: int = 0) -> str:
+    found = program.wait_for_end()
+    assert found == status, (found, program.said()[-4000:])
+    return program.said()
+
+
+def feed_until_death(
+    cluster: TestCluster, purchases: Purchases, program: Program, others: Rows
+) -> None:
+    """Portion after portion, until one kills the program in the middle of its batch."""
+    for _ in range(PORTIONS_MAX):
+        purchases.send()
+        expected = by_key([*others, *purchases.rows()])
+
+        def is_over(expected: Rows = expected) -> bool | None:
+            return program.process.poll() is not None or shown(cluster) == expected or None
+
+        wait_until(is_over, "its rows, or its death", program.said)
+        if program.process.poll() is not None:
+            assert program.process.returncode == -signal.SIGKILL
+            return
+    raise AssertionError(f"the failpoint was not reached: {program.said()[-2000:]}")
+
+
+@pytest.mark.timeout(1800)
+def test_a_table_begins_with_its_history(cluster: TestCluster, tmp_path: Path) -> None:
+    cluster.topic("purchases")
+    purchases, old = Purchases(cluster), of_history(range(500), cents=100)
+    file = saved(tmp_path / "history.csv", old)
+    with programs(cluster, tmp_path) as started:
+        killed = started(example=HISTORY, HISTORY=file, fails_at="before-progress@0")
+        end_of(killed, -signal.SIGKILL)  # all rows are written, none is committed
+        assert shown(cluster) == []
+
+        said = end_of(started(example=HISTORY, HISTORY=file))
+        assert "loaded with batch 0 under lease" in said
+        assert "SCORES has 500 rows in batch 0" in said
+        cluster.wait_for_rows("SELECT * FROM SCORES;", old)
+
+        # a program that serves it goes on from there
+        first = started(fails_at="after-progress@2")
+        purchases.send()
+        first.wait_for("SCORES is served")
+        cluster.wait_for_rows("SELECT * FROM SCORES;", [*old, *purchases.rows()])
+        refused = end_of(started(example=HISTORY, HISTORY=file), 1)
+        assert "SCORES cannot be loaded now: standing by: SCORES is written by" in refused
+        feed_until_death(cluster, purchases, first, old)
+
+        # what is loaded after batch 2 stays, although Spark runs that batch again
+        changed = of_history(range(20), cents=7_000)
+        late: Rows = [[user, "loaded", 9, 9, 9.0] for user, *_ in purchases.rows()]
+        file = saved(tmp_path / "changed.csv", [*changed, *late])
+        said = end_of(started(example=HISTORY, HISTORY=file))
+        assert "loaded with batch 2 under lease" in said
+        others = [*changed, *old[20:]]
+        cluster.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
+        second = started()
+        second.wait_for("SCORES is served")
+        purchases.send(3)
+        newer = {str(event["user_id"]) for event in purchases.sent[-3:]}
+        assert newer & {str(row[0]) for row in purchases.rows()}, "a row that is written again"
+        expected = [*others, *(row for row in late if row[0] not in newer)]
+        expected += [row for row in purchases.rows() if row[0] in newer]
+        cluster.wait_for_rows("SELECT * FROM SCORES;", expected)
+        wait_for_holder(cluster, second)
+
+        # a load that waits for the program to end, and gives the same rows again
+        waiting = started(example=HISTORY, HISTORY=file, WAIT="yes")
+        waiting.wait_for("standing by: SCORES is written by")
+        second.signal(signal.SIGTERM)
+        end_of(waiting)
+        cluster.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
+        verify(cluster)
+
+
+@pytest.mark.timeout(1800)
+def test_a_load_that_was_paused_is_seen_by_nobody(cluster: TestCluster, tmp_path: Path) -> None:
+    """It goes on after another one has taken over."""
+    few, many = of_history(range(30), cents=1), of_history(range(MANY), cents=2)
+    file = saved(tmp_path / "few.csv", few)
+    with programs(cluster, tmp_path) as started:
+        end_of(started(example=HISTORY, HISTORY=file))
+
+        def end() -> int:
+            return sum(log_ends(cluster.bootstrap_servers, "SCORES", 4).values())
+
+        before = end()
+        paused = started(example=HISTORY, HISTORY=saved(tmp_path / "many.csv", many))
+        wait_until(lambda: end() > before or None, "its first rows", paused.said)
+        paused.signal(signal.SIGSTOP)
+        others = of_history(range(30), cents=3)
+        other = saved(tmp_path / "others.csv", others)
+        said = end_of(started(example=HISTORY, HISTORY=other, WAIT="yes"))
+        assert "SCORES has 30 rows in batch 0" in said
+        paused.signal(signal.SIGCONT)
+        assert "FENCED" in end_of(paused, 1)
+        cluster.wait_for_rows("SELECT * FROM SCORES;", others)
+
+        end_of(started(example=HISTORY, HISTORY=file))  # it repairs what the paused one wrote since
+        cluster.wait_for_rows("SELECT * FROM SCORES;", few)
+        verify(cluster)
