@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import decimal
+import json
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ from standpipe.model import BatchId, Commit, LeaseEpoch, Progress, Source, Windo
 from standpipe.pipeline.commit.janitor import COMPACTION_LAG_MS
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.spark.complete import Differences
 from standpipe.spark.read import (
     USABLE_MS_MAX,
     CommittedFrame,
@@ -215,6 +217,33 @@ def test_only_the_newest_committed_row_of_a_key(servers: str, session: SparkSess
     later = writer.read(session)
     assert (later.lease_epoch, later.batch) == (3, 2)
     assert ("ada", 3) in set(map(tuple, later.collect()))
+
+
+def test_what_a_whole_result_changes(servers: str, session: SparkSession) -> None:
+    own = table(f"complete-{now_ms()}", partitions=1)
+    writer = Writer(servers, own)
+    differences = Differences(
+        table=own, log=writer.log, reads=KafkaReads(kafka=servers, config=registry.load({}))
+    )
+
+    def found(*rows: tuple[str, int]) -> dict[str, object]:
+        frame = session.createDataFrame(rows, "k STRING, n BIGINT")
+        changed = differences(records(frame, own, RowRules())).collect()
+        assert all(len(each["rowtime"]) == 8 for each in changed)
+        values = {bytes(each["key"]).decode(): each["value"] for each in changed}
+        return {key: value and json.loads(bytes(value))["N"] for key, value in values.items()}
+
+    assert found(("ada", 1)) == {"ada": 1}, "nothing is committed yet"
+    writer.write([row("ada", 1), row("bob", 1), row("eve", 1), (b"old", None)], of(1, 0))
+    writer.commit(of(1, 0), clean=True)
+    writer.write([row("ada", 66), row("new", 66)], of(1, 1))  # an attempt that failed
+    assert found(("ada", 1), ("bob", 2), ("tom", 1)) == {"bob": 2, "tom": 1, "eve": None}
+    assert found(("ada", 1), ("bob", 1), ("eve", 1)) == {}, "a replay"
+    long_ago_ms = now_ms() - COMPACTION_LAG_MS - 60_000
+    writer.write([row("lost", 66)], of(1, 1), written_ms=long_ago_ms)
+    same = ("ada", 1), ("bob", 1), ("eve", 1)
+    assert found(*same) == {"lost": None}, "replicas may have a row that the topic has lost"
+    assert found(*same, ("lost", 1)) == {"lost": 1}
 
 
 def test_windows_that_have_expired_are_left_out(servers: str, session: SparkSession) -> None:

@@ -9,7 +9,7 @@ as long as the job runs. The rows of all partitions are those of one batch by co
 
 The topic alone must then tell the rows, as it must for a replica that is restored, so the same
 obstacles apply (`data/replica/gaps.py`), and what is in doubt is an error. A foreign record that is
-older than compaction may be the reason why a key has no row; `_newest` raises if there is one. Nor
+older than compaction may be the reason why a key has no row; `_live` raises if there is one. Nor
 may a DataFrame be used once compaction may remove the records that it names; `_in_time` raises.
 """
 
@@ -102,6 +102,17 @@ def newest_batch(table: Source, log: ProgressLog, now_ms: int) -> NewestBatch:
 
     Raises ServeRefused if nothing is, or if its topic is another one, and KafkaUnavailable.
     """
+    found = newest_batch_if_any(table, log, now_ms)
+    if found is None:
+        raise ServeRefused(
+            f"no batch of {table.name} is committed yet",
+            next_step="start what writes it, and try again once a lookup has an answer",
+        )
+    return found
+
+
+def newest_batch_if_any(table: Source, log: ProgressLog, now_ms: int) -> NewestBatch | None:
+    """The same; None: no batch is committed yet."""
     for _ in range(_TRIES):
         committed = Committed(str(table.query_id))
         end = log.end_offsets(log.topic, 1)[0]
@@ -109,10 +120,7 @@ def newest_batch(table: Source, log: ProgressLog, now_ms: int) -> NewestBatch:
             committed.take(record)
         progress, ranges = committed.newest(), committed.table_ranges()
         if progress is None:
-            raise ServeRefused(
-                f"no batch of {table.name} is committed yet",
-                next_step="start what writes it, and try again once a lookup has an answer",
-            )
+            return None
         if ranges is not None:
             break
     else:
@@ -142,9 +150,7 @@ def _check_topic(table: Source, committed: Committed, log: ProgressLog) -> None:
 def committed_frame(spark: SparkSession, found: NewestBatch, reads: KafkaReads) -> CommittedFrame:
     """The rows of the batch, as a DataFrame of the user's session. Raises ServeRefused if records
     that would have to be there are missing."""
-    own = _session(spark)
-    _check_whole(own, found, reads)
-    rows = _in_time(_parsed(_newest(_records(own, found, reads), found), found), found)
+    rows = _in_time(_parsed(_live(newest_records(spark, found, reads), found), found), found)
     session, jvm = cast(Any, spark)._jsparkSession, cast(Any, spark)._jvm
     dataset = companion(jvm.org.apache.spark.sql.classic, "Dataset")
     plan = cast(Any, rows)._jdf.queryExecution().analyzed()
@@ -204,10 +210,14 @@ def _check_whole(own: SparkSession, found: NewestBatch, reads: KafkaReads) -> No
         )
 
 
-def _newest(records: DataFrame, found: NewestBatch) -> DataFrame:
-    """The newest record of each key that the batch has, as `key`, `value`, `timestamp`, …; without
-    tombstones."""
-    name = found.table.name
+def newest_records(spark: SparkSession, found: NewestBatch, reads: KafkaReads) -> DataFrame:
+    """Each `partition` and `key` of the topic with `newest`, the newest record that the batch has
+    (`value`, `timestamp`, `offset`), or null; and `shadow`: the offset of a foreign record that
+    may be why it is null, or null. In a session of ours. Raises ServeRefused if records that would
+    have to be there are missing."""
+    own = _session(spark)
+    _check_whole(own, found, reads)
+    records = _records(own, found, reads)
     clean = found.progress.clean_through
     bounds = ", ".join(f"{clean.get(p, 0)}L" for p in range(found.table.partitions))
     is_unclean = f.col("offset") >= f.get(f.expr(f"array({bounds})"), f.col("partition"))
@@ -219,10 +229,14 @@ def _newest(records: DataFrame, found: NewestBatch) -> DataFrame:
     newest = f.max_by(f.when(is_ours, row), f.when(is_ours, f.col("offset"))).alias("newest")
     shadow = f.max(f.when(~is_ours & is_unclean & is_old, f.col("offset"))).alias("shadow")
     keyed = records.filter(f.col("key").isNotNull()).withColumn("is_ours", is_visible(found.ranges))
-    rows = keyed.groupBy("partition", "key").agg(newest, shadow)
+    return keyed.groupBy("partition", "key").agg(newest, shadow)
+
+
+def _live(newest: DataFrame, found: NewestBatch) -> DataFrame:
+    """The records of `newest_records` that are rows; without tombstones."""
     lost = f.raise_error(
         f.concat(
-            f.lit(f"{name} cannot be read from its topic: at offset "),
+            f.lit(f"{found.table.name} cannot be read from its topic: at offset "),
             f.col("shadow").cast("string"),
             f.lit(" of partition "),
             f.col("partition").cast("string"),
@@ -232,9 +246,13 @@ def _newest(records: DataFrame, found: NewestBatch) -> DataFrame:
             ),
         )
     )
-    is_lost = f.col("newest").isNull() & f.col("shadow").isNotNull()
-    is_live = f.when(is_lost, lost).otherwise(f.col("newest.value").isNotNull())
-    return rows.filter(is_live).select("partition", "key", "newest.*")
+    is_live = f.when(is_lost(), lost).otherwise(f.col("newest.value").isNotNull())
+    return newest.filter(is_live).select("partition", "key", "newest.*")
+
+
+def is_lost() -> Column:
+    """Of `newest_records`: whether the key may have a row that the topic no longer tells."""
+    return f.col("newest").isNull() & f.col("shadow").isNotNull()
 
 
 def _parsed(records: DataFrame, found: NewestBatch) -> DataFrame:

@@ -62,10 +62,10 @@ def one_of_each_key(rows: DataFrame) -> DataFrame:
     """The newest of the records of each key, so that a batch has the same rows whenever it is
     computed. Where two of them are the newest and differ, the plan raises an error."""
     rowtime_ms = f.conv(f.hex("rowtime"), 16, -10).cast("bigint")
-    timed = rows.withColumn("__ms", rowtime_ms)
+    timed = rows.withColumn("ms", rowtime_ms)
     found = timed.groupBy("key", "partition").agg(
-        f.max(f.struct("__ms", "value", "rowtime")).alias("__newest"),
-        f.min(f.struct(-f.col("__ms"), "value")).alias("__other"),
+        f.max(f.struct("ms", "value", "rowtime")).alias("newest"),
+        f.min(f.struct(-f.col("ms"), "value")).alias("other"),
     )
     ambiguous = f.raise_error(
         f.concat(
@@ -73,11 +73,11 @@ def one_of_each_key(rows: DataFrame) -> DataFrame:
             f.hex("key"),
         )
     )
-    value = f.col("__newest.value")
-    is_clear = value.eqNullSafe(f.col("__other.value"))
+    value = f.col("newest.value")
+    is_clear = value.eqNullSafe(f.col("other.value"))
     return found.select(
         "key",
         f.when(is_clear, value).otherwise(ambiguous).alias("value"),
-        f.col("__newest.rowtime").alias("rowtime"),
+        f.col("newest.rowtime").alias("rowtime"),
         "partition",
     )

@@ -38,6 +38,7 @@ from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import session_checks
 from standpipe.spark.cluster import ClusterNodes
+from standpipe.spark.complete import Differences
 from standpipe.spark.errors import ServeEnded, ServeRefused
 from standpipe.spark.lease import busy, standby_message, why_gone
 from standpipe.spark.load import LoadedBatch, load_rows
@@ -116,8 +117,9 @@ class Standpipe:
         as another program holds the lease.
 
         `key`: its key columns. `checkpoint`: a directory that every program for this table reaches.
-        `output_mode`: update or append. `deleted`: a Boolean column; true deletes the row of that
-        key. `timestamp`: the column that is the ROWTIME of a row; default: the time of its batch.
+        `output_mode`: update, append, or complete, which deletes rows that are not in the result.
+        `deleted`: a Boolean column; true deletes the row of that key. `timestamp`: the column that
+        is the ROWTIME of a row; default: the time of its batch.
         `partitions`: of a new table; default: 4. `trigger`: as of `DataStreamWriter.trigger`.
 
         Raises ServeRefused if it cannot be served as asked, and ServeEnded if it cannot go on.
@@ -356,7 +358,14 @@ def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> Que
     """Take the query over, and start it. Raises NotYet."""
     taken, checkpoint = resume(wanted, around)
     plan = records(order.frame, wanted.table, order.rules)
-    stream = Stream(plan=plan, output_mode=order.output_mode, trigger=order.trigger)
+    is_whole = order.output_mode == "complete"
+    differences = Differences(table=wanted.table, log=around.log, reads=around.reads)
+    stream = Stream(
+        plan=plan,
+        output_mode=order.output_mode,
+        finish=differences if is_whole else None,
+        trigger=order.trigger,
+    )
     return start_stream(taken, checkpoint, stream, around)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.spark.errors import ServeRefused
 
-MODES: Final = ("update", "append")
+MODES: Final = ("update", "append", "complete")
 _CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 
@@ -33,13 +33,9 @@ def check_stream(frame: DataFrame, output_mode: str) -> None:
             "this DataFrame is not a stream",
             next_step="use `load` instead of `serve`, or read its source with spark.readStream",
         )
-    if output_mode == "complete":
-        raise ServeRefused(
-            "output mode complete cannot be served yet", next_step="use output_mode='update'"
-        )
     if output_mode not in MODES:
         raise ServeRefused(
-            f"there is no output mode {output_mode!r}", next_step=f"it is {' or '.join(MODES)}"
+            f"there is no output mode {output_mode!r}", next_step=f"it is {', '.join(MODES)}"
         )
     check_writer(frame.sparkSession)
 

@@ -109,7 +109,8 @@ class CommitBatch:
     #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
     report_bad: Callable[[Offsets, Offsets, TooLarge], int]
-    #: turns a batch's rows into records (`SparkPlan.batch_sql`); None: they already are records
+    #: turns a batch's rows into the records to write (`SparkPlan.batch_sql`, output mode complete);
+    #: None: they are these records
     finish: Callable[[DataFrame], DataFrame] | None = None
     #: the revision of the query, and its marks while a batch runs
     revision: int = 1

@@ -1,0 +1,80 @@
+"""A DataFrame in output mode complete: rows that leave the result leave the table, also when its
+program dies in the middle of a batch."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.e2e.cluster import TestCluster, start, wait_until
+from tests.e2e.test_serve_dataframe import PORTIONS_MAX, programs, verify, wait_for_holder
+
+from standpipe.local.demo.flights import Event
+
+BEST_CUSTOMERS = Path(__file__).with_name("best_customers.py")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[TestCluster]:
+    running = start(tmp_path / "cluster", nodes=2, pipelines=0)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.timeout(1500)
+def test_who_is_overtaken_leaves_the_table(cluster: TestCluster, tmp_path: Path) -> None:
+    cluster.topic("purchases")
+    paid = Counter[str]()
+
+    def send(**cents: int) -> None:
+        paid.update(cents)
+        values = [{"user_id": user, "cents": each} for user, each in cents.items()]
+        cluster.send(
+            "purchases",
+            [Event(str(v["user_id"]).encode(), json.dumps(v).encode(), 1) for v in values],
+        )
+
+    def best() -> list[list[object]]:
+        return [list(each) for each in sorted(paid.items(), key=lambda e: (-e[1], e[0]))[:3]]
+
+    def check() -> None:
+        cluster.wait_for_rows("SELECT * FROM SCORES;", best())
+
+    def is_shown() -> bool:
+        with suppress(Exception):  # a node has not read of the table yet
+            rows = cluster.pull("SELECT * FROM SCORES;").rows
+            return sorted(map(list, rows)) == sorted(best())
+        return False
+
+    with programs(cluster, tmp_path) as started:
+        first = started(example=BEST_CUSTOMERS, fails_at="before-progress@2")
+        send(ada=10, bob=20, eve=30, tom=5)
+        first.wait_for("SCORES is served")
+        check()
+        for number in range(PORTIONS_MAX):
+            send(**{f"new{number}": 100 + number})
+
+            def is_over() -> bool | None:
+                return first.process.poll() is not None or is_shown() or None
+
+            wait_until(is_over, "its rows, or its death", first.said)
+            if first.process.poll() is not None:
+                break
+        assert first.wait_for_end() == -signal.SIGKILL, "written, and not committed"
+
+        second = started(example=BEST_CUSTOMERS)
+        second.wait_for("SCORES is served")
+        check()
+        wait_for_holder(cluster, second)
+        send(ada=1_000)
+        check()
+        send(eve=2_000, bob=3_000, tom=4_000)
+        check()
+        verify(cluster)
