@@ -79,6 +79,7 @@ class Writer:
     servers: str
     table: Source
     ends: dict[int, int] = field(default_factory=dict[int, int])
+    clean: dict[int, int] = field(default_factory=dict[int, int])
 
     def __post_init__(self) -> None:
         topic = CreateTopic(self.table.topic, self.table.partitions, {})
@@ -123,12 +124,13 @@ class Writer:
 
     def commit(self, by: Commit, *, clean: bool = False, watermark_ms: int = 0) -> None:
         sinks = self.log.end_offsets(self.table.topic, self.table.partitions)
+        self.clean = sinks if clean else self.clean
         record = Progress(
             query_id=str(self.table.query_id),
             commit=by,
             sinks=sinks,
             starts=self.ends,
-            clean_through=sinks if clean else {},
+            clean_through=self.clean,
             watermark_ms=watermark_ms,
             committed_at_ms=now_ms(),
         )
