@@ -24,10 +24,11 @@ from tests.e2e.test_serve_dataframe import (
 )
 
 from standpipe.adapters.kafka.read_once import log_ends
+from standpipe.pipeline.commit import failpoint
 
 HISTORY = EXAMPLE.with_name("load_history.py")
-#: enough to be stopped while they are written
-MANY = 50_000
+#: before a load writes its rows, and before it commits them
+PAUSES = ("before-sink@0", "before-progress@0")
 Rows = list[list[object]]
 
 
@@ -134,29 +135,44 @@ def test_a_table_begins_with_its_history(cluster: TestCluster, tmp_path: Path) -
         verify(cluster)
 
 
+def wait_until_paused(program: Program) -> None:
+    state = Path(f"/proc/{program.process.pid}/stat")
+
+    def is_paused() -> bool | None:
+        assert program.process.poll() is None, program.said()[-4000:]
+        return state.read_text().rpartition(")")[2].split()[0] == "T" or None
+
+    wait_until(is_paused, "its pause", program.said)
+
+
 @pytest.mark.timeout(1800)
 def test_a_load_that_was_paused_is_seen_by_nobody(cluster: TestCluster, tmp_path: Path) -> None:
-    """It goes on after another one has taken over."""
-    few, many = of_history(range(30), cents=1), of_history(range(MANY), cents=2)
-    file = saved(tmp_path / "few.csv", few)
+    """It goes on after another one has taken over, and writes its rows only then, or has written
+    them before."""
+    few, void = of_history(range(30), cents=1), of_history(range(100), cents=2)
+    file, void_file = saved(tmp_path / "few.csv", few), saved(tmp_path / "void.csv", void)
+
+    def end() -> int:
+        return sum(log_ends(cluster.bootstrap_servers, "SCORES", 4).values())
+
     with programs(cluster, tmp_path) as started:
         end_of(started(example=HISTORY, HISTORY=file))
-
-        def end() -> int:
-            return sum(log_ends(cluster.bootstrap_servers, "SCORES", 4).values())
-
-        before = end()
-        paused = started(example=HISTORY, HISTORY=saved(tmp_path / "many.csv", many))
-        wait_until(lambda: end() > before or None, "its first rows", paused.said)
-        paused.signal(signal.SIGSTOP)
+        paused: list[Program] = []
+        for place in PAUSES:
+            how = {failpoint.SIGNAL_VARIABLE: "SIGSTOP", "WAIT": "yes"}
+            paused.append(started(example=HISTORY, HISTORY=void_file, fails_at=place, **how))
+            wait_until_paused(paused[-1])
         others = of_history(range(30), cents=3)
         other = saved(tmp_path / "others.csv", others)
         said = end_of(started(example=HISTORY, HISTORY=other, WAIT="yes"))
         assert "SCORES has 30 rows in batch 0" in said
-        paused.signal(signal.SIGCONT)
-        assert "FENCED" in end_of(paused, 1)
+        before = end()
+        for program in paused:
+            program.signal(signal.SIGCONT)
+            assert "FENCED" in end_of(program, 1)
+        assert end() == before + len(void), "one of them writes now, and in vain"
         cluster.wait_for_rows("SELECT * FROM SCORES;", others)
 
-        end_of(started(example=HISTORY, HISTORY=file))  # it repairs what the paused one wrote since
+        end_of(started(example=HISTORY, HISTORY=file))  # it repairs what was written since
         cluster.wait_for_rows("SELECT * FROM SCORES;", few)
         verify(cluster)

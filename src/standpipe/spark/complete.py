@@ -4,9 +4,9 @@
                          ├─► what differs: other values, and tombstones of keys that are gone
     rows of the table  ──┘
 
-The rows of the table are those of its newest commit, read from its topic (`read.py`), at each batch
-anew. So a replay, another program's takeover or a load in between need no rule of their own. A row
-whose values are the same is not written again, and keeps its ROWTIME.
+Each batch reads the rows of the table's newest commit from its topic (`read.py`). So a replay, a
+takeover by another program or a load in between need no rule of their own. A row whose values are
+the same is not written again, and keeps its ROWTIME.
 
 Rejected: keeping the result of the batch before in Spark (two copies of it, and the first batch of
 a run needs the topic all the same); a tombstone for every key that was ever there (they would grow
@@ -39,9 +39,10 @@ class Differences:
     def __call__(self, rows: DataFrame) -> DataFrame:
         """`rows`: the records of the result (`rows.records`). Raises ServeRefused if the topic no
         longer tells all rows, and KafkaUnavailable."""
+        own = rows.withColumn("value", f.col("value").cast("binary"))
         found = newest_batch_if_any(self.table, self.log, time.time_ns() // 1_000_000)
         if found is None:
-            return rows
+            return own
         there = newest_records(rows.sparkSession, found, self.reads).select(
             "key",
             "partition",
@@ -49,14 +50,13 @@ class Differences:
             # a row that may be gone from the topic is in the replicas: write the key in any case
             is_lost().alias("is_lost"),
         )
-        return differing(rows, there)
+        return differing(own, there)
 
 
 def differing(rows: DataFrame, there: DataFrame) -> DataFrame:
     """The records of a result that a table lacks, and tombstones of what it has beyond. `there`:
     `key`, `partition`, `there` (null: no row) and `is_lost`."""
-    own = rows.withColumn("value", f.col("value").cast("binary"))
-    both = own.join(there, ["key", "partition"], "full_outer")
+    both = rows.join(there, ["key", "partition"], "full_outer")
     is_other = ~f.col("value").eqNullSafe(f.col("there"))
     now = big_endian(f.unix_millis(f.current_timestamp()), "BIGINT")
     return both.filter(is_other | f.coalesce("is_lost", f.lit(False))).select(

@@ -49,9 +49,11 @@ def why_over(catalog: Catalog, mine: WantedQuery, me: PipelineRegistration) -> S
 
 def busy(catalog: Catalog, query_id: str, table: str) -> ServeRefused:
     """Why a load that must not wait is refused: somebody else writes the table."""
+    is_paused = query_id in catalog.queries and catalog.queries[query_id].state != "RUNNING"
+    instead = f"RESUME {query_id};" if is_paused else "stop that program"
     return ServeRefused(
         f"{table} cannot be loaded now: {standby_message(catalog, query_id, table)}",
-        next_step="stop that program, or load with wait=True",
+        next_step=f"{instead}, or load with wait=True",
     )
 
 

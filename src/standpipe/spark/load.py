@@ -138,9 +138,14 @@ def _last_checks(own: TableCommit, too_large: TooLarge) -> int:
 
 
 def _check_counted(written: Progress, log: ProgressLog) -> None:
-    """Raises Fenced if another writer had taken over before the rows were committed."""
-    end = log.end_offsets(log.topic, 1)[0]
-    if not has_counted(log.records_until(end - 1), written):
+    """Raises Fenced if another writer had taken over before the rows were committed, and
+    KafkaUnavailable if that cannot be told any more: this program was paused for an hour."""
+    counted = has_counted(log.records_until(log.end() - 1), written)
+    if counted is None:
+        raise KafkaUnavailable(
+            f"Kafka: {log.topic} no longer has this load's record: its rows may be visible, or not"
+        )
+    if not counted:
         raise Fenced(f"another program took {written.query_id} over: no reader sees these rows")
 
 

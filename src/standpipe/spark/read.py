@@ -28,6 +28,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.data.commit.committed import Committed, Range
 from standpipe.data.commit.expiry import Expiry
+from standpipe.data.commit.takeover import ends_refused
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit.janitor import COMPACTION_LAG_MS
@@ -115,7 +116,7 @@ def newest_batch_if_any(table: Source, log: ProgressLog, now_ms: int) -> NewestB
     """The same; None: no batch is committed yet."""
     for _ in range(_TRIES):
         committed = Committed(str(table.query_id))
-        end = log.end_offsets(log.topic, 1)[0]
+        end = log.end()
         for record in log.records_until(end - 1) if end else ():
             committed.take(record)
         progress, ranges = committed.newest(), committed.table_ranges()
@@ -127,6 +128,8 @@ def newest_batch_if_any(table: Source, log: ProgressLog, now_ms: int) -> NewestB
         raise KafkaUnavailable(f"Kafka: {log.topic} is removed faster than it is read")
     log_ends = log.end_offsets(table.topic, table.partitions)
     _check_topic(table, committed, log)
+    if why := ends_refused(progress.sinks, log_ends, rows=None):
+        raise KafkaUnavailable(f"Kafka returned stale offsets for {table.topic}: {why}")
     return NewestBatch(
         table=table,
         progress=progress,

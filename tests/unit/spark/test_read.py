@@ -54,8 +54,12 @@ class Topics:
     topic_id: str = "ID"
     topic: str = "default__progress"
 
+    def end(self) -> int:
+        return len(self.records)
+
     def end_offsets(self, topic: str, _partitions: int) -> dict[int, int]:
-        return {0: len(self.records) if topic == self.topic else self.log_end}
+        assert topic != self.topic, "a broker may answer less than what was appended"
+        return {0: self.log_end}
 
     def records_until(self, offset: int) -> Iterator[Progress]:
         assert offset == len(self.records) - 1, "nobody waits for a record that is not there"
@@ -122,6 +126,17 @@ def test_records_that_are_removed_meanwhile_are_read_again() -> None:
     assert found.progress == whole[-1]
     with pytest.raises(KafkaUnavailable, match="is removed faster than it is read"):
         newest_batch(TABLE, Topics(hole).log(), NOW_MS)
+
+
+@pytest.mark.parametrize(("log_end", "is_stale"), [(6, True), (7, False)])
+def test_an_end_below_what_was_committed_is_refused(log_end: int, is_stale: bool) -> None:
+    """A broker that was deposed answers less: the rows of the batch would be missing."""
+    topics = Topics([progress(0, 7, 0)], log_end=log_end)
+    if is_stale:
+        with pytest.raises(KafkaUnavailable, match=r"stale offsets for .*: partition 0 ends at 6"):
+            newest_batch(TABLE, topics.log(), NOW_MS)
+    else:
+        assert newest_batch(TABLE, topics.log(), NOW_MS).log_ends == {0: 7}
 
 
 @pytest.mark.parametrize("topic_id", ["OTHER", ""])

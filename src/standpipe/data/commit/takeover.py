@@ -134,16 +134,17 @@ def is_in_place(newest: Progress | None, batch: int, *, is_stream: bool) -> bool
     return is_stream or of_batches.is_load
 
 
-def has_counted(records: Iterable[Progress], written: Progress) -> bool:
+def has_counted(records: Iterable[Progress], written: Progress) -> bool | None:
     """Whether readers see what a record commits. `records`: the progress topic from its beginning,
-    up to this record or further. False: a newer lease epoch came before it."""
+    up to this record or further. False: a newer lease epoch came before it. None: the record is no
+    longer there, so nobody can tell."""
     book = ProgressBook()
     for record in records:
         if record.query_id == written.query_id:
             targets = book.take(record)
             if record.commit == written.commit:
                 return bool(targets)
-    return False
+    return None
 
 
 def is_lost(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> bool:

@@ -73,6 +73,8 @@ class ProgressLog:
             }
         )
         self._client: Any = _admin.AdminClient(self._common)
+        #: end of the progress topic after our own newest record; 0: we have written none
+        self._written_end = 0
 
     def ask_topics(self, topics: Collection[str]) -> Callable[[], dict[str, TopicSeen]]:
         """Ask which of these topics exist. The returned function waits for the answer.
@@ -179,7 +181,13 @@ class ProgressLog:
         """
         key, value = records.serialise(progress)
         (offset,) = self._write(self.topic, [(key, value, self._seal.headers(key, value))])
+        self._written_end = max(self._written_end, offset + 1)
         return offset
+
+    def end(self) -> int:
+        """End offset of the progress topic, which covers all that was appended here: a broker that
+        was deposed may answer less. Raises KafkaUnavailable."""
+        return max(self._written_end, self.end_offsets(self.topic, 1)[0])
 
     def reader(self) -> ProgressReader:
         """A new reader of the progress topic, for its records from the beginning."""
@@ -214,7 +222,7 @@ class ProgressLog:
 
     def left(self) -> Left:
         """The same, and the keys of those that readers ignore. Raises KafkaUnavailable."""
-        end = self.end_offsets(self.topic, 1)[0]
+        end = self.end()
         return left_of(self._rows_until(end - 1) if end else [], self.reader())
 
     def report(self, samples: Sequence[bytes]) -> None:

@@ -25,6 +25,15 @@ def test_reach(monkeypatch: pytest.MonkeyPatch, set_to: str | None, dies: bool, 
     assert killed == ([(os.getpid(), signal.SIGKILL)] if dies else []), why
 
 
+def test_a_process_can_be_paused_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _pid, number: sent.append(number))
+    monkeypatch.setenv(failpoint.VARIABLE, "before-sink@0")
+    monkeypatch.setenv(failpoint.SIGNAL_VARIABLE, "SIGSTOP")
+    failpoint.reach("before-sink", 0)
+    assert sent == [signal.SIGSTOP]
+
+
 @pytest.mark.parametrize(("table", "dies"), [("POISON", True), ("GOOD", False)])
 def test_a_table_whose_every_batch_kills(
     monkeypatch: pytest.MonkeyPatch, table: str, dies: bool

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from standpipe.errors import KafkaUnavailable
+from standpipe.model import LeaseEpoch
 from standpipe.pipeline.io import progress_log
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -78,6 +79,20 @@ def test_what_looking_does_not_mend_is_said(
     with pytest.raises(KafkaUnavailable):
         log_with(client, monkeypatch).end_offsets("t", 1)
     assert client.looks == looks, "Kafka that does not answer is not asked twice"
+
+
+def test_the_end_of_the_progress_topic_is_not_before_our_own_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that was deposed answers less: a batch would be compared with older rows."""
+    client, producer = Client(0, looking_helps=False), FullProducer(room=9)
+    client.code = None
+    log = log_with(client, monkeypatch, producer)
+    assert log.end() == 7, "as the broker says"
+    producer.taken = 7
+    for epoch in (1, 2):
+        log.fence("Q", LeaseEpoch(epoch))
+    assert log.end() == 9
 
 
 class FullProducer:
