@@ -1,6 +1,7 @@
-"""The program of test_serve_complete.py: the three users that have paid most, of `purchases`.
+"""The program of test_serve_complete.py: two tables of `purchases`.
 
-As examples/serve_dataframe.py, in output mode complete: who is overtaken leaves the table.
+`SCORES` has the three users that have paid most, in output mode complete: who is overtaken leaves
+the table. `HOURS` has what each user has paid in each hour: windows, which are dropped later.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ events = (
     .option("subscribe", "purchases")
     .option("startingOffsets", "earliest")
     .load()
-    .select(f.from_json(f.col("value").cast("string"), "user_id STRING, cents BIGINT").alias("e"))
-    .select("e.*")
+    .select(
+        "timestamp",
+        f.from_json(f.col("value").cast("string"), "user_id STRING, cents BIGINT").alias("e"),
+    )
+    .select("timestamp", "e.*")
 )
 best = (
     events.groupBy("user_id")
@@ -30,9 +34,15 @@ best = (
     .orderBy(f.desc("cents"), "user_id")
     .limit(BEST)
 )
-query = Standpipe(
+hours = (
+    events.withWatermark("timestamp", "1 minute")
+    .groupBy("user_id", f.window("timestamp", "1 hour"))
+    .agg(f.sum("cents").alias("cents"))
+)
+standpipe = Standpipe(
     nodes=os.environ["STANDPIPE_NODES"], secret_file=os.environ["STANDPIPE_SECRET_FILE"]
-).serve(
+)
+query = standpipe.serve(
     best,
     table="SCORES",
     key=["user_id"],
@@ -40,4 +50,13 @@ query = Standpipe(
     output_mode="complete",
 )
 print("SCORES is served", flush=True)
+standpipe.serve(
+    hours,
+    table="HOURS",
+    key=["user_id"],
+    checkpoint=os.environ["CHECKPOINT"] + "-hours",
+    window_size="1 hour",
+    retention="2 hours",
+)
+print("HOURS is served", flush=True)
 query.awaitTermination()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from tests.unit.control.ddl.test_propose import asked
 
 from standpipe.control.ddl.propose import judge
@@ -17,7 +19,7 @@ from standpipe.data.encoding.kafka_keys import encode_key
 from standpipe.model import Source
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.rows import RowRules, one_of_each_key, records
-from standpipe.spark.schema import served_table
+from standpipe.spark.schema import served_table, window_of
 from standpipe.spark.session_checks import check_batch, check_stream
 
 pytestmark = pytest.mark.e2e
@@ -102,6 +104,28 @@ def test_deleted_rows_and_rows_without_a_key(session: SparkSession) -> None:
     assert found == {b"a": None, b"b": '{"V":2}', b"c": '{"V":3}'}
 
 
+def test_rows_of_windows(session: SparkSession) -> None:
+    events = session.sql(
+        "SELECT * FROM VALUES ('ada', timestamp_millis(59999), 1), ('ada', timestamp_millis(60000),"
+        " 2), ('bob', NULL, 3), (NULL, timestamp_millis(1), 4) AS t(k, at, n)"
+    )
+    minutes = events.groupBy("k", f.window("at", "1 minute")).agg(f.sum("n").alias("n"))
+    window = window_of(minutes.schema, "1 minute", "1 hour")
+    asked_for = served_table(
+        minutes.schema, table="T", key=["k"], left_out=[], partitions=1, window=window
+    )
+    command = judge(asked(asked_for.statement), EMPTY, {})
+    assert isinstance(command, CreateTableAs)
+    rows = records(minutes, command.source, RowRules()).collect()
+    found = {bytes(row["key"]): row["value"] for row in rows}
+    starts = (struct.pack(">q", start_ms) for start_ms in (0, 60_000))
+    first, second = (b"ada" + each for each in starts)
+    assert found == {first: '{"N":1}', second: '{"N":2}'}
+    hours = events.groupBy("k", f.window("at", "1 hour")).agg(f.sum("n").alias("n"))
+    with pytest.raises(Exception, match="a window has 60000 ms, as `window_size` says, but not"):
+        records(hours, command.source, RowRules()).collect()
+
+
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
@@ -179,6 +203,8 @@ def test_what_is_not_served_is_refused_by_name(spark: SparkSession) -> None:
         check_stream(stream, "upsert")
     check_stream(stream, "append")
     check_stream(stream, "complete")
+    with pytest.raises(ServeRefused, match="the result has all windows, so none can be dropped"):
+        check_stream(stream, "complete", retention="1 day")
     with pytest.raises(ServeRefused, match="this DataFrame is a stream"):
         check_batch(stream)
     check_batch(batch)

@@ -1,5 +1,6 @@
 """A DataFrame in output mode complete: rows that leave the result leave the table, also when its
-program dies in the middle of a batch."""
+program dies in the middle of a batch. Beside it, one with windows, which leave it by the watermark.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from tests.e2e.test_serve_dataframe import PORTIONS_MAX, programs, verify, wait_
 from standpipe.local.demo.flights import Event
 
 BEST_CUSTOMERS = Path(__file__).with_name("best_customers.py")
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -31,14 +33,18 @@ def cluster(tmp_path: Path) -> Iterator[TestCluster]:
 @pytest.mark.timeout(1500)
 def test_who_is_overtaken_leaves_the_table(cluster: TestCluster, tmp_path: Path) -> None:
     cluster.topic("purchases")
-    paid = Counter[str]()
+    paid, in_hours = Counter[str](), Counter[tuple[str, int]]()
 
-    def send(**cents: int) -> None:
+    def send(hour: int = 0, **cents: int) -> None:
         paid.update(cents)
+        in_hours.update({(user, hour * HOUR_MS): each for user, each in cents.items()})
         values = [{"user_id": user, "cents": each} for user, each in cents.items()]
         cluster.send(
             "purchases",
-            [Event(str(v["user_id"]).encode(), json.dumps(v).encode(), 1) for v in values],
+            [
+                Event(str(v["user_id"]).encode(), json.dumps(v).encode(), hour * HOUR_MS + 1)
+                for v in values
+            ],
         )
 
     def best() -> list[list[object]]:
@@ -46,6 +52,10 @@ def test_who_is_overtaken_leaves_the_table(cluster: TestCluster, tmp_path: Path)
 
     def check() -> None:
         cluster.wait_for_rows("SELECT * FROM SCORES;", best())
+
+    def check_hours(since: int) -> None:
+        rows = [[user, at, n] for (user, at), n in in_hours.items() if at >= since * HOUR_MS]
+        cluster.wait_for_rows("SELECT USER_ID, WINDOWSTART, CENTS FROM HOURS;", rows)
 
     def is_shown() -> bool:
         with suppress(Exception):  # a node has not read of the table yet
@@ -77,4 +87,11 @@ def test_who_is_overtaken_leaves_the_table(cluster: TestCluster, tmp_path: Path)
         check()
         send(eve=2_000, bob=3_000, tom=4_000)
         check()
+        second.wait_for("HOURS is served")
+        check_hours(since=0)
         verify(cluster)
+        send(hour=2, ada=1)
+        check_hours(since=0)
+        send(hour=3, ada=1)  # the watermark is a minute behind it: two hours after hour 0 began
+        check()
+        check_hours(since=1)

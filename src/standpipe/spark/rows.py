@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from standpipe.model import Source
+from standpipe.model import Source, Window
 from standpipe.pipeline.io.sink import records_of
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.schema import spark_type
+from standpipe.spark.schema import WINDOW, spark_type
 from standpipe.sql.types.types import parse_type, quoted
 
 
@@ -53,9 +53,35 @@ def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
     is_live = f.lit(True)
     if rules.deleted is not None:
         is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(False))
-    columns = [written(each.name, each.type) for each in table.columns]
+    keys, values = (
+        [written(each.name, each.type) for each in part]
+        for part in (table.key_columns, table.value_columns)
+    )
+    bounds: list[SparkColumn] = []
+    if table.window is not None:
+        window = quoted(by_name[WINDOW])
+        frame = frame.filter(f.col(f"{window}.start").isNotNull())  # as of a null in the key
+        bounds = _bounds(window, table.window)
+    columns = [*keys, *bounds, *values]
     result = frame.select(*columns, f.unix_millis(time).alias("__ROWTIME"), is_live.alias("__LIVE"))
     return records_of(result, table)
+
+
+def _bounds(column: str, window: Window) -> list[SparkColumn]:
+    """Start and end (ms). Replicas know the end from the start, so each window must have the size
+    that was declared; the plan raises an error if one has not."""
+    start, end = (f.unix_millis(f.col(f"{column}.{part}")) for part in ("start", "end"))
+    other = f.raise_error(
+        f.concat(
+            f.lit(f"a window has {window.size_ms} ms, as `window_size` says, but not this one: "),
+            f.col(column).cast("string"),
+        )
+    )
+    is_right = end - start == window.size_ms
+    return [
+        f.when(is_right, start).otherwise(other).alias("WINDOWSTART"),
+        end.alias("WINDOWEND"),
+    ]
 
 
 def one_of_each_key(rows: DataFrame) -> DataFrame:

@@ -13,9 +13,10 @@ from typing import Final
 
 from pyspark.sql import types as t
 
-from standpipe.model import Column, Source
+from standpipe.model import Column, Source, Window
 from standpipe.spark.errors import ServeRefused
 from standpipe.sql.ddl.external_table import EXTERNAL
+from standpipe.sql.declarations.source_columns import duration_ms
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 
@@ -50,6 +51,7 @@ class ServedTable:
     #: key columns first
     columns: tuple[Column, ...]
     partitions: int | None
+    window: Window | None = None
 
     @property
     def statement(self) -> str:
@@ -62,8 +64,16 @@ class ServedTable:
         return (
             f"CREATE TABLE {quoted(self.name)} ({columns}) WITH (KAFKA_TOPIC='{topic}',"
             f" KEY_FORMAT='{self._key_format}', VALUE_FORMAT='JSON',"
-            f" PARTITIONS={self.partitions or PARTITIONS}, WRITER='{EXTERNAL}');"
+            f" PARTITIONS={self.partitions or PARTITIONS}, WRITER='{EXTERNAL}'{self._windows});"
         )
+
+    @property
+    def _windows(self) -> str:
+        if self.window is None:
+            return ""
+        size_ms, retention_ms = self.window.size_ms, self.window.retention_ms
+        kept = f", WINDOW_RETENTION='{retention_ms} MILLISECONDS'" if retention_ms else ""
+        return f", WINDOW_TYPE='TUMBLING', WINDOW_SIZE='{size_ms} MILLISECONDS'{kept}"
 
     @property
     def _key_format(self) -> str:
@@ -79,6 +89,11 @@ class ServedTable:
                 f"{there.name} has {there.partitions} partitions, not {self.partitions}",
                 next_step=f"leave out `partitions`, or {instead}",
             )
+        if self.window != there.window:
+            raise ServeRefused(
+                f"{there.name} has {_windows_of(there.window)}, not {_windows_of(self.window)}",
+                next_step=f"give its own `window_size` and `retention`, or {instead}",
+            )
         ours, theirs = (
             {_spelled(column) for column in each} for each in (self.columns, there.columns)
         )
@@ -93,6 +108,8 @@ class ServedTable:
 
 #: of a table whose program does not say
 PARTITIONS: Final = 4
+#: the column of the bounds of a window, in capitals
+WINDOW: Final = "WINDOW"
 
 
 def served_table(
@@ -102,9 +119,11 @@ def served_table(
     key: Sequence[str],
     left_out: Collection[str],
     partitions: int | None,
+    window: Window | None = None,
 ) -> ServedTable:
     """The table of a DataFrame, without the columns `left_out`. Raises ServeRefused."""
     name = capitals(table)
+    left_out = [*left_out, WINDOW] if window is not None else left_out
     if not key or isinstance(key, str):
         raise ServeRefused("`key` names no column", next_step="give a list: key=['user_id']")
     by_name: dict[str, t.StructField] = {}
@@ -138,7 +157,50 @@ def served_table(
             for each in (*keys, *values)
         ),
         partitions=partitions,
+        window=window,
     )
+
+
+def window_of(schema: t.StructType, size: str | None, retention: str | None) -> Window | None:
+    """The windows of a DataFrame with a column `window`, as Spark's function makes it; None: it has
+    none. Raises ServeRefused."""
+    if size is None:
+        if retention is not None:
+            raise ServeRefused("`retention` is for windows", next_step="give `window_size`, too")
+        return None
+    found = [field.dataType for field in schema.fields if field.name.upper() == WINDOW]
+    if not found or not _is_window(found[0]):
+        raise ServeRefused(
+            "the DataFrame has no column `window` of the struct that Spark's function makes",
+            next_step="group by window(…), or leave out `window_size`",
+        )
+    size_ms, retention_ms = _duration_ms(size), 0 if retention is None else _duration_ms(retention)
+    if 0 < retention_ms < size_ms:
+        raise ServeRefused(
+            f"a retention of {retention} is less than the size of a window, {size}",
+            next_step="keep windows until they have ended, or longer",
+        )
+    return Window(
+        kind="TUMBLING",
+        size_ms=size_ms,
+        advance_ms=size_ms,
+        grace_ms=0,
+        retention_ms=retention_ms,
+    )
+
+
+def _duration_ms(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ServeRefused(
+            f"{text!r} is no duration: {error}", next_step="write it as '10 minutes'"
+        ) from error
+
+
+def _is_window(of: t.DataType) -> bool:
+    fields = [(f.name, f.dataType) for f in of.fields] if isinstance(of, t.StructType) else []
+    return fields == [("start", t.TimestampType()), ("end", t.TimestampType())]
 
 
 def capitals(name: str) -> str:
@@ -169,10 +231,11 @@ def sql_type(of: t.DataType, column: str) -> SqlType:
 
 def _struct(of: t.StructType, column: str) -> SqlType:
     names = [field.name.upper() for field in of.fields]
-    if names == ["START", "END"] and column.rpartition(".")[2].upper() == "WINDOW":
+    if _is_window(of) and column.upper() in (WINDOW, "SESSION_WINDOW"):
+        sized = "give `window_size`, or " if column.upper() == WINDOW else ""
         raise ServeRefused(
-            f"column {column} is a window, and windowed tables cannot be served yet",
-            next_step="select its bounds as columns: window.start, window.end",
+            f"column {column} is a window",
+            next_step=f"{sized}select its bounds as columns: {column}.start, {column}.end",
         )
     if len({*names}) < len(names) or not names:
         raise _without_type(column, of, "give each of its fields a name of its own, in any case")
@@ -213,6 +276,13 @@ _WRITTEN: Final[Mapping[str, type[t.DataType]]] = {
     "DATE": t.DateType,
     "TIMESTAMP": t.TimestampType,
 }
+
+
+def _windows_of(window: Window | None) -> str:
+    if window is None:
+        return "no windows"
+    kept = f"kept for {window.retention_ms} ms" if window.retention_ms else "kept for ever"
+    return f"windows of {window.size_ms} ms that are {kept}"
 
 
 def _spelled(column: Column) -> tuple[str, str, bool]:

@@ -24,7 +24,7 @@ from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.config import registry
 from standpipe.errors import ConfigError
-from standpipe.model import Source
+from standpipe.model import Source, Window
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.failures import NotYet
@@ -45,7 +45,7 @@ from standpipe.spark.load import LoadedBatch, load_rows
 from standpipe.spark.query import ServedQuery, Serving
 from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
 from standpipe.spark.rows import RowRules, one_of_each_key, records
-from standpipe.spark.schema import ServedTable, capitals, served_table
+from standpipe.spark.schema import ServedTable, capitals, served_table, window_of
 
 LOOK_S: Final = 0.1
 #: how often a program that waits for the lease says so
@@ -110,6 +110,8 @@ class Standpipe:
         output_mode: str = "update",
         deleted: str | None = None,
         timestamp: str | None = None,
+        window_size: str | None = None,
+        retention: str | None = None,
         partitions: int | None = None,
         trigger: Mapping[str, Any] | None = None,
     ) -> ServedQuery:
@@ -120,13 +122,17 @@ class Standpipe:
         `output_mode`: update, append, or complete, which deletes rows that are not in the result.
         `deleted`: a Boolean column; true deletes the row of that key. `timestamp`: the column that
         is the ROWTIME of a row; default: the time of its batch.
+        `window_size`: the rows are those of windows of this size ("1 hour"), in the column `window`
+        of Spark's function. `retention`: a window is dropped once the watermark is so long after
+        its start; default: never.
         `partitions`: of a new table; default: 4. `trigger`: as of `DataStreamWriter.trigger`.
 
         Raises ServeRefused if it cannot be served as asked, and ServeEnded if it cannot go on.
         """
         rules = RowRules(deleted=deleted, timestamp=timestamp)
-        session_checks.check_stream(frame, output_mode)
-        asked = _asked(frame, rules, table=table, key=key, partitions=partitions)
+        session_checks.check_stream(frame, output_mode, retention)
+        window = window_of(frame.schema, window_size, retention)
+        asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
         order = _Order(
             frame=frame,
             rules=rules,
@@ -153,22 +159,25 @@ class Standpipe:
         key: Sequence[str],
         deleted: str | None = None,
         timestamp: str | None = None,
+        window_size: str | None = None,
+        retention: str | None = None,
         partitions: int | None = None,
         wait: bool = False,
     ) -> LoadedBatch:
         """Write the rows of a batch DataFrame to a table, all in one commit: readers see none of
         them, or all. Rows of other keys stay. Returns once they are committed.
 
-        `deleted`, `timestamp`, `partitions`: as of `serve`. Of two rows of a key the one with the
-        later `timestamp` counts. `wait`: for as long as another program writes the table; otherwise
-        that is refused.
+        `deleted`, `timestamp`, `window_size`, `retention`, `partitions`: as of `serve`. Of two rows
+        of a key the one with the later `timestamp` counts. `wait`: for as long as another program
+        writes the table; otherwise that is refused.
 
         Raises ServeRefused if it cannot be loaded as asked, and ServeEnded if it has failed: then
         nothing is visible, and it can be loaded again.
         """
         rules = RowRules(deleted=deleted, timestamp=timestamp)
         session_checks.check_batch(frame)
-        asked = _asked(frame, rules, table=table, key=key, partitions=partitions)
+        window = window_of(frame.schema, window_size, retention)
+        asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
         where, there = self._kafka(), self._declared(asked)
         busy_s_max = None if wait else BUSY_S_MAX
         # no checkpoint: Spark runs no streaming query
@@ -284,12 +293,17 @@ def _asked(
     table: str,
     key: Sequence[str],
     partitions: int | None,
+    window: Window | None,
 ) -> ServedTable:
     """The table of a DataFrame. Raises ServeRefused."""
     rules.check(frame.schema)
-    left_out = [rules.deleted] if rules.deleted else []
     return served_table(
-        frame.schema, table=table, key=key, left_out=left_out, partitions=partitions
+        frame.schema,
+        table=table,
+        key=key,
+        left_out=[rules.deleted] if rules.deleted else [],
+        partitions=partitions,
+        window=window,
     )
 
 

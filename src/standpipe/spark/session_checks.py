@@ -24,7 +24,7 @@ def check_batch(frame: DataFrame) -> None:
     check_writer(frame.sparkSession)
 
 
-def check_stream(frame: DataFrame, output_mode: str) -> None:
+def check_stream(frame: DataFrame, output_mode: str, retention: str | None = None) -> None:
     """Raises ServeRefused for what cannot be served, or not yet."""
     if not isinstance(frame, ClassicDataFrame):
         raise _of_connect("this DataFrame")
@@ -36,6 +36,11 @@ def check_stream(frame: DataFrame, output_mode: str) -> None:
     if output_mode not in MODES:
         raise ServeRefused(
             f"there is no output mode {output_mode!r}", next_step=f"it is {', '.join(MODES)}"
+        )
+    if output_mode == "complete" and retention is not None:
+        raise ServeRefused(
+            "in output mode complete the result has all windows, so none can be dropped",
+            next_step="use output mode update, or leave out `retention`",
         )
     check_writer(frame.sparkSession)
 

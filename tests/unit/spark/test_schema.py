@@ -10,9 +10,16 @@ from tests.unit.control.ddl.test_propose import asked
 from standpipe.control.ddl.propose import judge
 from standpipe.control.metadata.catalog import EMPTY
 from standpipe.control.metadata.commands import CreateTableAs
-from standpipe.model import Column, Source
+from standpipe.model import Column, Source, Window
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.schema import ServedTable, capitals, served_table, spark_type, sql_type
+from standpipe.spark.schema import (
+    ServedTable,
+    capitals,
+    served_table,
+    spark_type,
+    sql_type,
+    window_of,
+)
 from standpipe.sql.types.types import parse_type
 
 SCORES = t.StructType(
@@ -92,12 +99,67 @@ def test_a_type_that_no_column_can_have_is_refused_with_the_column(
         sql_type(of, "c")
 
 
-def test_a_window_is_refused_by_name() -> None:
-    window = t.StructType(
-        [t.StructField("start", t.TimestampType()), t.StructField("end", t.TimestampType())]
+BOUNDS = t.StructType(
+    [t.StructField("start", t.TimestampType()), t.StructField("end", t.TimestampType())]
+)
+HOURLY = t.StructType([t.StructField("window", BOUNDS), *SCORES.fields[:2]])
+
+
+@pytest.mark.parametrize(
+    ("column", "instead"),
+    [
+        ("window", r"give `window_size`, or select its bounds as columns: window\.start"),
+        ("session_window", r"next: select its bounds as columns: session_window\.start"),
+    ],
+)
+def test_a_window_of_which_nothing_is_said_is_refused_by_name(column: str, instead: str) -> None:
+    with pytest.raises(ServeRefused, match=rf"(?i)column {column} is a window(.|\n)*{instead}"):
+        sql_type(BOUNDS, column)
+
+
+@pytest.mark.parametrize(
+    ("retention", "retention_ms"), [(None, 0), ("1 hour", 3_600_000), ("7 days", 604_800_000)]
+)
+def test_the_table_of_a_data_frame_with_windows(retention: str | None, retention_ms: int) -> None:
+    window = window_of(HOURLY, "1 hour", retention)
+    assert window == Window(
+        kind="TUMBLING",
+        size_ms=3_600_000,
+        advance_ms=3_600_000,
+        grace_ms=0,
+        retention_ms=retention_ms,
     )
-    with pytest.raises(ServeRefused, match=r"windowed tables cannot be served yet(.|\n)*window"):
-        sql_type(window, "window")
+    table = served_table(
+        HOURLY, table="scores", key=["user_id"], left_out=[], partitions=None, window=window
+    )
+    source = declared(table)
+    assert [column.name for column in source.columns] == ["USER_ID", "SCORE"]
+    assert source.window == window
+    table.check_equals(source)
+    other = msgspec.structs.replace(source, window=None)
+    with pytest.raises(ServeRefused, match="SCORES has no windows, not windows of 3600000 ms"):
+        table.check_equals(other)
+
+
+@pytest.mark.parametrize(
+    ("schema", "size", "retention", "words"),
+    [
+        (SCORES, "1 hour", None, "has no column `window`"),
+        (SCORES, None, "1 hour", "`retention` is for windows"),
+        (HOURLY, "1 hour", "59 minutes", "a retention of 59 minutes is less than the size"),
+        (HOURLY, "hour", None, "'hour' is no duration: Expected string with format"),
+        (HOURLY, "1 hour", "1 week", "'1 week' is no duration: Unknown time unit: 'WEEK'"),
+    ],
+)
+def test_windows_that_cannot_be_served(
+    schema: t.StructType, size: str | None, retention: str | None, words: str
+) -> None:
+    with pytest.raises(ServeRefused, match=words):
+        window_of(schema, size, retention)
+
+
+def test_without_windows_nothing_is_dropped() -> None:
+    assert window_of(SCORES, None, None) is None
 
 
 def test_the_table_of_a_data_frame() -> None:

@@ -66,7 +66,8 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "CREATE TABLE … WITH (WRITER='EXTERNAL')",
             "differs",
             "not in ksqlDB: a table that a user's Spark application writes (docs/spark.md); it"
-            " answers pull queries",
+            " answers pull queries; with WINDOW_RETENTION='7 DAYS' its windows are dropped so long"
+            " after their start; no session windows",
         ),
     ),
     ast_statements.CreateAs: (

@@ -36,8 +36,8 @@ def declared(
         raise refusal(f"WRITER='{EXTERNAL}' is for CREATE TABLE only.", at)
     if creation.or_replace:
         raise unsupported(f"CREATE OR REPLACE of a table with WRITER='{EXTERNAL}'", at)
-    if source.window is not None:
-        raise unsupported(f"A windowed table with WRITER='{EXTERNAL}'", at)
+    if source.window is not None and source.window.kind == "SESSION":
+        raise unsupported(f"A table of session windows with WRITER='{EXTERNAL}'", at)
     if source.timestamp_column or any(column.header is not None for column in source.columns):
         raise refusal(
             f"A table with WRITER='{EXTERNAL}' has no TIMESTAMP and no HEADER columns: its writer"
@@ -51,7 +51,7 @@ def declared(
         sink=source.name,
         sources=(),
         statement=source.statement,
-        plan=_PLAN,
+        plan=msgspec.structs.replace(_PLAN, is_windowed=source.window is not None),
         is_external=True,
     )
     made = msgspec.structs.replace(

@@ -79,6 +79,7 @@ KEYS: Final = {
         PropertyKey("VERSION_COLUMN", "STRING", _SOURCE),
         PropertyKey("WINDOW_TYPE", "STRING", _SOURCE),
         PropertyKey("WINDOW_SIZE", "STRING", _SOURCE),
+        PropertyKey("WINDOW_RETENTION", "STRING", _SOURCE),
         *(
             PropertyKey(f"{part}_{name}", of, _BOTH, is_supported=is_supported)
             for part in ("KEY", "VALUE")

@@ -50,8 +50,9 @@ def source_window(properties: Properties, keys: list[Column], creation: Creation
     kind, at = properties.text("WINDOW_TYPE"), properties.at("WINDOW_TYPE")
     size = properties.text("WINDOW_SIZE")
     if kind is None:
-        if size is not None:
-            raise refusal("WINDOW_SIZE needs a WINDOW_TYPE.", properties.at("WINDOW_SIZE"))
+        for key in ("WINDOW_SIZE", "WINDOW_RETENTION"):
+            if properties.text(key) is not None:
+                raise refusal(f"{key} needs a WINDOW_TYPE.", properties.at(key))
         return None
     name = kind.upper()
     if name not in _WINDOWS:
@@ -72,12 +73,46 @@ def source_window(properties: Properties, keys: list[Column], creation: Creation
             " 'WINDOW_SIZE'='10 SECONDS'",
             at,
         )
-    size_ms = _duration_ms(size, properties)
+    size_ms = _duration_ms("WINDOW_SIZE", size, properties)
     kind_of = "HOPPING" if name == "HOPPING" else "TUMBLING"
-    return Window(kind=kind_of, size_ms=size_ms, advance_ms=size_ms, grace_ms=0, retention_ms=0)
+    return Window(
+        kind=kind_of,
+        size_ms=size_ms,
+        advance_ms=size_ms,
+        grace_ms=0,
+        retention_ms=_retention_ms(size_ms, properties),
+    )
 
 
-def _duration_ms(text: str, properties: Properties) -> int:
+def _retention_ms(size_ms: int, properties: Properties) -> int:
+    """How long the rows of a window are kept after its start; 0: until they are deleted."""
+    text, at = properties.text("WINDOW_RETENTION"), properties.at("WINDOW_RETENTION")
+    if text is None:
+        return 0
+    if properties.text("WRITER") is None:
+        raise refusal(
+            "WINDOW_RETENTION is for tables with WRITER='EXTERNAL': of other topics, only their"
+            " writers know how long windows matter.",
+            at,
+        )
+    retention_ms = _duration_ms("WINDOW_RETENTION", text, properties)
+    if retention_ms < size_ms:
+        raise refusal("WINDOW_RETENTION must not be less than WINDOW_SIZE.", at)
+    return retention_ms
+
+
+def _duration_ms(key: str, text: str, properties: Properties) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise refusal(
+            f"Configuration {key} is invalid: Invalid duration: '{text}'. {error}",
+            properties.at(key),
+        ) from error
+
+
+def duration_ms(text: str) -> int:
+    """Of a text such as '10 SECONDS'. Raises ValueError that says why it is none."""
     match = _DURATION.fullmatch(text)
     why = f"Expected string with format '<value> <unit>', Got: '{text}'"
     if match is not None:
@@ -93,7 +128,4 @@ def _duration_ms(text: str, properties: Properties) -> int:
             why = f"It must be at most {DURATION_MS_MAX} ms"
         else:
             return int(match[1]) * length
-    raise refusal(
-        f"Configuration WINDOW_SIZE is invalid: Invalid duration: '{text}'. {why}",
-        properties.at("WINDOW_SIZE"),
-    )
+    raise ValueError(why)

@@ -45,7 +45,7 @@ def test_a_table_that_an_application_writes() -> None:
         ),
         (
             EXTERNAL.replace("'EXTERNAL'", "'EXTERNAL', WINDOW_TYPE='SESSION'"),
-            "A windowed table with WRITER='EXTERNAL' is not supported yet",
+            "A table of session windows with WRITER='EXTERNAL' is not supported yet",
         ),
         (
             EXTERNAL.replace("V INT", "V BIGINT").replace(
