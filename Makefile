@@ -127,8 +127,9 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-#: a long one with a target of its own: `make conformance-sample`
-OWN_TARGETS := tests/e2e/test_conformance_sample.py
+#: long ones with a target of their own: `make conformance-sample`, `make serve-loads`
+SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
+OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
@@ -144,7 +145,7 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/tes
 	tests/e2e/test_session_writes.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
-NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE),$(wildcard \
+NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
 	tests/e2e/test_liveness*.py tests/e2e/test_quorum*.py \
 	tests/e2e/test_control*.py tests/e2e/test_serve*.py tests/e2e/test_features.py \
 	tests/e2e/test_push.py tests/e2e/test_http2.py tests/e2e/test_tls.py tests/e2e/test_article.py \
@@ -173,7 +174,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
-        functions conformance-sample repositories chaos feast \
+        serve-loads functions conformance-sample repositories chaos feast \
         exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -249,6 +250,9 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 GROUPED=1
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(GROUPED),--grouped)
+
+serve-loads: setup ## batches loaded into served tables, and output mode complete, with kills between
+	$(PYTEST) -q $(SERVE_LOADS) $(PYTEST_ARGS)
 
 serve-kills: setup ## a program that serves a DataFrame killed KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.serve_kills --kills $(KILLS)
