@@ -19,6 +19,7 @@ from tests.e2e.test_to_spark_on_spark import ROWS, SCHEMA, STREAM
 from standpipe.model import Source
 from standpipe.pipeline.io.group import group_rows
 from standpipe.pipeline.io.sink import group_records_of, records_of
+from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.analyzer import Context, analyze
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan
 from standpipe.sql.spark.create_as import aggregation_of
@@ -75,7 +76,13 @@ def test_rows_are_those_of_each_table_alone(spark: SparkSession) -> None:
 
 
 def _both_agree(spark: SparkSession, made: list[Made]) -> None:
-    events = spark.createDataFrame(ROWS, SCHEMA).withColumn("__TS", F.timestamp_millis("ROWTIME"))
+    events = (
+        spark.createDataFrame(ROWS, SCHEMA)
+        .withColumn("__TS", F.timestamp_millis("ROWTIME"))
+        .withColumn("ROWPARTITION", F.lit(0))
+        .withColumn("ROWOFFSET", F.col("__ORDER"))
+        .coalesce(1)
+    )
     for each in made:
         events.createOrReplaceTempView(each.plan.inputs[0].view)
     events.createOrReplaceTempView("OF_GROUP")
@@ -156,6 +163,8 @@ def _write_events(folder: Path) -> list[int]:
                 "PLACE": seeded.choice("xyz"),
                 "V": seeded.randint(-5, 5),
                 "ROWTIME": 100_000 + number * STEP_MS + behind_ms,
+                "ROWPARTITION": 0,
+                "ROWOFFSET": number * EVENTS_PER_FILE + len(lines),
             }
             late += [number] if behind_ms < -30_000 else []
             lines.append(json.dumps(event))
@@ -169,8 +178,10 @@ def _open_events(
     session: SparkSession, folder: Path, view: str, watermark_delay_ms: int | None
 ) -> None:
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    session_functions.register(session)
+    schema = "ID STRING, PLACE STRING, V BIGINT, ROWTIME BIGINT, ROWPARTITION INT, ROWOFFSET BIGINT"
     events = (
-        session.readStream.schema("ID STRING, PLACE STRING, V BIGINT, ROWTIME BIGINT")
+        session.readStream.schema(schema)
         .option("maxFilesPerTrigger", 1)
         .json(str(folder))
         .withColumn("__TS", F.timestamp_millis("ROWTIME"))

@@ -12,6 +12,7 @@ from tests.sql.test_stored_plans import FILES
 
 from standpipe.model import SparkInput, SparkPlan
 from standpipe.pipeline.io import stateful
+from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.spark.expression_sql import spark_type
 
 pytestmark = pytest.mark.e2e
@@ -36,6 +37,7 @@ def _open(session: SparkSession, source: SparkInput) -> None:
 def test_spark_takes_a_stored_plan(spark: SparkSession, path: Path) -> None:
     plan = msgspec.json.decode(path.read_bytes(), type=SparkPlan)
     session = spark.newSession()
+    session_functions.register(session)
     for source in plan.inputs:
         _open(session, source)
     for step in plan.steps:

@@ -33,7 +33,7 @@ TABLE T: `CARRIER` STRING KEY, `N` BIGINT
 topic T x 4, KAFKA → JSON
 TUMBLING 3600000 grace 82800000 keep 86400000
 CTAS_T_7 reads flights as T_7__IN0, watermark 82800000
-SELECT `__KEY_0` AS `CARRIER`, unix_millis(window(`__TS`, '3600000 milliseconds').start) AS `WINDOWSTART`, unix_millis(window(`__TS`, '3600000 milliseconds').end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY window(`__TS`, '3600000 milliseconds'), `__KEY_0`
+SELECT `__KEY_0` AS `CARRIER`, unix_millis(`__W`.start) AS `WINDOWSTART`, unix_millis(`__W`.end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, window(`__TS`, '3600000 milliseconds') AS `__W` FROM (SELECT * FROM (SELECT *, standpipe_stream_time(`ROWPARTITION`, `ROWOFFSET`, `ROWTIME`) AS `__T` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL) WHERE `ROWTIME` - pmod(`ROWTIME`, 3600000L) + 3600000L + 82800000L > `__T`)) GROUP BY `__W`, `__KEY_0`
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) AS n FROM flights WINDOW TUMBLING (SIZE 2 DAYS, RETENTION 9 DAYS, GRACE PERIOD 1 MINUTE) GROUP BY carrier;
 ----
@@ -41,7 +41,7 @@ TABLE T: `CARRIER` STRING KEY, `N` BIGINT
 topic T x 4, KAFKA → JSON
 TUMBLING 172800000 grace 60000 keep 777600000
 CTAS_T_7 reads flights as T_7__IN0, watermark 60000
-SELECT `__KEY_0` AS `CARRIER`, unix_millis(window(`__TS`, '172800000 milliseconds').start) AS `WINDOWSTART`, unix_millis(window(`__TS`, '172800000 milliseconds').end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY window(`__TS`, '172800000 milliseconds'), `__KEY_0`
+SELECT `__KEY_0` AS `CARRIER`, unix_millis(`__W`.start) AS `WINDOWSTART`, unix_millis(`__W`.end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `N`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, window(`__TS`, '172800000 milliseconds') AS `__W` FROM (SELECT * FROM (SELECT *, standpipe_stream_time(`ROWPARTITION`, `ROWOFFSET`, `ROWTIME`) AS `__T` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL) WHERE `ROWTIME` - pmod(`ROWTIME`, 172800000L) + 172800000L + 60000L > `__T`)) GROUP BY `__W`, `__KEY_0`
 
 CREATE TABLE t AS SELECT carrier, COUNT(*) AS n FROM flights WINDOW TUMBLING (SIZE 2 DAYS, RETENTION 1 DAY) GROUP BY carrier;
 ----
@@ -53,7 +53,7 @@ TABLE T: `CARRIER` STRING KEY, `WS` BIGINT, `LONG` BIGINT, `KSQL_COL_0` BIGINT
 topic T x 4, KAFKA → JSON
 TUMBLING 172800000 grace 0 keep 172800000
 CTAS_T_7 reads flights as T_7__IN0, watermark 0
-SELECT `__KEY_0` AS `CARRIER`, unix_millis(window(`__TS`, '172800000 milliseconds').start) AS `WINDOWSTART`, unix_millis(window(`__TS`, '172800000 milliseconds').end) AS `WINDOWEND`, unix_millis(window(`__TS`, '172800000 milliseconds').start) AS `WS`, (unix_millis(window(`__TS`, '172800000 milliseconds').end) - unix_millis(window(`__TS`, '172800000 milliseconds').start)) AS `LONG`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY window(`__TS`, '172800000 milliseconds'), `__KEY_0`
+SELECT `__KEY_0` AS `CARRIER`, unix_millis(`__W`.start) AS `WINDOWSTART`, unix_millis(`__W`.end) AS `WINDOWEND`, unix_millis(`__W`.start) AS `WS`, (unix_millis(`__W`.end) - unix_millis(`__W`.start)) AS `LONG`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, window(`__TS`, '172800000 milliseconds') AS `__W` FROM (SELECT * FROM (SELECT *, standpipe_stream_time(`ROWPARTITION`, `ROWOFFSET`, `ROWTIME`) AS `__T` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL) WHERE `ROWTIME` - pmod(`ROWTIME`, 172800000L) + 172800000L + 0L > `__T`)) GROUP BY `__W`, `__KEY_0`
 
 CREATE TABLE t AS SELECT carrier, WINDOWSTART, COUNT(*) FROM flights WINDOW TUMBLING (SIZE 2 DAYS) GROUP BY carrier;
 ----
@@ -283,7 +283,7 @@ TABLE T: `TAIL` STRING KEY, `KSQL_COL_0` BIGINT
 topic T x 4, KAFKA → JSON
 TUMBLING 300000 grace 86100000 keep 86400000
 CTAS_T_7 reads flights as T_7__IN0, watermark 86100000
-SELECT `__KEY_0` AS `TAIL`, unix_millis(window(`__TS`, '300000 milliseconds').start) AS `WINDOWSTART`, unix_millis(window(`__TS`, '300000 milliseconds').end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY window(`__TS`, '300000 milliseconds'), `__KEY_0`
+SELECT `__KEY_0` AS `TAIL`, unix_millis(`__W`.start) AS `WINDOWSTART`, unix_millis(`__W`.end) AS `WINDOWEND`, cast(count(1) AS BIGINT) AS `KSQL_COL_0`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, window(`__TS`, '300000 milliseconds') AS `__W` FROM (SELECT * FROM (SELECT *, standpipe_stream_time(`ROWPARTITION`, `ROWOFFSET`, `ROWTIME`) AS `__T` FROM (SELECT *, `TAIL` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL) WHERE `ROWTIME` - pmod(`ROWTIME`, 300000L) + 300000L + 86100000L > `__T`)) GROUP BY `__W`, `__KEY_0`
 
 CREATE TABLE t AS SELECT tail, COUNT(*) FROM flights GROUP BY tail EMIT FINAL;
 ----

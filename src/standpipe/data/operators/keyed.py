@@ -82,16 +82,21 @@ def members(
 def session_windows(
     state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
-    """Session windows; `options`: gap_ms, is_final. State: the events of sessions still open."""
+    """Session windows. State: the events of sessions still open.
+
+    `options`: gap_ms, is_final; grace_ms and retention_ms if rows have the stream time at them
+    (`__T`), as in plans of newer releases: an event that is late by it is left out.
+    """
     if options.get("is_final"):
-        return _final_sessions(state, rows, options["gap_ms"], watermark_ms)
+        return _final_sessions(state, rows, options, watermark_ms)
     gap_ms = options["gap_ms"]
     kept = [(at_ms, (order, row)) for at_ms, order, row in json.loads(state or "[]")]
     known = sessions.merge((), kept, gap_ms).sessions
     known = tuple(each for each in known if each.end_ms + gap_ms >= watermark_ms)
     arrived = sorted(rows, key=lambda row: row["__ORDER"])
     events = [(row["__ROWTIME"], (row["__ORDER"], row["__ROW"])) for row in arrived]
-    merged = sessions.merge(known, events, gap_ms)
+    lateness = _lateness(rows, options)
+    merged = sessions.merge(known, events, gap_ms, lateness)
     out: list[Row] = []
     for session in merged.changed:
         bounds = {"WINDOWSTART": session.start_ms, "WINDOWEND": session.end_ms}
@@ -101,18 +106,42 @@ def session_windows(
         bounds = {"WINDOWSTART": start_ms, "WINDOWEND": end_ms}
         newest = max(at_ms for at_ms, _ in events)
         out.append({**bounds, "__ROWTIME": newest, "__MEMBER": False, "__ROW": None})
-    left = [(at_ms, *event) for each in merged.sessions for at_ms, event in each.events]
+    kept_on = [each for each in merged.sessions if not _is_expired(each, rows, lateness)]
+    left = [(at_ms, *event) for each in kept_on for at_ms, event in each.events]
     if not left:
         return Result(None, out)
-    wakes_ms = min(each.end_ms for each in merged.sessions) + gap_ms + 1
+    wakes_ms = min(each.end_ms for each in kept_on) + gap_ms + 1
     return Result(_text(left), out, wakes_ms)
 
 
+def _lateness(rows: Sequence[Row], options: Mapping[str, int]) -> sessions.Lateness | None:
+    if "grace_ms" not in options:
+        return None
+    times: dict[int, int] = {row["__ORDER"]: row["__T"] for row in rows}
+    return sessions.Lateness(
+        lambda event: times.get(event[0]),
+        gap_ms=options["gap_ms"],
+        grace_ms=options["grace_ms"],
+        retention_ms=options["retention_ms"],
+    )
+
+
+def _is_expired(
+    session: sessions.Session, rows: Sequence[Row], lateness: sessions.Lateness | None
+) -> bool:
+    """By the stream time at the end of the rows. The state has no expired session: it would be
+    joined again when the sessions are made from its events, although nothing may join it."""
+    if lateness is None or not rows:
+        return False
+    return lateness.is_expired(session, max(row["__T"] for row in rows))
+
+
 def _final_sessions(
-    state: str | None, rows: Sequence[Row], gap_ms: int, watermark_ms: int
+    state: str | None, rows: Sequence[Row], options: Mapping[str, int], watermark_ms: int
 ) -> Result:
     """EMIT FINAL: a session is emitted once, when the watermark is more than a gap past its end.
     An event that could only begin a session that is already over is late, and dropped."""
+    gap_ms = options["gap_ms"]
     kept = [(at_ms, (order, row)) for at_ms, order, row in json.loads(state or "[]")]
     events = [
         (row["__ROWTIME"], (row["__ORDER"], row["__ROW"]))
@@ -122,8 +151,9 @@ def _final_sessions(
     out: list[Row] = []
     left: list[tuple[int, int, str]] = []
     ends: list[int] = []
-    for session in sessions.merge((), [*kept, *events], gap_ms).sessions:
-        is_over = session.end_ms + gap_ms < watermark_ms
+    lateness = _lateness(rows, options)
+    for session in sessions.merge((), [*kept, *events], gap_ms, lateness).sessions:
+        is_over = session.end_ms + gap_ms < watermark_ms or _is_expired(session, rows, lateness)
         bounds = {"WINDOWSTART": session.start_ms, "WINDOWEND": session.end_ms}
         for at_ms, (order, row) in session.events:
             if is_over:

@@ -217,12 +217,13 @@ CLAUSES: Final = (
     SupportRow(
         "WINDOW SESSION",
         "differs",
-        "events of open sessions are the state; late is what is older than the batch's watermark",
+        "events of open sessions are the state",
     ),
     SupportRow(
         "EMIT FINAL",
         "differs",
-        "a window closes when a batch begins behind its end and grace",
+        "a window is put out by the batch that begins behind its end and grace; what is late is"
+        " judged record by record",
     ),
     SupportRow(
         "EXPLODE, several side by side",

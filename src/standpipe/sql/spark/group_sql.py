@@ -29,6 +29,7 @@ import msgspec
 
 from standpipe.model import Record, SparkInput
 from standpipe.sql.functions.cast import spark_name
+from standpipe.sql.spark import stream_time
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
 from standpipe.sql.spark.to_spark import Aggregation
 from standpipe.sql.types.typed_expression import (
@@ -62,13 +63,14 @@ class GroupPlan(Record, frozen=True, kw_only=True):
     `each_sql` reads the view of `input`; its rows are the view `EACH_VIEW`, which `sql` reads. The
     result has `__TABLE` (INT) and, for each table, a column `row_name(number)`: a struct of what
     `SparkPlan.sql` returns, or null in a row of another table. `has_windows`: `DUE` carries the
-    watermark.
+    watermark. `timed`: what `each_sql` reads in place of the view; unset in older plans.
     """
 
     input: SparkInput
     rows: tuple[GroupRow, ...]
     sql: str
     has_windows: bool
+    timed: str | msgspec.UnsetType = msgspec.UNSET
 
     def each_sql(self, numbers: Collection[int]) -> str:
         """The rows of these tables. Those of others keep their place: the types of the columns, and
@@ -77,8 +79,8 @@ class GroupPlan(Record, frozen=True, kw_only=True):
             f"IF({row.condition if number in numbers else 'false'}, {row.row}, NULL)"
             for number, row in enumerate(self.rows)
         )
-        view = quoted(self.input.view)
-        return f"SELECT *, inline(array_compact(array({each}))) FROM {view}"  # noqa: S608 - escaped
+        rows = f"({self.timed})" if self.timed else quoted(self.input.view)
+        return f"SELECT *, inline(array_compact(array({each}))) FROM {rows}"  # noqa: S608 - escaped
 
 
 def row_name(number: int) -> str:
@@ -124,7 +126,18 @@ def group_plan(aggregations: Sequence[Aggregation], view: str) -> GroupPlan:
         rows=tuple(_row_of(number, each, slots) for number, each in enumerate(aggregations)),
         sql=f"SELECT `__TABLE`, {results} FROM `{EACH_VIEW}` GROUP BY {keys}",  # noqa: S608 - escaped
         has_windows=has_windows,
+        timed=_timed(aggregations, quoted(view)),
     )
+
+
+def _timed(aggregations: Sequence[Aggregation], view: str) -> str | msgspec.UnsetType:
+    """The rows of the stream with their stream time, which those that WHERE keeps out do not move:
+    the same WHERE for all tables with windows."""
+    windowed = [each for each in aggregations if each.window is not None]
+    if not windowed:
+        return msgspec.UNSET
+    where = windowed[0].where
+    return stream_time.timed_sql(view, "true" if where is None else expression_sql(where))
 
 
 def _stream_of(aggregation: Aggregation) -> SparkInput:
@@ -161,6 +174,7 @@ def _row_of(number: int, aggregation: Aggregation, slots: dict[str, str]) -> Gro
         start = f"unix_millis(`__TS`) - pmod(unix_millis(`__TS`), {size})"
         end = f"{start} + {size}"
         due = f"{end} + {window.grace_ms}L"
+        conditions.append(stream_time.is_open(stream_time.tumbling_end(window), window))
     fields = [
         f"'__TABLE', {number}",
         f"'__START', CAST({start} AS BIGINT)",

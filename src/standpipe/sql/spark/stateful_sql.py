@@ -15,6 +15,7 @@ import msgspec
 
 from standpipe.model import SparkPlan, SparkStep
 from standpipe.sql.functions.cast import spark_name
+from standpipe.sql.spark import stream_time
 from standpipe.sql.spark.expression_sql import expression_sql, pack, unpack, unpacked
 from standpipe.sql.spark.to_spark import STEPS_VERSION, Aggregation, key_name
 from standpipe.sql.types.typed_expression import (
@@ -73,13 +74,17 @@ def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
     wanted = _grouped(aggregation)
     if aggregation.where is not None:
         wanted.append(expression_sql(aggregation.where))
+    rows = f"({_computed(aggregation)}) WHERE {' AND '.join(wanted)}"
+    options, time = {"gap_ms": window.size_ms}, ""
+    if aggregation.relation.is_ordered:
+        options |= {"grace_ms": window.grace_ms, "retention_ms": window.retention_ms}
+        rows, time = f"({stream_time.timed_sql(rows)})", f" {stream_time.STREAM_TIME},"
     step = SparkStep(
         view=f"{table_id}__SESSIONS",
         operator="SESSIONS",
-        sql=f"SELECT {pack(_keys(aggregation))} AS `__K`, `__TS`, `__ORDER`,"  # noqa: S608 - escaped
-        f" `ROWTIME` AS `__ROWTIME`, {pack(_kept(aggregation))} AS `__ROW`"
-        f" FROM ({_computed(aggregation)}) WHERE {' AND '.join(wanted)}",
-        options={"gap_ms": window.size_ms} | ({"is_final": 1} if aggregation.is_final else {}),
+        sql=f"SELECT {pack(_keys(aggregation))} AS `__K`, `__TS`, `__ORDER`,{time}"  # noqa: S608
+        f" `ROWTIME` AS `__ROWTIME`, {pack(_kept(aggregation))} AS `__ROW` FROM {rows}",
+        options=options | ({"is_final": 1} if aggregation.is_final else {}),
     )
     inputs = tuple(
         msgspec.structs.replace(each, time_shift_ms=1)

@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.spark import stream_time
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import (
@@ -54,6 +55,11 @@ class SparkRelation:
     steps: tuple[SparkStep, ...] = ()
     #: stateful operators produce it
     has_state: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its rows come in the order of one topic's records, whose places they have."""
+        return len(self.inputs) == 1 and not (self.steps or self.has_state or self.is_table)
 
     @classmethod
     def of(
@@ -233,11 +239,12 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     """The SELECT of an aggregation, with `__ROWTIME` (Unix ms) and `__LIVE` (HAVING holds)."""
     grouping = {typed: key_name(index) for index, (_, typed) in enumerate(aggregation.keys)}
 
-    window = None if aggregation.window is None else _window_sql(aggregation.window)
+    window, is_ordered = aggregation.window, aggregation.relation.is_ordered
+    bounds = "" if window is None else stream_time.WINDOW if is_ordered else _window_sql(window)
 
     def use_key(node: Typed) -> Typed | None:
         if isinstance(node, WindowBound):
-            return Operation(node.type, _bound_sql(node.name, window or ""), ())
+            return Operation(node.type, _bound_sql(node.name, bounds), ())
         return TypedColumn(node.type, grouping[node]) if node in grouping else None
 
     def outer(typed: Typed) -> str:
@@ -248,7 +255,7 @@ def aggregation_sql(aggregation: Aggregation) -> str:
         for index, (name, _) in enumerate(aggregation.keys)
     ]
     if window is not None:
-        selected += [f"{_bound_sql(name, window)} AS {quoted(name)}" for name in _BOUNDS]
+        selected += [f"{_bound_sql(name, bounds)} AS {quoted(name)}" for name in _BOUNDS]
     selected += [f"{outer(typed)} AS {quoted(name)}" for name, typed in aggregation.values]
     selected.append("max(`ROWTIME`) AS `__ROWTIME`")
     having = aggregation.having
@@ -261,12 +268,12 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     inner = f"SELECT *, {', '.join(computed)} FROM {aggregation.relation.text}{filtered}"  # noqa: S608 - escaped
     names = [quoted(name) for name in grouping.values()]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    groups = names if window is None else [window, *names]
-    sql = (
-        f"SELECT {', '.join(selected)} FROM ({inner})"  # noqa: S608 - see the module's first lines
-        f" WHERE {present} GROUP BY {', '.join(groups)}"
-    )
-    if aggregation.window is None or aggregation.window.kind != "HOPPING":
+    rows = f"({inner}) WHERE {present}"
+    if window is not None and is_ordered:
+        rows = _open_rows(rows, window)
+    groups = names if window is None else [bounds, *names]
+    sql = f"SELECT {', '.join(selected)} FROM {rows} GROUP BY {', '.join(groups)}"  # noqa: S608
+    if window is None or window.kind != "HOPPING":
         return sql
     # ksqlDB has no windows that begin before the epoch
     return f"SELECT * FROM ({sql}) WHERE `WINDOWSTART` >= 0"  # noqa: S608
@@ -283,6 +290,19 @@ def _window_sql(window: Window) -> str:
         return f"window(`__TS`, {size}, '{window.advance_ms} milliseconds')"
     assert window.kind == "TUMBLING", "sessions are in stateful_sql.py"
     return f"window(`__TS`, {size})"
+
+
+def _open_rows(rows: str, window: Window) -> str:
+    """The rows, each with a window that is still open at it."""
+    timed = f"({stream_time.timed_sql(rows)})"
+    if window.kind == "TUMBLING":  # judged before the window is made, which takes longer
+        end = stream_time.tumbling_end(window)
+        timed = f"(SELECT * FROM {timed} WHERE {stream_time.is_open(end, window)})"  # noqa: S608
+    windowed = f"(SELECT *, {_window_sql(window)} AS {stream_time.WINDOW} FROM {timed})"  # noqa: S608
+    if window.kind == "TUMBLING":
+        return windowed
+    end = f"unix_millis({stream_time.WINDOW}.end)"
+    return f"{windowed} WHERE {stream_time.is_open(end, window)}"
 
 
 def _bound_sql(name: str, window: str) -> str:

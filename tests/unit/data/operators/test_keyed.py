@@ -73,6 +73,37 @@ def test_final_sessions_are_put_out_once_when_they_are_over() -> None:
     assert last.state is None
 
 
+def test_sessions_leave_out_what_is_late_within_a_batch() -> None:
+    options = {"gap_ms": 5, "grace_ms": 0, "retention_ms": 5}
+    rows = [_row(0, "a", __T=0), _row(20, "b", __T=20), _row(21, "late", __T=21)]
+    rows[2]["__ROWTIME"] = 14
+    for more, at_once in (({}, True), ({"is_final": 1}, False)):
+        made = session_windows(None, rows, {**options, **more}, 0)
+        kept = [row["__ROW"] for row in made.rows] if at_once else made.state
+        assert kept is not None
+        assert "late" not in kept
+        assert ("b" in kept) is True
+    older = session_windows(None, rows, {"gap_ms": 5}, 0)
+    assert "late" in [row["__ROW"] for row in older.rows], "a plan of before has no stream time"
+
+
+def test_no_event_of_a_later_batch_joins_a_session_that_is_expired() -> None:
+    """The state has events only: sessions are made from them, and these would be one."""
+    options = {"gap_ms": 10, "grace_ms": 5, "retention_ms": 15}
+    times = {1: (0, 0), 2: (15, 15), 3: (10, 15), 4: (12, 15)}
+    rows = [
+        {**_row(order, f"r{order}", __T=stream_ms), "__ROWTIME": at_ms}
+        for order, (at_ms, stream_ms) in times.items()
+    ]
+    first = session_windows(None, rows[:3], options, 0)
+    assert {(row["WINDOWSTART"], row["WINDOWEND"]) for row in first.rows} == {(0, 0), (10, 15)}
+    second = session_windows(first.state, rows[3:], options, 0)
+    found = [(row["WINDOWSTART"], row["WINDOWEND"], row["__ROW"]) for row in second.rows]
+    assert sorted(found) == [(10, 15, "r2"), (10, 15, "r3"), (10, 15, "r4")]
+    final = session_windows(None, rows[:3], {**options, "is_final": 1}, 0)
+    assert [(row["WINDOWSTART"], row["__ROW"]) for row in final.rows] == [(0, "r1")]
+
+
 def test_a_foreign_join_has_the_time_of_its_later_row() -> None:
     right = _row(5, "r", __SIDE=1, __SIGN=1, __LIVE=True)
     first = foreign(None, [_left(3, "1", 1), right], NONE, 0)

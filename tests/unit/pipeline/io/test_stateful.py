@@ -38,10 +38,10 @@ for name, function in functions.items():
     counts[name] = len(out)
 print(json.dumps(counts))
 """
-TIMES = {"__ORDER": 1, "__ROWTIME": 7}
+TIMES = {"__ORDER": 1, "__ROWTIME": 7, "__T": 7}
 ROW = {**TIMES, "__ROW": "{}", "__SIDE": 0, "__SIGN": 1, "__ID": "i"}
 FLAGS = {"__LIVE": True, "__LOOSE": False, "__STAYS": False}
-OPTIONS = {"gap_ms": 5, "before_ms": 5, "after_ms": 5, "grace_ms": -1}
+OPTIONS = {"gap_ms": 5, "before_ms": 5, "after_ms": 5, "grace_ms": -1, "retention_ms": 9}
 KEEPS = {"keeps_left": 1, "keeps_right": 1}
 
 

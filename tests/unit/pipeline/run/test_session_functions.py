@@ -1,5 +1,5 @@
 """Which functions are ours in Spark, and when a query needs them. What they compute:
-tests/e2e/test_linear_patterns_on_spark.py, tests/e2e/both_ways.py."""
+tests/e2e/test_linear_patterns_on_spark.py, tests/e2e/both_ways.py, test_stream_time_on_spark.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.session_functions import SOURCES, is_needed
 from standpipe.sql.expressions.like import like_template
 from standpipe.sql.functions import registry
+from standpipe.sql.spark.stream_time import timed_sql
 
 
 def called() -> set[str]:
     """The names of ours in all templates."""
     templates = [each.template for name in registry.names() for each in registry.variants(name)]
-    return set(re.findall(r"standpipe_\w+", " ".join([*templates, like_template(None, None)])))
+    texts = [*templates, like_template(None, None), timed_sql("`S`")]
+    return set(re.findall(r"standpipe_\w+", " ".join(texts)))
 
 
 def test_each_function_that_a_template_calls_is_registered() -> None:
@@ -26,9 +28,11 @@ def test_each_function_that_a_template_calls_is_registered() -> None:
 
 def test_each_has_a_class_that_knows_what_it_is_to_do() -> None:
     texts = {source.stem: source.read_text() for source in SOURCES}
-    for _, of_class, what, _ in session_functions._FUNCTIONS:
-        is_left = what in ("REPLACE", "RECORDS")  # what remains of a class is not compared
-        assert is_left or f'"{what}"' in texts[of_class]
+    for _, of_class, given, _ in session_functions._FUNCTIONS:
+        for what in given:
+            is_left = what in ("REPLACE", "RECORDS")  # what remains of a class is not compared
+            assert is_left or f'"{what}"' in texts[of_class]
+        assert f"public class {of_class} " in texts[of_class]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,7 @@ def test_each_has_a_class_that_knows_what_it_is_to_do() -> None:
     [
         (("SELECT standpipe_like(`P`, `V`, '') FROM `S`",), True),
         (("SELECT 1", None, "SELECT standpipe_json_keys(`V`, NULL)"), True),
+        ((timed_sql("`S`"),), True),
         (("SELECT upper(`V`) FROM `S`", None), False),
         ((), False),
     ],

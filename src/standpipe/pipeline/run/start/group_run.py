@@ -117,9 +117,14 @@ def _grace_ms(wanted: WantedQuery) -> int:
     return 0 if window is None else window.grace_ms
 
 
-def _texts(plan: GroupPlan) -> list[str]:
+def _texts(plan: GroupPlan) -> list[str | None]:
     """The parts of a plan that may call a function."""
-    return [plan.sql, *(each.row for each in plan.rows), *(each.condition for each in plan.rows)]
+    return [
+        plan.timed or None,
+        plan.sql,
+        *(each.row for each in plan.rows),
+        *(each.condition for each in plan.rows),
+    ]
 
 
 def _planned(

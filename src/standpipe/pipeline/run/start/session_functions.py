@@ -2,7 +2,8 @@
 
 Regular expressions and LIKE (`LinearPatterns.java`): Spark runs its own on Java's engine, in which
 one pattern and one value can block a task permanently and cannot be interrupted. JSON in texts
-(`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's.
+(`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's. The stream
+time of a record (`StreamTime.java`): it depends on the records before.
 
 The classes are compiled by Spark's Janino and put into a jar that the session hands to its
 executors, so nothing is built and they need nothing of ours.
@@ -21,27 +22,29 @@ from pyspark.sql import SparkSession
 from standpipe.sql.expressions.evaluator import WORK_MAX
 
 SOURCES: Final = tuple(
-    Path(__file__).with_name(f"{name}.java") for name in ("LinearPatterns", "JsonTexts")
+    Path(__file__).with_name(f"{name}.java")
+    for name in ("LinearPatterns", "JsonTexts", "StreamTime")
 )
 #: of one call: about a second. What reads a character of a text in RE2/J takes that many times as
 #: long as in RE2, and a batch can wait longer than a worker's loop
 STEPS_MAX: Final = 1 << 26
 _JAR: Final = "standpipe-functions.jar"
-#: name in templates (sql/functions, sql/expressions/like.py), class, what it does, type of result
+#: name in plans, class, its arguments, type of result
 _FUNCTIONS: Final = (
-    ("standpipe_regexp_extract", "LinearPatterns", "EXTRACT", "STRING"),
-    ("standpipe_regexp_extract_all", "LinearPatterns", "ALL", "ARRAY<STRING>"),
-    ("standpipe_regexp_replace", "LinearPatterns", "REPLACE", "STRING"),
-    ("standpipe_regexp_split", "LinearPatterns", "SPLIT", "ARRAY<STRING>"),
-    ("standpipe_like", "LinearPatterns", "LIKE", "BOOLEAN"),
-    ("standpipe_json_extract", "JsonTexts", "EXTRACT", "STRING"),
-    ("standpipe_json_is_valid", "JsonTexts", "IS_JSON", "BOOLEAN"),
-    ("standpipe_json_length", "JsonTexts", "LENGTH", "INT"),
-    ("standpipe_json_contains", "JsonTexts", "CONTAINS", "BOOLEAN"),
-    ("standpipe_json_items", "JsonTexts", "ITEMS", "ARRAY<STRING>"),
-    ("standpipe_json_keys", "JsonTexts", "KEYS", "ARRAY<STRING>"),
-    ("standpipe_json_records", "JsonTexts", "RECORDS", "MAP<STRING, STRING>"),
-    ("standpipe_json_concat", "JsonTexts", "CONCAT", "STRING"),
+    ("standpipe_regexp_extract", "LinearPatterns", ("EXTRACT",), "STRING"),
+    ("standpipe_regexp_extract_all", "LinearPatterns", ("ALL",), "ARRAY<STRING>"),
+    ("standpipe_regexp_replace", "LinearPatterns", ("REPLACE",), "STRING"),
+    ("standpipe_regexp_split", "LinearPatterns", ("SPLIT",), "ARRAY<STRING>"),
+    ("standpipe_like", "LinearPatterns", ("LIKE",), "BOOLEAN"),
+    ("standpipe_json_extract", "JsonTexts", ("EXTRACT",), "STRING"),
+    ("standpipe_json_is_valid", "JsonTexts", ("IS_JSON",), "BOOLEAN"),
+    ("standpipe_json_length", "JsonTexts", ("LENGTH",), "INT"),
+    ("standpipe_json_contains", "JsonTexts", ("CONTAINS",), "BOOLEAN"),
+    ("standpipe_json_items", "JsonTexts", ("ITEMS",), "ARRAY<STRING>"),
+    ("standpipe_json_keys", "JsonTexts", ("KEYS",), "ARRAY<STRING>"),
+    ("standpipe_json_records", "JsonTexts", ("RECORDS",), "MAP<STRING, STRING>"),
+    ("standpipe_json_concat", "JsonTexts", ("CONCAT",), "STRING"),
+    ("standpipe_stream_time", "StreamTime", (), "BIGINT"),
 )
 
 #: the jar, once it is there: of this process's JVM, until the process ends
@@ -60,11 +63,14 @@ def register(spark: SparkSession) -> None:
     cast(Any, spark).sql(f"ADD JAR '{_jar(java)}'")
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
     types = java.org.apache.spark.sql.types.DataType
-    for name, of_class, what, of in _FUNCTIONS:
+    made_by_spark = java.org.apache.spark.sql.functions
+    for name, of_class, given, of in _FUNCTIONS:
         made = java.java.lang.Class.forName(f"standpipe.{of_class}", True, loader)
         limits = _limits(java) if of_class == "LinearPatterns" else ()
-        function = _new(java, made, what, *limits)
-        cast(Any, spark)._jsparkSession.udf().register(name, function, types.fromDDL(of))
+        function = made_by_spark.udf(_new(java, made, *given, *limits), types.fromDDL(of))
+        if of_class == "StreamTime":  # Spark must not move it before a filter
+            function = function.asNondeterministic()
+        cast(Any, spark)._jsparkSession.udf().register(name, function)
 
 
 def _jar(java: Any) -> Path:
