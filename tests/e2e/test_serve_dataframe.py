@@ -151,6 +151,10 @@ def programs(cluster: TestCluster, folder: Path) -> Generator[Callable[..., Prog
 
     try:
         yield started
+    except BaseException:
+        for program in found:  # what they said last is most likely why a row is not there
+            print(f"----- {program.log.name}\n{program.said()[-6000:]}")
+        raise
     finally:
         for program in found:
             with suppress(ProcessLookupError):
