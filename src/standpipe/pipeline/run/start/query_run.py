@@ -25,7 +25,7 @@ from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
-from standpipe.pipeline.commit.checkpoint import Checkpoint
+from standpipe.pipeline.commit.checkpoint import Checkpoint, spark_path
 from standpipe.pipeline.commit.janitor import QUIET_MS, Janitor, SweptTopic
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -268,7 +268,7 @@ def started(
     writer = (
         plan.writeStream.outputMode(mode)
         .queryName(commit.name)
-        .option("checkpointLocation", str(directory))
+        .option("checkpointLocation", spark_path(directory))
         .foreachBatch(commit)
     )
     return (writer.trigger(**when) if when else writer).start()

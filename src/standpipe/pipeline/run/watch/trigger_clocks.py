@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
+from standpipe.pipeline.commit.checkpoint import spark_path
+
 #: how late a query is at most whose waking was lost
 SLEEP_S_MAX: Final = 10.0
 _SOURCE: Final = Path(__file__).with_name("TriggerClocks.java")
@@ -53,7 +55,8 @@ class TriggerClocks:
         cast(Any, java_gateway).ensure_callback_server_started(gateway)
         call = ForeachBatchFunction(plan.sparkSession, batches)
         jdf = cast(Any, plan)._jdf
-        return StreamingQuery(self._clocks.start(name, jdf, output_mode, str(checkpoint), call))
+        place = spark_path(checkpoint)
+        return StreamingQuery(self._clocks.start(name, jdf, output_mode, place, call))
 
     def wake(self, names: Collection[str]) -> None:
         """Let these queries look for data, now or after the trigger that they are in."""
