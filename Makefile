@@ -127,9 +127,9 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-#: long ones with a target of their own: `make conformance-sample`, `make serve-loads`
+#: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
-OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS)
+OWN_TARGETS := tests/e2e/test_conformance_sample.py tests/e2e/test_spark_cluster.py $(SERVE_LOADS)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
@@ -142,7 +142,7 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/tes
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
 	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
-	tests/e2e/test_session_writes.py
+	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
 NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
@@ -174,7 +174,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
-        serve-loads functions conformance-sample repositories chaos feast \
+        serve-loads spark-cluster spark-kills functions conformance-sample repositories chaos feast \
         exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -259,6 +259,12 @@ serve-kills: setup ## a program that serves a DataFrame killed KILLS times, ever
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
+
+spark-cluster: setup ## a Spark master and two workers without standpipe, one kill of each part
+	$(PYTEST) -q tests/e2e/test_spark_cluster.py $(PYTEST_ARGS)
+
+spark-kills: setup ## parts of a Spark cluster killed KILLS times, every row compared: KILLS=20
+	$(PYTHON_IN) -m tests.e2e.spark_kills --kills $(KILLS)
 
 read-levels: setup ## READS answers at each read level while tailers, nodes and the driver die, judged
 	$(PYTHON_IN) -m tests.e2e.read_levels --reads $(or $(READS),1000000)

@@ -137,7 +137,9 @@ class TestCluster:
         self.local.stop()
 
 
-def start(directory: Path, *, nodes: int = 3, **options: Any) -> TestCluster:
+def start(
+    directory: Path, *, nodes: int = 3, master: str = "local[2]", **options: Any
+) -> TestCluster:
     """Start a cluster of its own in a directory. `close` it."""
     local = LocalCluster(
         ClusterOptions(
@@ -146,7 +148,7 @@ def start(directory: Path, *, nodes: int = 3, **options: Any) -> TestCluster:
             node_port=free_port_range(),
             broker_port=free_port_range(),
             workers=1,
-            master="local[2]",
+            master=master,
             **options,
         ),
         Steps(Console(), quiet=True),

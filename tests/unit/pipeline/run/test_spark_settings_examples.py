@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 from standpipe.config import registry
@@ -14,14 +13,17 @@ _EXAMPLE = re.compile(r"\(example\):\n\n```(\w+)\n(.*?)```", re.DOTALL)
 
 
 def test_the_examples(tmp_path: Path) -> None:
-    found = dict(_EXAMPLE.findall(PAGE.read_text().replace("FOLDER", str(tmp_path))))
-    assert found.keys() >= {"toml", "properties"}
-    secrets = tmp_path / "spark.properties"
-    secrets.write_text(found["properties"])
-    secrets.chmod(0o600)
-    tomllib.loads(found["toml"])
-    file = tmp_path / "settings.toml"
-    file.write_text(found["toml"])
-    settings = SparkSettings.of(registry.load(registry.file_layer(file)))
-    assert settings.public["spark.executor.cores"] == "2"
-    assert len(settings.secret) == 2
+    found = _EXAMPLE.findall(PAGE.read_text().replace("FOLDER", str(tmp_path)))
+    (secrets,) = (text for kind, text in found if kind == "properties")
+    path = tmp_path / "spark.properties"
+    path.write_text(secrets)
+    path.chmod(0o600)
+    settings: list[SparkSettings] = []
+    for text in (text for kind, text in found if kind == "toml"):
+        file = tmp_path / "settings.toml"
+        file.write_text(text)
+        settings.append(SparkSettings.of(registry.load(registry.file_layer(file))))
+    first, standalone, kubernetes = settings
+    assert (first.public["spark.executor.cores"], len(first.secret)) == ("2", 2)
+    assert standalone.public["spark.driver.port"] == "7078"
+    assert kubernetes.public["spark.kubernetes.namespace"] == "shop"
