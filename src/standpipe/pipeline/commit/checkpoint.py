@@ -286,12 +286,6 @@ class Checkpoint:
             raise QueryFailed("CHECKPOINT_DAMAGED", f"{path} cannot be read: {error}") from error
 
 
-def spark_path(directory: Path) -> str:
-    """A directory as Spark is told of it: in the local file system, whatever the default one of a
-    Hadoop configuration is (`fs.defaultFS`, as of YARN)."""
-    return f"file://{directory}"
-
-
 def epochs_below(root: Path) -> dict[LeaseEpoch, Path]:
     """The directories of lease epochs in a checkpoint."""
     found = root.glob(f"{EPOCH}*")

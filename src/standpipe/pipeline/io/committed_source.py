@@ -32,6 +32,7 @@ from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset, SparkInput
 from standpipe.pipeline.io.kafka_options import KafkaReads, Starts, starting_offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.spark_path import spark_path
 from standpipe.pipeline.io.topic_reader import TopicReader
 
 CATCH_UP_S_MAX: Final = 60.0
@@ -147,7 +148,7 @@ class CommittedSource:
         kafka = self._jvm.org.apache.spark.sql.kafka010
         self._kafka: Any = kafka.KafkaSourceProvider().createSource(
             cast(Any, spark)._jsparkSession.sqlContext(),
-            str(upstream.directory / "committed" / source.view),  # for its initial offsets
+            spark_path(upstream.directory / "committed" / source.view),  # for its initial offsets
             self._jvm.scala.Option.empty(),
             "kafka",
             self._jvm.PythonUtils.toScalaMap(options),

@@ -25,7 +25,7 @@ from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
-from standpipe.pipeline.commit.checkpoint import Checkpoint, spark_path
+from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import QUIET_MS, Janitor, SweptTopic
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
@@ -37,6 +37,7 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, row_bytes_max
 from standpipe.pipeline.io.source import open_view
+from standpipe.pipeline.io.spark_path import spark_path
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.start import session_functions

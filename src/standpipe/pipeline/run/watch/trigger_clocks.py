@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from standpipe.pipeline.commit.checkpoint import spark_path
+from standpipe.pipeline.io.spark_path import spark_path
 
 #: how late a query is at most whose waking was lost
 SLEEP_S_MAX: Final = 10.0
