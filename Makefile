@@ -129,7 +129,8 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 
 #: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
-OWN_TARGETS := tests/e2e/test_conformance_sample.py tests/e2e/test_spark_cluster.py $(SERVE_LOADS)
+SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py
+OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
@@ -261,7 +262,7 @@ broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, e
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
 
 spark-cluster: setup ## a Spark master and two workers without standpipe, one kill of each part
-	$(PYTEST) -q tests/e2e/test_spark_cluster.py $(PYTEST_ARGS)
+	$(PYTEST) -q $(SPARK_CLUSTER) $(PYTEST_ARGS)
 
 spark-kills: setup ## parts of a Spark cluster killed KILLS times, every row compared: KILLS=20
 	$(PYTHON_IN) -m tests.e2e.spark_kills --kills $(KILLS)

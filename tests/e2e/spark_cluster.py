@@ -1,4 +1,4 @@
-"""Spark's own cluster: a master and two workers, each a process with a folder of its own.
+"""Spark's own cluster: a master and workers, each a process with a folder of its own.
 
     with SparkCluster(directory) as spark:
         start(folder, master=spark.url, config=spark.settings())
@@ -34,7 +34,7 @@ _DEPLOY = "org.apache.spark.deploy"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 #: of each JVM; they live for a minute
 _QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_WORKERS = 2
+WORKERS = 2
 _PYTHON = """\
 #!/bin/sh
 # The Python of executors: the packages of the tests' one, without standpipe.
@@ -44,10 +44,11 @@ exec {python} -s "$@"
 
 
 class SparkCluster:
-    """A master and two workers of one core each. `kill_…` returns once the process is dead."""
+    """A master and workers of one core each. `kill_…` returns once the process is dead."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, workers: int = WORKERS) -> None:
         self.directory = directory
+        self.count = workers
         self.port, self.web_port = any_port(), any_port()
         self.python = self._make_python()
         self._master: subprocess.Popen[bytes] | None = None
@@ -56,8 +57,8 @@ class SparkCluster:
     def __enter__(self) -> Self:
         try:
             self._start_master()
-            self._workers = [self._start_worker(number) for number in range(_WORKERS)]
-            wait_until(lambda: len(self._alive_workers()) == _WORKERS, "the workers")
+            self._workers = [self._start_worker(number) for number in range(self.count)]
+            wait_until(lambda: len(self._alive_workers()) == self.count, "the workers")
         except BaseException:
             self.__exit__()
             raise
@@ -79,7 +80,7 @@ class SparkCluster:
         return {
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
-            "spark.cores.max": str(_WORKERS),
+            "spark.cores.max": str(self.count),
             "spark.executor.cores": "1",
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": " ".join(_QUICK),
@@ -106,7 +107,7 @@ class SparkCluster:
 
         def is_replaced() -> bool:
             now = self._alive_workers()
-            return len(now) == _WORKERS and now != before
+            return len(now) == self.count and now != before
 
         wait_until(is_replaced, "the workers")
 
@@ -115,7 +116,7 @@ class SparkCluster:
         assert self._master is not None
         _kill_group(self._master)
         self._start_master()
-        wait_until(lambda: len(self._alive_workers()) == _WORKERS, "the workers")
+        wait_until(lambda: len(self._alive_workers()) == self.count, "the workers")
 
     def remove_application(self) -> None:
         """As an operator does in the master's UI: Spark ends in a driver that lives on."""
@@ -221,6 +222,28 @@ class SparkCluster:
 
     def _log_of_master(self) -> str:
         return (self.directory / "master" / "log").read_text()[-2000:]
+
+
+def event_log(directory: Path) -> dict[str, str]:
+    """Settings with which Spark logs what `tasks_lost` counts. Makes the directory."""
+    directory.mkdir(parents=True)
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{directory}",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
+def tasks_lost(directory: Path) -> int:
+    """How many tasks died with their executors, as Spark counts them."""
+    lost = 0
+    for log in directory.iterdir():
+        for line in log.read_text().splitlines():
+            if '"SparkListenerTaskEnd"' in line and line.endswith("}"):
+                reason = json.loads(line)["Task End Reason"]["Reason"]
+                lost += reason == "ExecutorLostFailure"
+    return lost
 
 
 def _is_executor(process: psutil.Process) -> bool:

@@ -14,7 +14,6 @@ Not here: the driver that is killed (driver_kills.py).
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from pathlib import Path
 from rich.progress import Progress as Bar
 from tests import report
 from tests.e2e.cluster import TestCluster, start, wait_until
-from tests.e2e.spark_cluster import SparkCluster
+from tests.e2e.spark_cluster import SparkCluster, event_log, tasks_lost
 
 from standpipe.local.demo.flights import Event
 from standpipe.local.demo.progress import DemoProgress
@@ -184,16 +183,6 @@ class SparkKills:
             self.cluster.wait_for_rows(query, rows)
             self.rows_compared += len(rows)
 
-    def tasks_lost(self) -> int:
-        """How many tasks died with their executors, as Spark counts them."""
-        lost = 0
-        for log in self.events.iterdir():
-            for line in log.read_text().splitlines():
-                if '"SparkListenerTaskEnd"' in line and line.endswith("}"):
-                    reason = json.loads(line)["Task End Reason"]["Reason"]
-                    lost += reason == "ExecutorLostFailure"
-        return lost
-
     def close(self) -> None:
         self.orders.stop()
         self.progress.stop()
@@ -210,16 +199,10 @@ KINDS = (
 def running(folder: Path, seed: int) -> Iterator[SparkKills]:
     """The cluster and its queries, without events yet."""
     events, secrets = folder / "events", folder / "spark.properties"
-    events.mkdir(parents=True)
+    folder.mkdir(exist_ok=True)
     secrets.touch(0o600)
     secrets.write_text(f"spark.hadoop.fs.s3a.secret.key {CANARY}\n")
-    logged = {
-        "spark.properties.file": str(secrets),
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file://{events}",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-    }
+    logged = {"spark.properties.file": str(secrets), **event_log(events)}
     with SparkCluster(folder / "spark") as spark:
         cluster = start(
             folder / "cluster", nodes=1, master=spark.url, config={**spark.settings(), **logged}
@@ -250,7 +233,7 @@ def run(kills: int, seed: int) -> Mapping[str, object]:
             "seed": seed,
             "kills": kills,
             "kinds": dict(story.kinds.most_common()),
-            "tasks_lost": story.tasks_lost(),
+            "tasks_lost": tasks_lost(story.events),
             "events": len(story.orders.sent),
             "rows_compared": story.rows_compared,
             "seconds": round(time.monotonic() - began, 1),

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,8 +113,14 @@ class Program:
 
 
 @contextmanager
-def programs(cluster: TestCluster, folder: Path) -> Generator[Callable[..., Program]]:
-    """Starts programs: `started(fails_at="after-progress@4")`. None of them outlives the test."""
+def programs(
+    cluster: TestCluster,
+    folder: Path,
+    master: str = "local[2]",
+    more_settings: Mapping[str, str] = {},
+) -> Generator[Callable[..., Program]]:
+    """Starts programs: `started(fails_at="after-progress@4")`. None of them outlives the test.
+    `more_settings`: of Spark."""
     found: list[Program] = []
     java = jvm.find_java()
     options = " ".join([*jvm.archive_options("spark", java), "-XX:TieredStopAtLevel=1"])
@@ -123,13 +129,14 @@ def programs(cluster: TestCluster, folder: Path) -> Generator[Callable[..., Prog
         "spark.driver.extraJavaOptions": options,
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
+        **more_settings,
     }
     given = " ".join(f'--conf "{name}={value}"' for name, value in settings.items())
     environment = {
         **os.environ,
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --jars {jars} {given} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"--master {master} --jars {jars} {given} pyspark-shell",
         "KAFKA": cluster.bootstrap_servers,
         "STANDPIPE_NODES": ",".join(address for _, address in cluster.addresses),
         "STANDPIPE_SECRET_FILE": str(cluster.local.directory.secret_file),
