@@ -129,7 +129,8 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 
 #: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
-SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py
+SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
+	tests/e2e/test_written_once.py
 OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist

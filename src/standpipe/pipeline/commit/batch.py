@@ -31,9 +31,10 @@ from standpipe.pipeline.commit.checkpoint import BatchOffsets, records_between
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
+from standpipe.pipeline.commit.written_once import NotWrittenOnce, grown_by, records_of
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, write_fitting
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written, write_fitting
 
 
 @dataclass
@@ -180,18 +181,21 @@ class CommitBatch:
         check_topics()  # before anything is written to a topic that may not be ours
         # 2. write the records, each with the commit in its header
         failpoint.reach("before-sink", batch)
-        too_large = self._write_once(rows, [each.commit_of(batch, attempt) for each in self.tables])
-        # 3. read where they end; check that no topic was recreated meanwhile (ids are unique)
+        commits = [each.commit_of(batch, attempt) for each in self.tables]
+        before = self._ends() if self.limits.counts else None
+        written = self._write_once(rows, commits)
+        # 3. read where they end; check that no topic was recreated meanwhile (ids are unique), and
+        # that no record was written twice
         check_topics = self._ask_topics()
-        ends = [
-            self.log.end_offsets(each.table.topic, each.table.partitions) for each in self.tables
-        ]
+        ends = self._ends()
         check_topics()
         for each, sinks in zip(self.tables, ends, strict=True):
             each.janitor.refuse(sinks)
+        if before is not None:
+            self._check_once(commits, before, ends, written.records)
         # bad records are logged before the batch is committed
-        before = self._offsets_before(batch)
-        bad_records = self.report_bad(before.ends, offsets.ends, too_large)
+        start = self._offsets_before(batch)
+        bad_records = self.report_bad(start.ends, offsets.ends, written.too_large)
         # 4. commit
         failpoint.reach("before-progress", batch)
         instant_ms = self.source_instant(offsets.ends)
@@ -205,7 +209,7 @@ class CommitBatch:
         for counts in (each.counts for each in self.tables):
             counts.batch, counts.covered = BatchId(batch), offsets.ends
             counts.bad_records += bad_records
-            counts.input_records += records_between(before.ends, offsets.ends)
+            counts.input_records += records_between(start.ends, offsets.ends)
 
     def _ask_topics(self) -> Callable[[], None]:
         """Ask for the ids of all topics; the returned function checks the answers."""
@@ -223,7 +227,31 @@ class CommitBatch:
         table, newest = self.tables[0].table, self.tables[0].janitor.newest
         return not self.is_load and is_in_place(newest, batch, is_stream=table.kind == "STREAM")
 
-    def _write_once(self, rows: DataFrame, commits: Sequence[Commit]) -> TooLarge:
+    def _ends(self) -> list[dict[int, int]]:
+        """Where the topic of each table ends."""
+        return [
+            self.log.end_offsets(each.table.topic, each.table.partitions) for each in self.tables
+        ]
+
+    def _check_once(
+        self,
+        commits: Sequence[Commit],
+        before: Sequence[Mapping[int, int]],
+        ends: Sequence[Mapping[int, int]],
+        counted: int | None,
+    ) -> None:
+        """Raises NotWrittenOnce, and KafkaUnavailable."""
+        if sum(map(grown_by, before, ends)) == counted:
+            return
+        topics = [each.table.topic for each in self.tables]
+        parts = zip(topics, commits, before, ends, strict=True)
+        found = sum(records_of(self.kafka, *part) for part in parts)
+        if found != counted:
+            raise NotWrittenOnce(
+                f"{found} records in {', '.join(topics)} for {counted} of the batch"
+            )
+
+    def _write_once(self, rows: DataFrame, commits: Sequence[Commit]) -> Written:
         """Caches rows that are read more than once, or their stateful operators would run twice."""
         if self.finish is None:
             return self._write(rows, commits)
@@ -233,7 +261,7 @@ class CommitBatch:
         finally:
             rows.unpersist()
 
-    def _write(self, rows: DataFrame, commits: Sequence[Commit]) -> TooLarge:
+    def _write(self, rows: DataFrame, commits: Sequence[Commit]) -> Written:
         # one expression each: every call of PySpark's functions is several calls into the JVM
         commit = self._of_each([f"X'{commit_header(each).hex()}'" for each in commits])
         headers = (
@@ -251,7 +279,11 @@ class CommitBatch:
             own = f"CASE WHEN topic = '{table.topic}' THEN partition END AS partition"
             records = records.selectExpr("key", "value", own, "headers", "topic")
         return write_fitting(
-            records, kafka=self.kafka, limits=self.limits, is_table=table.kind == "TABLE"
+            records,
+            kafka=self.kafka,
+            limits=self.limits,
+            is_table=table.kind == "TABLE",
+            counted=[each.table.topic for each in self.tables] if self.limits.counts else (),
         )
 
     def _of_each(self, values: Sequence[str]) -> str:

@@ -13,11 +13,12 @@ Not here: a topic's size limit (`ProgressLog.message_bytes_max`); the headers (`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
@@ -28,6 +29,7 @@ OVERHEAD_BYTES: Final = 1024
 REASON: Final = "ROW_TOO_LARGE"
 
 _METRICS: Final = "rows too large"
+_COUNTED: Final = "records written"
 _MESSAGE_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
 _REQUEST_BYTES: Final = 1024 * 1024  # Kafka's default of max.request.size
 _BUFFER_BYTES: Final = 32 * 1024 * 1024  # and of buffer.memory
@@ -38,11 +40,12 @@ _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 class WriteLimits:
     """`bytes_max`: limit for key and value of a row together. `samples_max`: how many rows of a
     batch the processing log names. `looks`: measure each row; otherwise Kafka rejects the batch of
-    a larger one."""
+    a larger one. `counts`: count the records (`commit/written_once.py`)."""
 
     bytes_max: int
     samples_max: int
     looks: bool = True
+    counts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,19 @@ class TooLarge:
 
     count: int = 0
     samples: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """`records`: how many were written to `counted` topics; None: not counted."""
+
+    too_large: TooLarge = TooLarge()
+    records: int | None = None
+
+
+def may_repeat_tasks(spark: SparkSession) -> bool:
+    """Whether Spark there runs a task again that was lost. In local mode its batch fails."""
+    return re.fullmatch(r"local(\[(\d+|\*)\])?", str(spark.sparkContext.master)) is None
 
 
 def row_bytes_max(configured: int, topics: Sequence[int | None]) -> int:
@@ -69,29 +85,42 @@ def is_refusal(message: str) -> bool:
 
 
 def write_fitting(
-    rows: DataFrame, *, kafka: Kafka, limits: WriteLimits, is_table: bool
-) -> TooLarge:
+    rows: DataFrame,
+    *,
+    kafka: Kafka,
+    limits: WriteLimits,
+    is_table: bool,
+    counted: Collection[str] = (),
+) -> Written:
     """Write records (`key`, `value`, `topic`, …); see the module for those that are too large.
+    `counted`: the topics whose records are counted.
 
     Uses Spark's Kafka sink: acks = all, and it fails the batch if one record fails. Where rows are
-    measured, the sink is called as `DataFrame.write` calls it, because the metrics of the separate
-    plan that `write` makes cannot be read.
+    measured or counted, the sink is called as `DataFrame.write` calls it, because the metrics of
+    the separate plan that `write` makes cannot be read.
     """
-    if not limits.looks:
+    if not limits.looks and not counted:
         request = str(limits.bytes_max + OVERHEAD_BYTES)
         writer = rows.write.format("kafka").options(**connection_of(kafka).spark())
         writer.option("kafka.max.request.size", request).save()
-        return TooLarge()
-    marked = fitting(rows, limits, is_table=is_table)
+        return Written()
+    marked = fitting(rows, limits, is_table=is_table) if limits.looks else rows
+    if counted:
+        marked = marked.observe(_COUNTED, f.count_if(f.col("topic").isin(*counted)).alias("count"))
     jvm: Any = cast(Any, rows.sparkSession)._jvm
     options = jvm.java.util.HashMap()
-    for name, value in _producer(kafka, limits.bytes_max).items():
+    for name, value in _producer(kafka, limits).items():
         options.put(name, value)
     execution = cast(Any, marked)._jdf.queryExecution()
     kafka010 = jvm.org.apache.spark.sql.kafka010
     kafka010.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
-    found = execution.observedMetrics().get(_METRICS)
-    return parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge()
+    metrics = execution.observedMetrics()
+    found, count = metrics.get(_METRICS), metrics.get(_COUNTED)
+    return Written(
+        too_large=parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge(),
+        # of a plan that Spark found to be empty there are none
+        records=(count.get().getLong(0) if count.isDefined() else 0) if counted else None,
+    )
 
 
 def fitting(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFrame:
@@ -134,13 +163,15 @@ def parsed(metrics: str, bytes_max: int) -> TooLarge:
     return TooLarge(count=int(row["count"]), samples=samples)
 
 
-def _producer(kafka: Kafka, bytes_max: int) -> dict[str, str]:
-    """Producer options that lift Kafka's own limit of 1 MiB, by the size before compression."""
-    request = bytes_max + OVERHEAD_BYTES
+def _producer(kafka: Kafka, limits: WriteLimits) -> dict[str, str]:
+    """Producer options that lift Kafka's own limit of 1 MiB, by the size before compression. Rows
+    that nobody has measured are refused above the limit."""
+    request = limits.bytes_max + OVERHEAD_BYTES
+    least = _REQUEST_BYTES if limits.looks else 0
     return {
         **connection_of(kafka).java(),
         "key.serializer": _BYTES,
         "value.serializer": _BYTES,
-        "max.request.size": str(max(_REQUEST_BYTES, request)),
+        "max.request.size": str(max(least, request)),
         "buffer.memory": str(max(_BUFFER_BYTES, 2 * request)),
     }

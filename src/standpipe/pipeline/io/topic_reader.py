@@ -74,7 +74,14 @@ class TopicReader:
 
 def read_once(kafka: Kafka, topic: str, partition: int, end: Offset) -> Iterator[list[SweptRecord]]:
     """A partition from its beginning up to `end`. Raises KafkaUnavailable."""
-    reader = TopicReader(kafka, topic, {partition: 0})
+    return read_between(kafka, topic, partition, 0, end)
+
+
+def read_between(
+    kafka: Kafka, topic: str, partition: int, start: int, end: Offset
+) -> Iterator[list[SweptRecord]]:
+    """A partition from `start` up to `end`, and possibly further. Raises KafkaUnavailable."""
+    reader = TopicReader(kafka, topic, {partition: start})
     try:
         deadline = time.monotonic() + SILENCE_S_MAX
         while True:

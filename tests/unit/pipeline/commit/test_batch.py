@@ -21,6 +21,7 @@ from standpipe.model import (
     ReplicaState,
 )
 from standpipe.model_liveness import ReplicaLag
+from standpipe.pipeline.commit import batch as batch_module
 from standpipe.pipeline.commit.batch import BatchCounts, BatchFailed, CommitBatch, TableCommit
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor
@@ -28,7 +29,7 @@ from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits
+from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -37,14 +38,15 @@ from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits
 
 
 TOO_LARGE = TooLarge(count=1)
+RECORDS = 5  # of a batch, where it counts them
 
 
 class Steps(CommitBatch):
     """Notes each step instead of doing it."""
 
-    def _write(self, rows: object, commits: Sequence[Commit]) -> TooLarge:
+    def _write(self, rows: object, commits: Sequence[Commit]) -> Written:
         DONE.extend(("write", commit) for commit in commits)
-        return TOO_LARGE
+        return Written(too_large=TOO_LARGE, records=RECORDS if self.limits.counts else None)
 
 
 class FreeLock:
@@ -173,6 +175,56 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (counts.batch, counts.input_records) == (1, 10)
     assert counts.bad_records == 3, "rows that are too large count, too"
     assert counts.covered == {"s": {0: 21}}
+
+
+@pytest.mark.parametrize(
+    ("grown", "ours", "is_committed", "why"),
+    [
+        (RECORDS, None, True, "each record once: the topic is not read"),
+        (RECORDS + 2, RECORDS, True, "two are of others"),
+        (RECORDS + 2, RECORDS + 2, False, "a task that was lost had written two"),
+        (RECORDS + 2, RECORDS + 1, False, "it had written one, and another is of others"),
+        (RECORDS - 1, RECORDS - 1, False, "Kafka has lost one"),
+    ],
+)
+def test_a_batch_whose_records_were_written_twice_is_not_committed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    grown: int,
+    ours: int | None,
+    is_committed: bool,
+    why: str,
+) -> None:
+    """Of a lost task on a Spark cluster, both runs' records are in the topic."""
+
+    class GrowingLog(Log):
+        asked = 0
+
+        def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+            self.asked += 1
+            first = 0 if self.asked == 1 else grown
+            return {**dict.fromkeys(range(partitions), 9), 0: 9 + first}
+
+    def read(kafka: object, topic: str, commit: Commit, *ends: Any) -> int:
+        assert commit == next(what for name, what in DONE if name == "write")
+        assert [each[0] for each in ends] == [9, 9 + grown]
+        assert ours is not None, why
+        return ours
+
+    monkeypatch.setattr(batch_module, "records_of", read)
+    commit_batch = dataclasses.replace(
+        commit_of(tmp_path, lease=[]),
+        limits=WriteLimits(bytes_max=9, samples_max=1, counts=True),
+        log=cast(ProgressLog, GrowingLog()),
+    )
+    if is_committed:
+        commit_batch(cast(Any, None), 1)
+    else:
+        with pytest.raises(
+            BatchFailed, match=f"NotWrittenOnce: {ours} records in .* for {RECORDS}"
+        ):
+            commit_batch(cast(Any, None), 1)
+    assert ("progress" in [name for name, _ in DONE]) is is_committed, why
 
 
 def test_a_batch_waits_for_its_replicas_before_it_checks_its_lease(tmp_path: Path) -> None:

@@ -3,9 +3,20 @@ Spark in tests/e2e (test_pipeline, test_pipeline_formats)."""
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import cast
 
-from standpipe.pipeline.io.sink_writer import OVERHEAD_BYTES, _producer, parsed, row_bytes_max
+import pytest
+from pyspark.sql import SparkSession
+
+from standpipe.pipeline.io.sink_writer import (
+    OVERHEAD_BYTES,
+    WriteLimits,
+    _producer,
+    may_repeat_tasks,
+    parsed,
+    row_bytes_max,
+)
 
 MIB = 1024 * 1024
 
@@ -25,18 +36,37 @@ def test_row_bytes_max(configured: int, topics: list[int | None], bytes_max: int
 
 
 @pytest.mark.parametrize(
-    ("bytes_max", "request_bytes", "why"),
+    ("bytes_max", "looks", "request_bytes", "why"),
     [
-        (1024, MIB, "a batch of small rows is as large as ever"),
-        (5 * MIB, 5 * MIB + OVERHEAD_BYTES, "Java's own limit of 1 MiB does not count"),
+        (1024, True, MIB, "a batch of small rows is as large as ever"),
+        (5 * MIB, True, 5 * MIB + OVERHEAD_BYTES, "Java's own limit of 1 MiB does not count"),
+        (1024, False, 1024 + OVERHEAD_BYTES, "nobody measures the rows, so Kafka's client does"),
     ],
 )
 def test_the_producers_own_limit_is_beyond_ours(
-    bytes_max: int, request_bytes: int, why: str
+    bytes_max: int, looks: bool, request_bytes: int, why: str
 ) -> None:
-    options = _producer("b:1", bytes_max)
+    options = _producer("b:1", WriteLimits(bytes_max=bytes_max, samples_max=1, looks=looks))
     assert int(options["max.request.size"]) == request_bytes, why
     assert int(options["buffer.memory"]) >= 2 * request_bytes, "it must hold one at least"
+
+
+@pytest.mark.parametrize(
+    ("master", "repeats"),
+    [
+        ("local", False),
+        ("local[2]", False),
+        ("local[*]", False),
+        ("local[2,4]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://host:7077", True),
+        ("yarn", True),
+        ("k8s://https://host", True),
+    ],
+)
+def test_where_spark_runs_a_task_again(master: str, repeats: bool) -> None:
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    assert may_repeat_tasks(cast(SparkSession, session)) is repeats
 
 
 def test_what_is_said_of_rows_that_are_too_large() -> None:

@@ -52,7 +52,7 @@ def publish_rows(
         kafka=reads.kafka,
         limits=limits,
         is_table=True,
-    )
+    ).too_large
 
 
 def _records(session: SparkSession, topic: str, reads: KafkaReads) -> DataFrame:

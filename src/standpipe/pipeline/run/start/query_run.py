@@ -35,7 +35,7 @@ from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.sink_writer import WriteLimits, row_bytes_max
+from standpipe.pipeline.io.sink_writer import WriteLimits, may_repeat_tasks, row_bytes_max
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.spark_path import spark_path
 from standpipe.pipeline.io.stateful import add_step
@@ -292,6 +292,7 @@ def limits_of(
         bytes_max=row_bytes_max(config[RECORD_BYTES_MAX], known),
         samples_max=config[BAD_RECORDS_SAMPLED],
         looks=looks,
+        counts=may_repeat_tasks(around.spark),
     )
 
 
