@@ -35,7 +35,7 @@ DECODED_ROWS: Final = 32
 #: expressions computed in one step, at some 0.2 µs each: a statement may have thousands
 STEP_EXPRESSIONS: Final = 4_000
 #: may be copied ahead of decoding; 1 M rows of the usual size
-COPIED_BYTES_MAX: Final = 128 * 1024 * 1024
+COPIED_BYTES_MAX: Final = 96 * 1024 * 1024
 #: what Python takes for a row of the answer, beside its bytes
 ROW_BYTES: Final = 41
 
@@ -61,7 +61,7 @@ class Scan:
 
     Rows are copied from the store first and decoded afterwards, which takes 20 times as long. So
     one instant of the store is needed only for a short time, until `is_copied`. The two alternate
-    only beyond COPIED_BYTES_MAX, and if a LIMIT may end the scan early.
+    only beyond `copied_bytes_max`, and if a LIMIT may end the scan early.
     """
 
     def __init__(self, plan: PullPlan) -> None:
@@ -70,13 +70,15 @@ class Scan:
         self._limit = None if plan.is_count else plan.limit
         #: one item per step that copied; packed, since pairs take three times their bytes
         self._copied: deque[bytes] = deque()
-        self._copied_bytes = 0
+        self.copied_bytes = 0
+        #: the caller sets it lower while memory is scarce
+        self.copied_bytes_max = COPIED_BYTES_MAX
         #: of `_copied`, unpacked for the next steps that decode
         self._unpacked: deque[Pair] = deque()
         self._read_count = 0
         self._last_key = b""  # of the newest row that was decoded
         self._rows: list[bytes] = []
-        #: what the rows take in memory
+        #: what the decoded rows take in memory
         self.kept_bytes = 0
         self._count = 0
         #: whether no further step will read the store
@@ -115,7 +117,7 @@ class Scan:
         if self.is_copied:
             return False
         return not self._has_copied or (
-            self._limit is None and self._copied_bytes < COPIED_BYTES_MAX
+            self._limit is None and self.copied_bytes < self.copied_bytes_max
         )
 
     def _copy(self, view: Ranged) -> None:
@@ -128,7 +130,7 @@ class Scan:
             self._low = pairs[-1][0] + b"\0"
             packed = _pack(pairs)
             self._copied.append(packed)
-            self._copied_bytes += len(packed)
+            self.copied_bytes += len(packed)
 
     def _decode(self, is_due: Callable[[], bool]) -> None:
         rows_max = max(
@@ -158,7 +160,7 @@ class Scan:
     def _unpack(self) -> None:
         if not self._unpacked and self._copied:
             packed = self._copied.popleft()
-            self._copied_bytes -= len(packed)
+            self.copied_bytes -= len(packed)
             self._unpacked.extend(_unpack(packed))
 
     def _is_full(self) -> bool:

@@ -34,7 +34,7 @@ from traceback import clear_frames
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.files.turn_page import DIGEST_BYTES
-from standpipe.data.query.scan import Ranged, Scan
+from standpipe.data.query.scan import COPIED_BYTES_MAX, Ranged, Scan
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.row_thread import RowThread
@@ -260,8 +260,8 @@ class _Work(Generic[Begun]):
         self._begun: tuple[Begun, bytes | None] | None = None
         self._begins = 0
         self._requester = request.requester
-        #: of the rows, as charged to the requester
-        self._held_bytes = 0
+        #: of the rows, and of what is not decoded yet, as charged to the requester
+        self._held_bytes = self._copied_bytes = 0
 
     def next_slice(self) -> None:
         """One slice on the loop. It ends where `is_beside` becomes true."""
@@ -286,11 +286,18 @@ class _Work(Generic[Begun]):
                 return
 
     def charge(self) -> None:
-        """Charge the requester for the rows of the newest slice. Raises BadRequest and
-        TooManyRequests if they take too much memory."""
+        """Charge the requester for the rows of the newest slice, and for what it has copied. Raises
+        BadRequest and TooManyRequests if the rows take too much memory."""
+        self._charge_copied(self._scan.copied_bytes)
+        room_bytes = self._copied_bytes + self._requester.room_bytes
+        self._scan.copied_bytes_max = min(COPIED_BYTES_MAX, room_bytes)
         kept_bytes = self._scan.kept_bytes
         self._requester.hold(kept_bytes - self._held_bytes)
         self._held_bytes = kept_bytes
+
+    def _charge_copied(self, copied_bytes: int) -> None:
+        self._requester.copied(copied_bytes - self._copied_bytes)
+        self._copied_bytes = copied_bytes
 
     @property
     def is_over(self) -> bool:
@@ -321,6 +328,7 @@ class _Work(Generic[Begun]):
         """It is over. An error refers to it by its traceback: it must not keep the rows, which may
         be many, until the next collection of garbage."""
         self.release()
+        self._charge_copied(0)
         self._scan = Scan(self._plan)
 
     def _view(self) -> Ranged:

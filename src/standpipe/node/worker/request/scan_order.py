@@ -25,7 +25,7 @@ from typing import Final, Generic, TypeVar
 
 from standpipe.errors import TooManyRequests
 
-#: scans that go on at a time; each has copied up to `data.query.scan.COPIED_BYTES_MAX`
+#: scans that go on at a time; each copies rows ahead of those that it has decoded
 PLACES: Final = 2
 #: queries of a lane whose scans run or wait
 QUERIES_MAX: Final = 128

@@ -42,6 +42,7 @@ class ScanRequester:
         self._leaving: asyncio.Task[None] | None = None
         self._budget = budget or AnswerBudget()
         self._held_bytes = 0
+        self._copied_bytes = 0
         self._is_released = False
 
     def hold(self, more_bytes: int) -> None:
@@ -52,15 +53,26 @@ class ScanRequester:
         """
         if self._is_released:
             return
-        self._budget.take(self._held_bytes, more_bytes)
+        self._budget.take(self._held_bytes, more_bytes, self._copied_bytes)
         self._held_bytes += more_bytes
+
+    def copied(self, more_bytes: int) -> None:
+        """One of its scans has copied more from the store; less than 0: it has decoded some."""
+        if not self._is_released:
+            self._budget.lend(more_bytes)
+            self._copied_bytes += more_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """What its scans may still copy."""
+        return self._budget.room_bytes
 
     def release(self) -> None:
         """Its answer is out, or it gets none."""
         self._is_released = True
         self.close()
-        self._budget.give_back(self._held_bytes)
-        self._held_bytes = 0
+        self._budget.give_back(self._held_bytes + self._copied_bytes)
+        self._held_bytes = self._copied_bytes = 0
 
     def look(self) -> None:
         """Send a sign of work, if one is due. Raises BadRequest when the requester is gone."""

@@ -384,6 +384,38 @@ def test_a_scan_is_charged_for_its_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("others_bytes", "rows_ahead", "why"),
+    [
+        (0, ROWS, "all rows are copied before the first one is decoded"),
+        (9_000, 1, "little room is left, and it is for rows: each is decoded before the next"),
+    ],
+)
+def test_a_scan_is_charged_for_what_it_has_copied(
+    others_bytes: int, rows_ahead: int, why: str
+) -> None:
+    """Two scans of 128 MB each were charged to nobody, and a worker grew by 201 MB."""
+    lent = [0]
+
+    class Watched(AnswerBudget):
+        def lend(self, more_bytes: int) -> None:
+            super().lend(more_bytes)
+            lent.append(lent[-1] + more_bytes)
+
+    async def story() -> None:
+        budget = Watched(bytes_max=10_000, held_bytes=others_bytes)
+        requester = ScanRequester(budget=budget)
+        rows, _ = await read(Store(), requester=requester)
+        assert rows == rows_of(1)
+        pairs = Instant(Store()).scan(b"", b"\xff", ROWS)
+        assert max(lent) == sum(len(scan._pack([pair])) for pair in pairs[:rows_ahead]), why
+        assert lent[-1] == 0, "all are decoded"
+        requester.release()
+        assert budget.held_bytes == others_bytes
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
     ("held_bytes", "error", "why"),
     [
         (0, BadRequest, "this answer alone is too large"),
@@ -398,6 +430,7 @@ def test_an_answer_that_does_not_fit_ends_its_scan(
         requester = ScanRequester(budget=budget)
         with pytest.raises(error):
             await read(Store(), requester=requester)
+        assert requester._copied_bytes == 0, "what it had copied is gone with it"
         requester.release()
         assert budget.held_bytes == held_bytes, why
 

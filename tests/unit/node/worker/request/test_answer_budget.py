@@ -33,3 +33,20 @@ def test_take(
         assert budget.held_bytes == others + own, why
     budget.give_back(own)
     assert budget.held_bytes == others + (0 if error else more)
+
+
+@pytest.mark.parametrize(
+    ("held_bytes", "room_bytes"), [(0, 70), (50, 20), (70, 0), (90, 0)], ids=lambda n: str(n)
+)
+def test_scans_leave_room_to_rows(held_bytes: int, room_bytes: int) -> None:
+    assert AnswerBudget(bytes_max=80, held_bytes=held_bytes).room_bytes == room_bytes
+
+
+def test_copies_of_an_answer_do_not_take_the_place_of_its_own_rows() -> None:
+    """They become its rows; those of others do not."""
+    budget = AnswerBudget(bytes_max=100)
+    budget.lend(80)
+    budget.take(0, 100, 80)
+    budget.give_back(100)
+    with pytest.raises(TooManyRequests):
+        budget.take(0, 30)
