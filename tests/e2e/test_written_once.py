@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as f
 from tests.e2e.spark_cluster import SparkCluster
 
@@ -19,7 +20,7 @@ from standpipe.local.cluster import jvm
 from standpipe.local.cluster.broker import Broker
 from standpipe.local.demo.feed import create_topics
 from standpipe.model import BatchId, Commit, LeaseEpoch
-from standpipe.pipeline.commit.written_once import grown_by, records_of
+from standpipe.pipeline.commit.written_once import Grown, NotWrittenOnce, check_once, records_of
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import WriteLimits, may_repeat_tasks, write_fitting
 from standpipe.pipeline.run import session
@@ -81,9 +82,12 @@ def test_records_of_a_task_that_was_lost_are_counted(tmp_path: Path) -> None:
             session.kill_jvm()
         ends = log.end_offsets(TOPIC, PARTITIONS)
         assert Path(marker).exists()
-        assert written.records == ROWS
-        assert grown_by(before, ends) == 2 * ROWS, "those of the task that was lost are there, too"
-        found = records_of(broker.bootstrap_servers, TOPIC, COMMIT, before, ends)
+        assert list(written.records) == [ROWS]
+        kafka, grown = broker.bootstrap_servers, Grown(TOPIC, before, ends)
+        assert sum(ends.values()) == 2 * ROWS, "those of the task that was lost are there, too"
+        found = records_of(kafka, grown, COMMIT)
         assert found == 2 * ROWS, "the same commit: readers cannot tell them apart"
+        with pytest.raises(NotWrittenOnce, match="200 records in events for 100 of the batch"):
+            check_once(kafka, grown, COMMIT, ROWS)
         other = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(2), attempt=4)
-        assert records_of(broker.bootstrap_servers, TOPIC, other, before, ends) == 0
+        assert records_of(kafka, grown, other) == 0

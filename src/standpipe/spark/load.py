@@ -33,7 +33,7 @@ from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import TooLarge
 from standpipe.pipeline.run.start.query_run import PipelineContext, limits_of, take_over
 from standpipe.pipeline.wanted import WantedQuery
-from standpipe.spark.errors import ServeRefused
+from standpipe.spark.errors import ServeEnded, ServeRefused
 
 #: how long the topic is swept before the lease is given back, and how fast a slow machine does it
 SWEEP_S_MAX: Final = 60.0
@@ -84,8 +84,8 @@ class LoadCoverage:
 
 def load_rows(plan: DataFrame, wanted: WantedQuery, around: PipelineContext) -> LoadedBatch:
     """Write and commit the records of `plan`. Raises NotYet, Fenced, QueryFailed, KafkaUnavailable,
-    ServeRefused if a row is too large, and what Spark raises; then nothing is visible, unless Kafka
-    has not said whether it has the progress record."""
+    ServeRefused if a row is too large, and what Spark raises; then nothing is visible. Raises
+    ServeEnded if Kafka has not said whether it has the progress record: nobody knows then."""
     topics = TopicCheck(wanted, around.log)
     seen = topics.need(around.service_id)
     taken = take_over(wanted, topics, seen, around)
@@ -109,7 +109,9 @@ def load_rows(plan: DataFrame, wanted: WantedQuery, around: PipelineContext) -> 
     except BatchFailed as failed:
         failure = own.counts.failure or failed
         # of a Kafka that has not answered, nobody knows whether it has the progress record
-        if taken.newest is not None and not isinstance(failure, KafkaUnavailable | Fenced):
+        if isinstance(failure, KafkaUnavailable):
+            raise _unknown(str(failure)) from None
+        if taken.newest is not None and not isinstance(failure, Fenced):
             _repair(own, around.log)
         raise failure from None
     written = own.janitor.newest  # the janitor does not run yet: it is the load's own
@@ -137,14 +139,20 @@ def _last_checks(own: TableCommit, too_large: TooLarge) -> int:
     )
 
 
+def _unknown(why: str) -> ServeEnded:
+    """The end of a load of which nobody knows whether it is committed."""
+    return ServeEnded("FAILED", f"{why}: its rows may be visible, or not; load again")
+
+
 def _check_counted(written: Progress, log: ProgressLog) -> None:
-    """Raises Fenced if another writer had taken over before the rows were committed, and
-    KafkaUnavailable if that cannot be told any more: this program was paused for an hour."""
-    counted = has_counted(log.records_until(log.end() - 1), written)
+    """Raises Fenced if another writer had taken over before the rows were committed, and ServeEnded
+    if that cannot be told: Kafka does not answer, or this program was paused for long."""
+    try:
+        counted = has_counted(log.records_until(log.end() - 1), written)
+    except KafkaUnavailable as error:
+        raise _unknown(str(error)) from error
     if counted is None:
-        raise KafkaUnavailable(
-            f"Kafka: {log.topic} no longer has this load's record: its rows may be visible, or not"
-        )
+        raise _unknown(f"{log.topic} no longer has this load's record")
     if not counted:
         raise Fenced(f"another program took {written.query_id} over: no reader sees these rows")
 

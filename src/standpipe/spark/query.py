@@ -90,7 +90,10 @@ class Serving:
 
     def fail(self, error: Exception) -> ServeEnded:
         """The start has failed: report it, and give the lease back."""
-        self.ended = why_over(self.follower.catalog, self.wanted, self.me) or self._named(error)
+        over = why_over(self.follower.catalog, self.wanted, self.me)
+        # what has a reason already says more: a load that lost its lease may have been committed
+        is_named = isinstance(error, ServeEnded)
+        self.ended = self._named(error) if is_named or over is None else over
         self.abandon()
         return self.ended
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -29,11 +30,11 @@ from standpipe.pipeline.commit.batch import CommitBatch
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge
+from standpipe.pipeline.io.sink_writer import TooLarge, Written
 from standpipe.pipeline.run.start.query_run import PipelineContext
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import load
-from standpipe.spark.errors import ServeRefused
+from standpipe.spark.errors import ServeEnded, ServeRefused
 from standpipe.spark.load import LoadedBatch, load_rows
 
 TABLE = sample_table(query_id="Q", table_id="T_1")
@@ -140,7 +141,7 @@ class World:
     def load(self) -> LoadedBatch:
         wanted = WantedQuery(query=QUERY, table=TABLE, lease_epoch=LeaseEpoch(self.epoch))
         around = PipelineContext(
-            spark=cast(Any, None),
+            spark=cast(Any, SimpleNamespace(sparkContext=SimpleNamespace(master="local"))),
             reads=KafkaReads(kafka="", config=registry.load({})),
             log=cast(ProgressLog, self.topics),
             service_id="default_",
@@ -154,12 +155,12 @@ class World:
         if self.why_over:
             raise Fenced(self.why_over)
 
-    def write(self, commits: Sequence[Commit]) -> TooLarge:
+    def write(self, commits: Sequence[Commit]) -> Written:
         (by,) = commits
         self.topics.write(self.rows, by)
         if self.error is not None:
             raise self.error
-        return self.too_large
+        return Written(too_large=self.too_large)
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_paused_until_its_record_was_removed(world: World) -> None:
         return len(world.topics.progress) - 1
 
     world.topics.append = removed  # type: ignore[method-assign]
-    with pytest.raises(KafkaUnavailable, match="its rows may be visible, or not"):
+    with pytest.raises(ServeEnded, match=r"FAILED: .* its rows may be visible, or not"):
         world.load()
 
 
@@ -261,7 +262,7 @@ def test_without_the_lease_it_commits_nothing(world: World, at: str) -> None:
     else:
         real = world.write
 
-        def write(commits: Sequence[Commit]) -> TooLarge:
+        def write(commits: Sequence[Commit]) -> Written:
             world.why_over = "Q was paused"
             return real(commits)
 
@@ -302,7 +303,7 @@ def test_what_kafka_has_not_answered_is_left_to_the_next_program(world: World) -
 
     world.topics.at_append = fail
     before = len(world.topics.progress)
-    with pytest.raises(KafkaUnavailable):
+    with pytest.raises(ServeEnded, match=r"FAILED: Kafka: no answer: .* or not; load again"):
         world.load()
     assert len(world.topics.progress) == before + 1, "its fence, and no repair"
 

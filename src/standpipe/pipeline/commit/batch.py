@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
+import structlog
 from msgspec import structs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -31,10 +32,14 @@ from standpipe.pipeline.commit.checkpoint import BatchOffsets, records_between
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
-from standpipe.pipeline.commit.written_once import NotWrittenOnce, grown_by, records_of
+from standpipe.pipeline.commit.written_once import Grown, NotWrittenOnce, check_once
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written, write_fitting
+
+_logger = structlog.get_logger()
+#: how often a batch on a cluster is written: each time an executor may be lost
+ATTEMPTS_MAX: Final = 5
 
 
 @dataclass
@@ -80,6 +85,14 @@ class TableCommit:
     def commit_of(self, batch: int, attempt: int) -> Commit:
         """What the headers of its records say."""
         return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
+
+
+class _Attempt(NamedTuple):
+    """What a batch has written: under which commit, and where the topic ends, for each table."""
+
+    commits: Sequence[Commit]
+    ends: Sequence[dict[int, int]]
+    too_large: TooLarge
 
 
 class Coverage(Protocol):
@@ -169,38 +182,25 @@ class CommitBatch:
         return any(each.janitor.is_stopped() for each in self.tables)
 
     def _commit(self, rows: DataFrame, batch: int) -> None:
-        # 1. check that the query is still ours; choose an attempt; read what the batch covers
+        # 1. check that the query is still ours; read what the batch covers
         for each in self.tables:
             each.check_lease()
         check_topics = self._ask_topics()
         if self._is_already_committed(batch):
             _update_state_only(rows)
             return
-        attempt = secrets.randbits(64)
         offsets = self.checkpoint.offsets(batch)
         check_topics()  # before anything is written to a topic that may not be ours
-        # 2. write the records, each with the commit in its header
-        failpoint.reach("before-sink", batch)
-        commits = [each.commit_of(batch, attempt) for each in self.tables]
-        before = self._ends() if self.limits.counts else None
-        written = self._write_once(rows, commits)
-        # 3. read where they end; check that no topic was recreated meanwhile (ids are unique), and
-        # that no record was written twice
-        check_topics = self._ask_topics()
-        ends = self._ends()
-        check_topics()
-        for each, sinks in zip(self.tables, ends, strict=True):
-            each.janitor.refuse(sinks)
-        if before is not None:
-            self._check_once(commits, before, ends, written.records)
+        # 2. and 3. write the records, and read where they end
+        done = self._written_once(rows, batch)
         # bad records are logged before the batch is committed
         start = self._offsets_before(batch)
-        bad_records = self.report_bad(start.ends, offsets.ends, written.too_large)
+        bad_records = self.report_bad(start.ends, offsets.ends, done.too_large)
         # 4. commit
         failpoint.reach("before-progress", batch)
         instant_ms = self.source_instant(offsets.ends)
-        for each, sinks in zip(self.tables, ends, strict=True):
-            progress = _progress(each, each.commit_of(batch, attempt), offsets, sinks, instant_ms)
+        for each, commit, sinks in zip(self.tables, done.commits, done.ends, strict=True):
+            progress = _progress(each, commit, offsets, sinks, instant_ms)
             progress = structs.replace(progress, is_load=self.is_load)
             self.log.append(progress)
             each.janitor.committed(progress)
@@ -233,33 +233,46 @@ class CommitBatch:
             self.log.end_offsets(each.table.topic, each.table.partitions) for each in self.tables
         ]
 
-    def _check_once(
-        self,
-        commits: Sequence[Commit],
-        before: Sequence[Mapping[int, int]],
-        ends: Sequence[Mapping[int, int]],
-        counted: int | None,
-    ) -> None:
-        """Raises NotWrittenOnce, and KafkaUnavailable."""
-        if sum(map(grown_by, before, ends)) == counted:
-            return
-        topics = [each.table.topic for each in self.tables]
-        parts = zip(topics, commits, before, ends, strict=True)
-        found = sum(records_of(self.kafka, *part) for part in parts)
-        if found != counted:
-            raise NotWrittenOnce(
-                f"{found} records in {', '.join(topics)} for {counted} of the batch"
-            )
-
-    def _write_once(self, rows: DataFrame, commits: Sequence[Commit]) -> Written:
-        """Caches rows that are read more than once, or their stateful operators would run twice."""
-        if self.finish is None:
-            return self._write(rows, commits)
+    def _written_once(self, rows: DataFrame, batch: int) -> _Attempt:
+        """Caches rows that may be read more than once, or stateful operators would run twice."""
+        if self.finish is None and not self.limits.counts:
+            return self._attempt(rows, batch)
         rows.persist()
         try:
-            return self._write(self.finish(rows), commits)
+            found = rows if self.finish is None else self.finish(rows)
+            for _ in range(ATTEMPTS_MAX - 1):
+                try:
+                    return self._attempt(found, batch)
+                except NotWrittenOnce as error:
+                    _logger.warning("written again", query_id=self.name, why=str(error))
+                    for each in self.tables:
+                        each.check_lease()
+            return self._attempt(found, batch)
         finally:
             rows.unpersist()
+
+    def _attempt(self, rows: DataFrame, batch: int) -> _Attempt:
+        """Raises NotWrittenOnce, and KafkaUnavailable."""
+        attempt = secrets.randbits(64)
+        commits = [each.commit_of(batch, attempt) for each in self.tables]
+        # 2. write the records, each with the commit in its header
+        failpoint.reach("before-sink", batch)
+        before = self._ends() if self.limits.counts else None
+        written = self._write(rows, commits)
+        # 3. read where they end; check that no topic was recreated meanwhile (ids are unique), and
+        # that no record was written twice
+        check_topics = self._ask_topics()
+        ends = self._ends()
+        check_topics()
+        for each, sinks in zip(self.tables, ends, strict=True):
+            each.janitor.refuse(sinks)
+        if before is not None:
+            topics = [each.table.topic for each in self.tables]
+            for grown, commit, counted in zip(
+                map(Grown, topics, before, ends), commits, written.records, strict=True
+            ):
+                check_once(self.kafka, grown, commit, counted)
+        return _Attempt(commits, ends, written.too_large)
 
     def _write(self, rows: DataFrame, commits: Sequence[Commit]) -> Written:
         # one expression each: every call of PySpark's functions is several calls into the JVM

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -58,10 +58,10 @@ class TooLarge:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """`records`: how many were written to `counted` topics; None: not counted."""
+    """`records`: how many were written to each of the `counted` topics."""
 
     too_large: TooLarge = TooLarge()
-    records: int | None = None
+    records: Sequence[int] = ()
 
 
 def may_repeat_tasks(spark: SparkSession) -> bool:
@@ -90,7 +90,7 @@ def write_fitting(
     kafka: Kafka,
     limits: WriteLimits,
     is_table: bool,
-    counted: Collection[str] = (),
+    counted: Sequence[str] = (),
 ) -> Written:
     """Write records (`key`, `value`, `topic`, …); see the module for those that are too large.
     `counted`: the topics whose records are counted.
@@ -106,7 +106,8 @@ def write_fitting(
         return Written()
     marked = fitting(rows, limits, is_table=is_table) if limits.looks else rows
     if counted:
-        marked = marked.observe(_COUNTED, f.count_if(f.col("topic").isin(*counted)).alias("count"))
+        counts = [f.count_if(f.col("topic") == name).alias(name) for name in counted]
+        marked = marked.observe(_COUNTED, *counts)
     jvm: Any = cast(Any, rows.sparkSession)._jvm
     options = jvm.java.util.HashMap()
     for name, value in _producer(kafka, limits).items():
@@ -115,11 +116,14 @@ def write_fitting(
     kafka010 = jvm.org.apache.spark.sql.kafka010
     kafka010.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
     metrics = execution.observedMetrics()
-    found, count = metrics.get(_METRICS), metrics.get(_COUNTED)
+    found, records = metrics.get(_METRICS), metrics.get(_COUNTED)
     return Written(
         too_large=parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge(),
-        # of a plan that Spark found to be empty there are none
-        records=(count.get().getLong(0) if count.isDefined() else 0) if counted else None,
+        # of a plan that Spark found to be empty there are no metrics
+        records=[
+            records.get().getLong(place) if records.isDefined() else 0
+            for place in range(len(counted))
+        ],
     )
 
 

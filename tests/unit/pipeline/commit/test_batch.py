@@ -21,8 +21,14 @@ from standpipe.model import (
     ReplicaState,
 )
 from standpipe.model_liveness import ReplicaLag
-from standpipe.pipeline.commit import batch as batch_module
-from standpipe.pipeline.commit.batch import BatchCounts, BatchFailed, CommitBatch, TableCommit
+from standpipe.pipeline.commit import written_once
+from standpipe.pipeline.commit.batch import (
+    ATTEMPTS_MAX,
+    BatchCounts,
+    BatchFailed,
+    CommitBatch,
+    TableCommit,
+)
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
@@ -46,7 +52,7 @@ class Steps(CommitBatch):
 
     def _write(self, rows: object, commits: Sequence[Commit]) -> Written:
         DONE.extend(("write", commit) for commit in commits)
-        return Written(too_large=TOO_LARGE, records=RECORDS if self.limits.counts else None)
+        return Written(too_large=TOO_LARGE, records=[RECORDS] if self.limits.counts else ())
 
 
 class FreeLock:
@@ -177,54 +183,82 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert counts.covered == {"s": {0: 21}}
 
 
-@pytest.mark.parametrize(
-    ("grown", "ours", "is_committed", "why"),
-    [
-        (RECORDS, None, True, "each record once: the topic is not read"),
-        (RECORDS + 2, RECORDS, True, "two are of others"),
-        (RECORDS + 2, RECORDS + 2, False, "a task that was lost had written two"),
-        (RECORDS + 2, RECORDS + 1, False, "it had written one, and another is of others"),
-        (RECORDS - 1, RECORDS - 1, False, "Kafka has lost one"),
-    ],
-)
-def test_a_batch_whose_records_were_written_twice_is_not_committed(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    grown: int,
-    ours: int | None,
-    is_committed: bool,
-    why: str,
+class GrowingLog(Log):
+    """Partition 0 of the topic grows by as much as an attempt writes."""
+
+    def __init__(self, grows: Sequence[int]) -> None:
+        self.ends = [9]
+        for more in grows:
+            self.ends += [self.ends[-1] + more] * 2
+
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        return {**super().end_offsets(topic, partitions), 0: self.ends.pop(0)}
+
+
+class CachedRows:
+    def persist(self) -> None:
+        DONE.append(("cached", None))
+
+    def unpersist(self) -> None:
+        DONE.append(("freed", None))
+
+
+def on_a_cluster(directory: Path, lease: list[str], *grows: int) -> Steps:
+    return dataclasses.replace(
+        commit_of(directory, lease=lease),
+        limits=WriteLimits(bytes_max=9, samples_max=1, counts=True),
+        log=cast(ProgressLog, GrowingLog(grows)),
+    )
+
+
+def test_rows_that_were_written_twice_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a lost task on a Spark cluster, both runs' records are in the topic."""
+    read: list[Commit] = []
 
-    class GrowingLog(Log):
-        asked = 0
+    def records_of(_kafka: object, _grown: object, commit: Commit) -> int:
+        read.append(commit)
+        return RECORDS + 2
 
-        def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-            self.asked += 1
-            first = 0 if self.asked == 1 else grown
-            return {**dict.fromkeys(range(partitions), 9), 0: 9 + first}
+    monkeypatch.setattr(written_once, "records_of", records_of)
+    on_a_cluster(tmp_path, [], RECORDS + 2, RECORDS)(cast(Any, CachedRows()), 1)
+    tries = ["ends", "write", "topics", "ends", "topics"]
+    first, second = tries[:2] + tries[3:], tries[:2] + tries[3:]
+    begin, end = ["lease", "topics", "cached"], ["freed", "bad", "progress", "told"]
+    assert [name for name, _ in DONE] == [*begin, *first, "lease", *second, *end]
+    lost, written = [what for name, what in DONE if name == "write"]
+    (progress,) = (what for name, what in DONE if name == "progress")
+    assert (read, progress.commit) == ([lost], written), "another attempt, whose topic is not read"
+    assert lost.attempt != written.attempt
+    assert progress.sinks[0] == 9 + 2 * RECORDS + 2
 
-    def read(kafka: object, topic: str, commit: Commit, *ends: Any) -> int:
-        assert commit == next(what for name, what in DONE if name == "write")
-        assert [each[0] for each in ends] == [9, 9 + grown]
-        assert ours is not None, why
-        return ours
 
-    monkeypatch.setattr(batch_module, "records_of", read)
-    commit_batch = dataclasses.replace(
-        commit_of(tmp_path, lease=[]),
-        limits=WriteLimits(bytes_max=9, samples_max=1, counts=True),
-        log=cast(ProgressLog, GrowingLog()),
-    )
-    if is_committed:
-        commit_batch(cast(Any, None), 1)
-    else:
-        with pytest.raises(
-            BatchFailed, match=f"NotWrittenOnce: {ours} records in .* for {RECORDS}"
-        ):
-            commit_batch(cast(Any, None), 1)
-    assert ("progress" in [name for name, _ in DONE]) is is_committed, why
+def test_rows_that_are_written_twice_each_time_are_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written_once, "records_of", lambda *_: RECORDS + 1)
+    commit_batch = on_a_cluster(tmp_path, [], *[RECORDS + 1] * ATTEMPTS_MAX)
+    with pytest.raises(BatchFailed, match=f"NotWrittenOnce: {RECORDS + 1} records in .* for"):
+        commit_batch(cast(Any, CachedRows()), 1)
+    done = [name for name, _ in DONE]
+    assert (done.count("write"), done.count("progress")) == (ATTEMPTS_MAX, 0)
+    assert done[-1] == "freed"
+
+
+def test_rows_are_not_written_again_without_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease: list[str] = []
+
+    def records_of(*_: object) -> int:
+        lease.append("taken over meanwhile")
+        return RECORDS + 1
+
+    monkeypatch.setattr(written_once, "records_of", records_of)
+    with pytest.raises(BatchFailed, match="taken over meanwhile"):
+        on_a_cluster(tmp_path, lease, RECORDS + 1)(cast(Any, CachedRows()), 1)
+    assert [name for name, _ in DONE].count("write") == 1
 
 
 def test_a_batch_waits_for_its_replicas_before_it_checks_its_lease(tmp_path: Path) -> None:
