@@ -161,9 +161,11 @@ def served_table(
     )
 
 
-def window_of(schema: t.StructType, size: str | None, retention: str | None) -> Window | None:
+def window_of(
+    schema: t.StructType, size: str | None, retention: str | None, *, is_append: bool = False
+) -> Window | None:
     """The windows of a DataFrame with a column `window`, as Spark's function makes it; None: it has
-    none. Raises ServeRefused."""
+    none. `is_append`: each comes when the watermark has passed its end. Raises ServeRefused."""
     if size is None:
         if retention is not None:
             raise ServeRefused("`retention` is for windows", next_step="give `window_size`, too")
@@ -179,6 +181,11 @@ def window_of(schema: t.StructType, size: str | None, retention: str | None) -> 
         raise ServeRefused(
             f"a retention of {retention} is less than the size of a window, {size}",
             next_step="keep windows until they have ended, or longer",
+        )
+    if is_append and retention_ms == size_ms:
+        raise ServeRefused(
+            "in output mode append a window comes after its end, when so short a retention is over",
+            next_step="give a `retention` well above `window_size`, or use output mode update",
         )
     return Window(
         kind="TUMBLING",

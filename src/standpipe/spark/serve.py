@@ -131,7 +131,7 @@ class Standpipe:
         """
         rules = RowRules(deleted=deleted, timestamp=timestamp)
         session_checks.check_stream(frame, output_mode, retention)
-        window = window_of(frame.schema, window_size, retention)
+        window = window_of(frame.schema, window_size, retention, is_append=output_mode == "append")
         asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
         order = _Order(
             frame=frame,

@@ -158,6 +158,15 @@ def test_windows_that_cannot_be_served(
         window_of(schema, size, retention)
 
 
+def test_windows_that_come_after_their_end_are_kept_for_longer() -> None:
+    """Each row would have expired on arrival, and the table would always be empty."""
+    with pytest.raises(ServeRefused, match="a window comes after its end, when so short"):
+        window_of(HOURLY, "1 hour", "60 minutes", is_append=True)
+    assert window_of(HOURLY, "1 hour", "61 minutes", is_append=True) is not None
+    assert window_of(HOURLY, "1 hour", "60 minutes") is not None
+    assert window_of(HOURLY, "1 hour", None, is_append=True) is not None
+
+
 def test_without_windows_nothing_is_dropped() -> None:
     assert window_of(SCORES, None, None) is None
 

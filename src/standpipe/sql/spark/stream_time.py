@@ -6,6 +6,8 @@ large batch would count events that the same records, read one by one, would not
 gets the stream time of its partition at that record (`StreamTime.java`), and a window that is
 closed by then does not count it. Between batches, Spark's watermark judges as before.
 
+In a group of queries an event whose key is null moves stream time, too; alone it does not.
+
 Only records of one topic are in a known order: after a join there is none, and nothing is added.
 """
 
