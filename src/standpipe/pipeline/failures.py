@@ -51,7 +51,8 @@ REASONS: Final = {
     "TOPIC_INTERNAL": "Final. The query would write a topic that is internal to the cluster.",
     "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
     "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",
-    "PLAN_UNREADABLE": "Final. Spark cannot run the plan.",
+    "PLAN_UNREADABLE": "Final. Spark cannot run the plan. An older pipeline may lack a function: "
+    "upgrade pipelines before nodes; a newer one that takes over goes on.",
     "DRIVER_DIED": "Spark's driver died twice in a row while this query alone was in a batch. "
     "Final until the query is paused and resumed, or replaced.",
     "FOREIGN_FENCE": "Final. The progress topic has a lease epoch that this cluster did not grant: "
