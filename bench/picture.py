@@ -266,6 +266,7 @@ PICTURES: dict[str, Picture] = {
         lambda r: [Bar(name, fault["settled_ms_max"] / 1e3) for name, fault in r["faults"].items()],
     ),
     "driver_kills": Picture("kills, by moment", lambda r: _named(r["kinds"])),
+    "spark_kills": Picture("kills, by what died", lambda r: _named(r["kinds"])),
     "store_kills": Picture(
         "count",
         lambda r: [

@@ -24,7 +24,7 @@ bench` runs all of them. A program writes the summary of its runs to a JSON file
 ignores. `make pictures` draws a picture from each summary. This page is written by `make docs`.
 
 The simulations and the tests that count their runs are here as well: `make sim`, `make sim-data`,
-`make assignor-clusters`, `make chaos`, `make exhaustion`, `make driver-kills`,
+`make assignor-clusters`, `make chaos`, `make exhaustion`, `make driver-kills`, `make spark-kills`,
 `make quorum-kills`, `make fuzz`, `make store-kills`, `make abuse`, `make repositories`.
 """
 
@@ -164,6 +164,13 @@ ROWS = (
     Row("chaos", "wrong of {checked_reads:,} reads", "{wrong}", "", "0"),
     Row("exhaustion", "wrong of {checked_reads:,} reads, no room", "{wrong}", "", "0"),
     Row("driver_kills", "tables after {kills} driver kills", "all equal", "", "all"),
+    Row(
+        "spark_kills",
+        "tables after {kills} kills in a Spark cluster",
+        "all equal; {tasks_lost} tasks died",
+        "",
+        "all",
+    ),
     Row("store_kills", "wrong rows, {kills:,} writer kills", "{wrong_rows}", "", "0"),
     Row("fuzz", "crashes, {statements:,} statements", "{failed}", "", "0"),
     Row(
