@@ -99,6 +99,10 @@ class Watched:
         self.reader.refresh()
         return self.reader.report
 
+    def is_begun(self) -> bool:
+        """The watch has seen it turn; before that it is starting, and not watched."""
+        return self.watch._watched[0].turns.seen_turns > 0
+
     def is_replaced(self) -> bool:
         """The second process turns, and nobody is silent."""
         lives = self.lives()
@@ -140,7 +144,7 @@ def test_a_wedged_worker_is_replaced_and_its_text_refused(
 def test_a_stopped_worker_is_replaced_and_no_text_refused(tmp_path: Path) -> None:
     watched = Watched(tmp_path, steady)
     try:
-        watched.live_until(lambda: watched.child.pid is not None)
+        watched.live_until(watched.is_begun)
         watched.child.signal(signal.SIGSTOP)
         watched.live_until(watched.is_replaced)
         assert watched.report().refused == ()
@@ -172,7 +176,7 @@ def test_a_full_disk_does_not_end_the_watch(tmp_path: Path) -> None:
     watched = Watched(tmp_path, steady)
     (tmp_path / "run" / "workers.new").mkdir()  # OSError, as ENOSPC is one
     try:
-        watched.live_until(lambda: len(watched.lives()) == 1)
+        watched.live_until(watched.is_begun)
         watched.child.signal(signal.SIGSTOP)
         watched.live_until(lambda: len(watched.lives()) == 2)
         (tmp_path / "run" / "workers.new").rmdir()
