@@ -9,6 +9,8 @@ Sessions: tests/unit/data/operators/test_sessions.py. Between batches: Spark's w
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -30,6 +32,20 @@ CREATE STREAM READINGS (ID STRING KEY, V BIGINT)
 SELECT = "SELECT ID, COUNT(*) AS N FROM READINGS WINDOW {} {} GROUP BY ID"
 TUMBLING = "TUMBLING (SIZE 10 MILLISECONDS, GRACE PERIOD {} MILLISECONDS)"
 HOPPING = "HOPPING (SIZE 10 MILLISECONDS, ADVANCE BY 4 MILLISECONDS, GRACE PERIOD {} MILLISECONDS)"
+
+IN_A_JVM = """
+from standpipe.config import registry
+from standpipe.local.cluster import jvm
+from standpipe.pipeline.run import session
+from standpipe.pipeline.run.start import session_functions
+
+java = jvm.find_java()
+config = registry.load({})
+spark = session.open_session(config, master="local[1]", jars=jvm.jars("spark"), java_home=java.home)
+session_functions.register(spark)
+print(spark.sql("SELECT standpipe_stream_time(0, 1L, 5L)").collect()[0][0])
+session.kill_jvm()
+"""
 
 #: partition, ID, V, ROWTIME
 Event = tuple[int, str | None, int, int]
@@ -161,3 +177,11 @@ def test_in_a_group_as_alone(spark: SparkSession) -> None:
     for number, grace_ms in enumerate((0, 25)):
         assert found[number] == one_by_one(events, advance_ms=10, grace_ms=grace_ms, v_min=4)
     assert sum(found[2].values()) == len(events), "a table without windows counts every event"
+
+
+def test_the_function_is_there_in_any_jvm() -> None:
+    """Py4J chose another overload of `functions.udf` in most JVMs, not in that of the tests."""
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_A_JVM], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "5\n", ran.stderr[-2000:]

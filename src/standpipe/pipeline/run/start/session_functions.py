@@ -63,14 +63,31 @@ def register(spark: SparkSession) -> None:
     cast(Any, spark).sql(f"ADD JAR '{_jar(java)}'")
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
     types = java.org.apache.spark.sql.types.DataType
-    made_by_spark = java.org.apache.spark.sql.functions
+    registry = cast(Any, spark)._jsparkSession.udf()
     for name, of_class, given, of in _FUNCTIONS:
         made = java.java.lang.Class.forName(f"standpipe.{of_class}", True, loader)
         limits = _limits(java) if of_class == "LinearPatterns" else ()
-        function = made_by_spark.udf(_new(java, made, *given, *limits), types.fromDDL(of))
-        if of_class == "StreamTime":  # Spark must not move it before a filter
-            function = function.asNondeterministic()
-        cast(Any, spark)._jsparkSession.udf().register(name, function)
+        function = _new(java, made, *given, *limits)
+        if of_class == "StreamTime":
+            registry.register(name, _unmoved(spark, function, types.fromDDL(of)))
+        else:
+            registry.register(name, function, types.fromDDL(of))
+
+
+def _unmoved(spark: SparkSession, function: Any, of: Any) -> Any:
+    """A UDF3 that Spark does not move before a filter.
+
+    `functions.udf` is called by reflection: Py4J chooses among its overloads by itself, and in some
+    JVMs took the one for Scala's functions (UNTYPED_SCALA_UDF)."""
+    java, new_array = cast(Any, spark)._jvm, cast(Any, spark)._sc._gateway.new_array
+    class_of = java.java.lang.Class.forName
+    kinds = new_array(java.java.lang.Class, 2)
+    kinds[0] = class_of("org.apache.spark.sql.api.java.UDF3")
+    kinds[1] = class_of("org.apache.spark.sql.types.DataType")
+    given = new_array(java.java.lang.Object, 2)
+    given[0], given[1] = function, of
+    udf = class_of("org.apache.spark.sql.functions").getMethod("udf", kinds)
+    return udf.invoke(None, given).asNondeterministic()
 
 
 def _jar(java: Any) -> Path:
