@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console
 from tests.e2e.cluster import TestCluster, free_port_range, wait_until
 from tests.e2e.kafka_cluster import KafkaCluster
@@ -136,15 +137,17 @@ def settings_of(
 def feed_of(kafka: KafkaCluster, directory: Path) -> Iterator[Feed]:
     """A program that is not ours, with a user of its own."""
     config = registry.load(settings_of(APP, kafka, directory))
-    made = Feed(connect_by(config, kafka.sasl_servers, {}).librdkafka())
+    made = Feed(connect_by(config, kafka.sasl_servers, {}).librdkafka(), kafka.internal_servers)
     yield made
     made.stop()
 
 
 class Feed:
-    """Events at a steady rate, as a program that is not ours sends them."""
+    """Events at a steady rate, as a program that is not ours sends them. `judge_servers`: where its
+    topic can be read without a login."""
 
-    def __init__(self, options: dict[str, object]) -> None:
+    def __init__(self, options: dict[str, object], judge_servers: str) -> None:
+        self._judge_servers = judge_servers
         self._producer: Any = Producer(
             {
                 **options,
@@ -200,14 +203,45 @@ class Feed:
         return sum(map(len, self.acknowledged.values()))
 
     def rows(self) -> list[list[object]]:
-        """Every row of the table, computed from what was acknowledged."""
-        every = self.acknowledged.items()
+        """Every row of the table, computed from the topic, which has all that was acknowledged.
+
+        It may have more: where a broker was killed before it could say that it has a record,
+        librdkafka may start another epoch of its producer and send the record once more.
+        """
+        there = self._in_topic()
+        for key, numbers in self.acknowledged.items():
+            lost = set(numbers) - set(there.get(key, ()))
+            assert not lost, f"Kafka has acknowledged these of {key} and lost them: {lost}"
+        every = ((key, there.get(key, [])) for key in KEYS)
         return [[key, len(n), sum(n), max(n)] for key, n in every if n]
 
+    def _in_topic(self) -> dict[str, list[int]]:
+        """Key -> the numbers of its records."""
+        options = {"bootstrap.servers": self._judge_servers, "group.id": "judge"}
+        consumer: Any = Consumer({**options, "enable.auto.commit": False, "log_level": 0})
+        found: dict[str, list[int]] = {}
+        try:
+            for partition in range(PARTITIONS):
+                place = TopicPartition("shop.orders", partition, 0)
+                _, end = consumer.get_watermark_offsets(place, timeout=30)
+                consumer.assign([place])
+                position = 0
+                while position < end:
+                    message = consumer.poll(30)
+                    assert message is not None, "the topic can be read"
+                    if message.error() is None:
+                        number = json.loads(message.value())["N"]
+                        found.setdefault(message.key().decode(), []).append(number)
+                        position = message.offset() + 1
+        finally:
+            consumer.close()
+        return found
 
+
+PARTITIONS = 4
 STATEMENTS = (
     "CREATE STREAM ORDERS (K STRING KEY, N BIGINT) "
-    "WITH (KAFKA_TOPIC='shop.orders', VALUE_FORMAT='JSON', PARTITIONS=4);"
+    f"WITH (KAFKA_TOPIC='shop.orders', VALUE_FORMAT='JSON', PARTITIONS={PARTITIONS});"
     "CREATE TABLE TOTALS WITH (KAFKA_TOPIC='shop.totals') AS SELECT K, COUNT(*) AS C, "
     "SUM(N) AS S, MAX(N) AS M FROM ORDERS GROUP BY K EMIT CHANGES;"
 )
