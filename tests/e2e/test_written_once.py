@@ -48,7 +48,7 @@ def test_records_of_a_task_that_was_lost_are_counted(tmp_path: Path) -> None:
             time.sleep(3)  # until Kafka has them
             daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
             os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
-            time.sleep(60)
+            time.sleep(60)  # it ends here
 
     with Broker(tmp_path / "kafka") as broker, SparkCluster(tmp_path / "spark", 1) as cluster:
         create_topics(broker.bootstrap_servers, [TOPIC])

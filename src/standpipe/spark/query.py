@@ -90,10 +90,11 @@ class Serving:
 
     def fail(self, error: Exception) -> ServeEnded:
         """The start has failed: report it, and give the lease back."""
-        over = why_over(self.follower.catalog, self.wanted, self.me)
-        # what has a reason already says more: a load that lost its lease may have been committed
-        is_named = isinstance(error, ServeEnded)
-        self.ended = self._named(error) if is_named or over is None else over
+        if isinstance(error, ServeEnded):  # says more: a load without its lease may be committed
+            self.ended = error
+        else:
+            over = why_over(self.follower.catalog, self.wanted, self.me)
+            self.ended = over or self._named(error)
         self.abandon()
         return self.ended
 

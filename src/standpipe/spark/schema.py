@@ -288,7 +288,7 @@ _WRITTEN: Final[Mapping[str, type[t.DataType]]] = {
 def _windows_of(window: Window | None) -> str:
     if window is None:
         return "no windows"
-    kept = f"kept for {window.retention_ms} ms" if window.retention_ms else "kept for ever"
+    kept = f"kept for {window.retention_ms} ms" if window.retention_ms else "never dropped"
     return f"windows of {window.size_ms} ms that are {kept}"
 
 

@@ -106,7 +106,8 @@ def session_windows(
         bounds = {"WINDOWSTART": start_ms, "WINDOWEND": end_ms}
         newest = max(at_ms for at_ms, _ in events)
         out.append({**bounds, "__ROWTIME": newest, "__MEMBER": False, "__ROW": None})
-    kept_on = [each for each in merged.sessions if not _is_expired(each, rows, lateness)]
+    newest_ms = _newest_ms(rows, lateness)
+    kept_on = [each for each in merged.sessions if not _is_expired(each, newest_ms, lateness)]
     left = [(at_ms, *event) for each in kept_on for at_ms, event in each.events]
     if not left:
         return Result(None, out)
@@ -126,14 +127,19 @@ def _lateness(rows: Sequence[Row], options: Mapping[str, int]) -> sessions.Laten
     )
 
 
+def _newest_ms(rows: Sequence[Row], lateness: sessions.Lateness | None) -> int | None:
+    """The stream time at the end of the rows; None: not known."""
+    return None if lateness is None else max((row["__T"] for row in rows), default=None)
+
+
 def _is_expired(
-    session: sessions.Session, rows: Sequence[Row], lateness: sessions.Lateness | None
+    session: sessions.Session, newest_ms: int | None, lateness: sessions.Lateness | None
 ) -> bool:
-    """By the stream time at the end of the rows. The state has no expired session: it would be
-    joined again when the sessions are made from its events, although nothing may join it."""
-    if lateness is None or not rows:
+    """The state has no expired session: it would be joined again when the sessions are made from
+    its events, although nothing may join it."""
+    if lateness is None or newest_ms is None:
         return False
-    return lateness.is_expired(session, max(row["__T"] for row in rows))
+    return lateness.is_expired(session, newest_ms)
 
 
 def _final_sessions(
@@ -152,8 +158,10 @@ def _final_sessions(
     left: list[tuple[int, int, str]] = []
     ends: list[int] = []
     lateness = _lateness(rows, options)
+    newest_ms = _newest_ms(rows, lateness)
     for session in sessions.merge((), [*kept, *events], gap_ms, lateness).sessions:
-        is_over = session.end_ms + gap_ms < watermark_ms or _is_expired(session, rows, lateness)
+        is_expired = _is_expired(session, newest_ms, lateness)
+        is_over = session.end_ms + gap_ms < watermark_ms or is_expired
         bounds = {"WINDOWSTART": session.start_ms, "WINDOWEND": session.end_ms}
         for at_ms, (order, row) in session.events:
             if is_over:
