@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast
 
 import lmdb
 
@@ -231,8 +231,7 @@ class StoreReader:
             environment = open_environment(
                 self.path, map_bytes=0, writes=False
             )  # 0: the size in the file
-            rows = environment.open_db(b"rows", create=False)
-            self._meta = environment.open_db(b"meta", create=False)
+            rows = self._open_databases(environment)
         except (OSError, lmdb.Error) as error:
             if environment is not None:
                 environment.close()
@@ -241,6 +240,16 @@ class StoreReader:
         # by position: py-lmdb takes a third less time than with a name
         self._start = cast(Callable[[], Instant], partial(environment.begin, rows))
         return self._start()
+
+    def _open_databases(self, environment: lmdb.Environment) -> Any:
+        """That of the rows. The map may grow while they are opened."""
+        while True:
+            try:
+                rows = environment.open_db(b"rows", create=False)
+                self._meta = environment.open_db(b"meta", create=False)
+                return rows
+            except lmdb.MapResizedError:
+                environment.set_mapsize(0)  # to the size in the file
 
     def _adopt_map_size(self) -> None:
         """The writer has grown the map; 0 means: to the size in the file.

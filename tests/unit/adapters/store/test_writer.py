@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import msgspec
 import pytest
 
 from standpipe.adapters.store import folders
+from standpipe.adapters.store import reader as lmdb_reader
 from standpipe.adapters.store import writer as lmdb_store
+from standpipe.adapters.store.environment import open_environment
 from standpipe.adapters.store.folders import store_path
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreFailure, StoreWriter
@@ -93,6 +98,9 @@ class Child:
             try:
                 function(path, lambda number: os.write(write, b"%d\n" % number), *arguments)
                 status = 0
+            except BaseException:
+                traceback.print_exc()  # nobody else sees it
+                sys.stderr.flush()
             finally:
                 os._exit(status)
         os.close(write)
@@ -148,6 +156,35 @@ def test_the_map_grows_under_readers(tmp_path: Path) -> None:
     assert [reader.said() for reader in readers] == [last, last]
     assert [reader.end() for reader in readers] == [0, 0]
     assert (path / "data.mdb").stat().st_size > 1024 * 1024
+    store.close()
+
+
+def open_slowly(path: Path, say: Say) -> None:
+    """Opens a store, and goes on with it when its map has grown."""
+
+    def open_and_wait(*where: Path, **options: Any) -> lmdb.Environment:
+        environment = open_environment(*where, **options)
+        say(1)
+        while not (path / "grown").exists():
+            time.sleep(0.001)
+        return environment
+
+    lmdb_reader.open_environment = open_and_wait
+    say(StoreReader(path).meta().position)
+
+
+@pytest.mark.timeout(60)
+def test_the_map_grows_while_a_reader_opens_the_store(tmp_path: Path) -> None:
+    """The store is there all the time: the reader opens it, and does not say that there is none."""
+    path, last = tmp_path / "s", 9
+    assert Child(write_for_ever, path, 1).end() == 0
+    reader = Child(open_slowly, path)
+    assert reader.said() == 1
+    store = StoreWriter(path, IDENTITY, map_bytes=64 * 1024)
+    store.apply([(b"%08d" % n, bytes(20_000)) for n in range(50)], [], meta(last))
+    (path / "grown").touch()
+    assert reader.said() == last
+    assert reader.end() == 0
     store.close()
 
 
