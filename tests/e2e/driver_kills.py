@@ -1,6 +1,7 @@
 """Does every table equal a recompute, however often the Spark driver dies?
 
     make driver-kills KILLS=60       adds to bench/results/driver_kills.json
+    make driver-kills KILLS=60 HDFS=1        with the checkpoints on a real HDFS, which dies, too
 
 A real cluster (Kafka, three nodes, Spark) and flights in portions. While a portion is under way the
 driver, its JVM or both get SIGKILL: at a random moment, right after a commit, at a named step of a
@@ -24,16 +25,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 from rich.progress import Progress as Bar
 from tests import report
+from tests.e2e import hdfs_server
 from tests.e2e.cluster import TestCluster, start, wait_until
+from tests.e2e.hdfs_server import Hdfs, HdfsFile
 
 from standpipe.client import NodesUnreachable, ServerRefused
 from standpipe.config import keys
@@ -50,6 +53,8 @@ PORTION = 1_500
 LITTLE = 200
 CHECK_EVERY = 10
 LOOK_EVERY_S = 5.0
+#: on HDFS
+CHECKPOINTS = "/standpipe/checkpoints"
 DEATH_S_MAX = 600.0  # generous: a busy machine is no failure
 RESULTS = report.RESULTS / "driver_kills.json"
 
@@ -85,6 +90,8 @@ class Kills:
 
     cluster: TestCluster
     random: random.Random
+    #: where the checkpoints are; None: with the cluster
+    hdfs: Hdfs | None = None
     sent: int = 0
     kinds: Counter[str] = field(default_factory=Counter[str])
 
@@ -109,7 +116,9 @@ class Kills:
         return self.cluster.local.pipeline
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints(self) -> Path | HdfsFile:
+        if self.hdfs is not None:
+            return self.hdfs.server.folder(CHECKPOINTS)
         return self.cluster.local.options.directory / "checkpoints"
 
     def send(self, count: int = PORTION) -> None:
@@ -122,7 +131,7 @@ class Kills:
         """A portion of flights, and a kill while it is under way."""
         self.send()
         self.driver.restarts = 0  # no pause before the next start
-        kind = self.random.choice(KINDS)
+        kind = self.random.choice(KINDS + (KINDS_OF_HDFS if self.hdfs is not None else ()))
         kind(self)
         self.kinds[kind.__name__] += 1
         return kind.__name__
@@ -187,9 +196,9 @@ class Kills:
 
     def groups(self) -> list[QueryGroup]:
         """As they are now."""
-        return groups_below(self.checkpoints, "default_")
+        return groups_below(cast(Path, self.checkpoints), "default_")
 
-    def _lose_commit(self, root: Path, committed: int) -> None:
+    def _lose_commit(self, root: Path | HdfsFile, committed: int) -> None:
         """Of a batch that readers have seen, in whichever directory it is."""
         for log in root.glob("*/commits"):
             entries = [int(path.name) for path in log.iterdir() if path.name.isdigit()]
@@ -205,6 +214,17 @@ class Kills:
             lambda: set(self.checkpoints.glob("*/*/state/*/*/*")) - before or None, "new state"
         )
         self._kill()
+
+    def the_file_system(self) -> None:
+        """HDFS dies under the driver, at times both; it is back after a while, and nobody has to
+        do anything."""
+        assert self.hdfs is not None
+        self._await_commit()
+        self.hdfs.kill()
+        if self.random.random() < 0.5:
+            self._kill()
+        time.sleep(self.random.uniform(0, 20))  # for retries and for starts meanwhile
+        self.hdfs.start()
 
     # ---------------------------------------------------------------------------------- parts
 
@@ -307,6 +327,9 @@ KINDS: tuple[Callable[[Kills], None], ...] = (
 )
 
 
+KINDS_OF_HDFS: tuple[Callable[[Kills], None], ...] = (Kills.the_file_system,) * 2
+
+
 @contextmanager
 def kept_on_failure(prefix: str) -> Generator[Path]:
     """A folder that goes away unless there is something to look at."""
@@ -319,25 +342,46 @@ def kept_on_failure(prefix: str) -> Generator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def run(kills: int, seed: int, *, is_grouped: bool = False) -> dict[str, Any]:
-    checks: list[dict[str, Any]] = []
-    with kept_on_failure("driver-kills-") as folder, Bar() as bar:
+@contextmanager
+def story_of(
+    folder: Path, seed: int, *, is_grouped: bool = False, is_on_hdfs: bool = False
+) -> Generator[Kills]:
+    """A cluster that runs, and the kills of its driver."""
+    with ExitStack() as stack:
+        hdfs = stack.enter_context(hdfs_server.restartable(folder / "hdfs")) if is_on_hdfs else None
         config = {keys.QUERY_GROUPS.name: str(is_grouped).lower()}
-        story = Kills(start(folder / "cluster", config=config), random.Random(seed))
-        task = bar.add_task("kills", total=kills)
+        place = f"{hdfs.server.url}{CHECKPOINTS}" if hdfs else ""
+        cluster = start(folder / "cluster", config=config, checkpoints=place)
         try:
-            for number in range(1, kills + 1):
-                kind = story.one_more()
-                bar.console.print(f"kill {number}: {kind}")
-                bar.update(task, advance=1)
-                if number % CHECK_EVERY == 0 or number == kills:
-                    checks.append(story.check())
-        finally:
-            story.close()
+            story = Kills(cluster, random.Random(seed), hdfs)
+        except BaseException:
+            cluster.close()
+            raise
+        stack.callback(story.close)
+        yield story
+
+
+def run(
+    kills: int, seed: int, *, is_grouped: bool = False, is_on_hdfs: bool = False
+) -> dict[str, Any]:
+    checks: list[dict[str, Any]] = []
+    with (
+        kept_on_failure("driver-kills-") as folder,
+        story_of(folder, seed, is_grouped=is_grouped, is_on_hdfs=is_on_hdfs) as story,
+        Bar() as bar,
+    ):
+        task = bar.add_task("kills", total=kills)
+        for number in range(1, kills + 1):
+            kind = story.one_more()
+            bar.console.print(f"kill {number}: {kind}")
+            bar.update(task, advance=1)
+            if number % CHECK_EVERY == 0 or number == kills:
+                checks.append(story.check())
     # of each check: how many tables still shared a query when it began
     grouped = {"together": [each["together"] for each in checks]} if is_grouped else {}
     resumed = {"resumed": story.operator.resumed}
-    ran = {"kills": kills, "seed": seed, **resumed, **grouped}
+    place = {"checkpoints": "HDFS"} if is_on_hdfs else {}
+    ran = {"kills": kills, "seed": seed, **place, **resumed, **grouped}
     return {**ran, "kinds": dict(story.kinds), "checks": checks}
 
 
@@ -361,11 +405,12 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=60)
     options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     options.add_argument("--grouped", action="store_true", help="the tables share one query")
+    options.add_argument("--hdfs", action="store_true", help="checkpoints are on HDFS")
     options.add_argument("--result", type=Path, default=RESULTS)
     given = options.parse_args()
     print(f"seed {given.seed}")
     head = report.circumstances()
-    ran = run(given.kills, given.seed, is_grouped=given.grouped)
+    ran = run(given.kills, given.seed, is_grouped=given.grouped, is_on_hdfs=given.hdfs)
     before = json.loads(given.result.read_text()) if given.result.exists() else {}
     report.write(given.result, on_record(before, {**head, **ran}))
     print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")

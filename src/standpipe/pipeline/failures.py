@@ -7,6 +7,7 @@ affected.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 #: parts of a message of Spark or Kafka -> our reason; the first match wins. Not here: an unknown
@@ -18,6 +19,11 @@ _KNOWN: Final = (
     ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "PLAN_CHANGED"),
     ("CANNOT_LOAD_STATE_STORE", "STATE_DAMAGED"),
+)
+#: what Java calls storage that is away or restarts: state that cannot be loaded now is not damaged
+_AWAY: Final = re.compile(
+    r"java\.net\.\w+Exception|org\.apache\.hadoop\.[\w.$]*(?:ConnectTimeout|Retriable|Standby|SafeMode"
+    r"|BlockMissing)Exception"
 )
 _REBUILD: Final = "DROP {kind} {name}; and then {statement}"
 
@@ -102,4 +108,5 @@ def resolved_by(reason: str, *, query_id: str, kind: str, name: str, statement: 
 
 def reason_of(message: str) -> str | None:
     """The reason that a message of Spark implies; None: a retry may succeed."""
-    return next((reason for part, reason in _KNOWN if part in message), None)
+    found = next((reason for part, reason in _KNOWN if part in message), None)
+    return None if found == "STATE_DAMAGED" and _AWAY.search(message) else found

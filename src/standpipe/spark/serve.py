@@ -28,6 +28,7 @@ from standpipe.model import Source, Window
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.failures import NotYet
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
@@ -66,7 +67,7 @@ class _Order:
 
     frame: DataFrame
     rules: RowRules
-    checkpoint: Path
+    checkpoint: CheckpointPath
     output_mode: str
     trigger: Mapping[str, Any] | None
 
@@ -136,7 +137,7 @@ class Standpipe:
         order = _Order(
             frame=frame,
             rules=rules,
-            checkpoint=session_checks.checkpoint_path(checkpoint),
+            checkpoint=session_checks.checkpoint_path(checkpoint, frame.sparkSession),
             output_mode=output_mode,
             trigger=trigger,
         )
@@ -247,7 +248,7 @@ class Standpipe:
         self,
         table: Source,
         spark: SparkSession,
-        checkpoint: Path,
+        checkpoint: CheckpointPath,
         where: tuple[KafkaConnection, str],
         busy_s_max: float | None,
     ) -> tuple[Serving, PipelineContext]:

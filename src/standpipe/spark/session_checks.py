@@ -8,6 +8,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
+from standpipe.errors import SetupError
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath, open_checkpoints
 from standpipe.spark.errors import ServeRefused
 
 MODES: Final = ("update", "append", "complete")
@@ -79,14 +81,9 @@ def _of_connect(what: str) -> ServeRefused:
     )
 
 
-def checkpoint_path(checkpoint: str | Path) -> Path:
-    """The directory of the checkpoint. Raises ServeRefused if it is not in this file system."""
-    text = str(checkpoint)
-    scheme, there, path = text.partition("://")
-    if there and scheme != "file":
-        raise ServeRefused(
-            f"checkpoint {text} is not in a file system of this machine: {scheme} is not supported"
-            " yet",
-            next_step="name a local directory, or one that is mounted on every such machine",
-        )
-    return Path(path if there else text).absolute()
+def checkpoint_path(checkpoint: str | Path, spark: SparkSession) -> CheckpointPath:
+    """Where the checkpoint is. Raises ServeRefused if Spark cannot keep it there."""
+    try:
+        return open_checkpoints(str(checkpoint), spark)
+    except SetupError as error:
+        raise ServeRefused(error.message, next_step=error.next_step) from error

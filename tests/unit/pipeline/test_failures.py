@@ -13,6 +13,15 @@ from standpipe.pipeline.failures import reason_of
             "UnknownTopicOrPartitionException: This server does not host this topic-partition.",
             None,  # a broker that has just started, or has not heard of the topic yet, says so too
         ),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] … Caused by: EOFException", "STATE_DAMAGED"),
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] … Caused by: java.net.ConnectException: Call",
+            None,  # HDFS is away
+        ),
+        (
+            "[CANNOT_LOAD_STATE_STORE] org.apache.hadoop.hdfs.server.namenode.SafeModeException",
+            None,  # it has just come back
+        ),
         ("Connection to node -1 could not be established", None),
         ("", None),
     ],

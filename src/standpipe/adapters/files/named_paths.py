@@ -9,8 +9,7 @@ The path is always below the given folder. Statements cannot create names that w
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, Self, TypeVar
 
 from standpipe.errors import ServerError
 
@@ -23,7 +22,18 @@ class UnsafePath(ServerError):
     """A name of the catalog cannot become a path: it might lead out of the folder it belongs to."""
 
 
-def folder_below(root: Path, *names: str) -> Path:
+class NamedPath(Protocol):
+    """What `folder_below` needs of a path: `pathlib.Path` has it."""
+
+    def joinpath(self, *names: str) -> Self: ...
+    def resolve(self) -> Self: ...
+    def is_relative_to(self, other: Self, /) -> bool: ...
+
+
+_P = TypeVar("_P", bound=NamedPath)
+
+
+def folder_below(root: _P, *names: str) -> _P:
     """The path of these names, one component each, below `root`. Nothing is made.
 
     A component has letters, digits, `.`, `_` and `-`, begins with none of `.` and `-`, and has at

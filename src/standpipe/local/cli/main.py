@@ -107,6 +107,9 @@ def up(
     pipelines: Annotated[
         int, typer.Option(min=1, help="Spark drivers; each takes over from another.")
     ] = 1,
+    checkpoints: Annotated[
+        str, typer.Option(help="Where Spark's checkpoints are, if not there: hdfs://HOST:PORT/DIR.")
+    ] = "",
     config: ConfigFile = None,
     set_: Settings = None,
 ) -> None:
@@ -126,6 +129,7 @@ def up(
         workers=workers,
         master=master,
         pipelines=pipelines,
+        checkpoints=checkpoints,
         config=settings,
     )
     steps = Steps(Console())

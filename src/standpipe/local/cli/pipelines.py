@@ -54,7 +54,20 @@ def pipeline(
         str | None,
         typer.Option(help="HOST:PORT,… of Kafka; default: the key kafka.bootstrap.servers."),
     ] = None,
-    checkpoints: Annotated[Path, typer.Option(help="Directory of Spark's checkpoints; keep it.")],
+    checkpoints: Annotated[
+        str,
+        typer.Option(
+            help="Where Spark's checkpoints are; keep it. A directory, or hdfs://HOST:PORT/DIR.",
+            metavar="DIR",
+        ),
+    ],
+    notes: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory of this machine, for checkpoints that are in none: drivers note "
+            "there which queries are in a batch, to find one that ends them. Keep it.",
+        ),
+    ] = None,
     secret_file: Annotated[Path, typer.Option(help="File of the cluster's secret.")],
     master: Master = "local[*]",
     isolate: Annotated[
@@ -81,7 +94,8 @@ def pipeline(
             "it is not said where Kafka is", next_step="give --bootstrap-servers HOST:PORT,…"
         )
     arguments = ["--nodes", nodes, "--bootstrap-servers", servers]
-    arguments += ["--checkpoints", str(checkpoints), "--secret-file", str(secret_file)]
+    arguments += ["--checkpoints", checkpoints, "--secret-file", str(secret_file)]
+    arguments += ["--notes", str(notes)] if notes is not None else []
     for name, value in settings.items():
         arguments += ["--config", f"{name}={value}"]
     if isolate is not None:

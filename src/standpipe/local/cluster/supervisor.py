@@ -39,6 +39,7 @@ from standpipe.local.cluster.process_group import ManagedProcess, restart_delay_
 from standpipe.local.cluster.steps import Steps
 from standpipe.model import NodeId
 from standpipe.node.configuration import NodePaths
+from standpipe.pipeline.io.checkpoint_path import check_place
 
 STOP_GRACE_S = 5.0
 READY_S_MAX = 60.0
@@ -57,6 +58,8 @@ class ClusterOptions:
     bootstrap_servers: str | None = None
     workers: int = 0
     master: str = "local[*]"
+    #: where checkpoints are, as `standpipe pipeline` takes it; empty: in `directory`
+    checkpoints: str = ""
     #: configuration keys for every node and the pipeline
     config: Mapping[str, str] = field(default_factory=dict[str, str])
     #: number of drivers; they share the queries and take over from each other
@@ -97,6 +100,7 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start everything and wait until every node answers. Stops everything if that fails."""
+        check_place(self.options.checkpoints)
         self.directory.take()
         try:
             self._start_kafka()
@@ -157,7 +161,8 @@ class LocalCluster:
         command = [sys.executable, "-m", "standpipe.pipeline.run.driver"]
         command += ["--nodes", ",".join(plan.internal for plan in self.plans)]
         command += ["--bootstrap-servers", self.bootstrap_servers]
-        command += ["--checkpoints", str(self.directory.checkpoints)]
+        own = str(self.directory.checkpoints)
+        command += ["--checkpoints", self.options.checkpoints or own, "--notes", own]
         command += ["--secret-file", str(self.directory.secret_file)]
         command += ["--master", self.options.master]
         for key, value in self.options.config.items():

@@ -32,6 +32,7 @@ import structlog
 
 from standpipe.model import Record
 from standpipe.pipeline.commit.blame import Blame, Docket, Turns, after_death, cleared, retried
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 
 LINGER_S: Final = 10.0
 ASK_EVERY_S: Final = 0.2
@@ -71,8 +72,12 @@ class BatchMarks:
         self._path = Path()
         self._file = -1
 
-    def start(self, checkpoints: Path, service_id: str, driver_id: str) -> None:
+    def start(self, checkpoints: CheckpointPath, service_id: str, driver_id: str) -> None:
         """Create this driver's file, and count the deaths of others."""
+        if not isinstance(checkpoints, Path):
+            why = "no directory of this machine is named with --notes; the checkpoints are in none"
+            _logger.warning("deaths of this driver are held against no query", why=why)
+            return
         folder = checkpoints / FOLDER / service_id
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -9,21 +9,18 @@ the two; Spark replays N). It is ahead only if the progress record was void, bec
 pipeline had fenced the one that wrote it. Those batches are rolled back (`surplus`).
 
 Formats: Spark's OffsetSeqLog (first line `v1`, then metadata, then one line per source).
-Not here: the progress topic (`progress_log.py`). Paths must be local or mounted; Spark's other file
-systems are not supported.
+Not here: the progress topic (`progress_log.py`), what is different in Hadoop's file systems
+(`pipeline/io/checkpoint_path.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -31,6 +28,13 @@ import msgspec
 from standpipe.data.commit.takeover import Logs, Surplus, heir_of, next_batch, surplus
 from standpipe.model import BatchId, LeaseEpoch, Progress, Record
 from standpipe.pipeline.failures import QueryFailed
+from standpipe.pipeline.io.checkpoint_path import (
+    CheckpointPath,
+    copy_tree,
+    remove_tree,
+    rename,
+    write_whole,
+)
 
 IDENTITY_FILE = "standpipe.json"
 #: holds the name of the public topic that the table's rows were written to
@@ -131,9 +135,9 @@ class Checkpoint:
 
     def __init__(
         self,
-        root: Path,
+        root: CheckpointPath,
         lease_epoch: LeaseEpoch,
-        group_root: Path | None = None,
+        group_root: CheckpointPath | None = None,
         *,
         is_of_group: bool = False,
     ) -> None:
@@ -167,10 +171,8 @@ class Checkpoint:
             raise self._mismatch(f"it belongs to another query: {what}")
 
     @staticmethod
-    def _mark(path: Path, identity: Identity) -> None:
-        draft = path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(identity)))
-        draft.replace(path)
+    def _mark(path: CheckpointPath, identity: Identity) -> None:
+        write_whole(path, msgspec.json.format(msgspec.json.encode(identity)))
 
     def is_published(self, topic: str) -> bool:
         """Whether all rows of the table were once written to this public topic."""
@@ -181,7 +183,7 @@ class Checkpoint:
 
     def mark_published(self, topic: str) -> None:
         """Record that `is_published` holds for the topic."""
-        (self.root / PUBLISHED_FILE).write_text(topic)
+        write_whole(self.root / PUBLISHED_FILE, topic.encode())
 
     def _mismatch(self, why: str) -> QueryFailed:
         return QueryFailed(
@@ -213,44 +215,44 @@ class Checkpoint:
             self.directory.mkdir(exist_ok=True)
             return
         if self.directory.exists():
-            self.directory.rename(self.root / f"{UNFIT}{self.directory.name}-{time.time_ns()}")
+            aside = self.root / f"{UNFIT}{self.directory.name}-{time.time_ns()}"
+            rename(self.directory, aside)
         self._copy(heir)
         if heir.parent == self.root:  # else it is of the group: nothing older is here
             for path in self._epochs().values():
                 if _epoch_of(path) < _epoch_of(heir) and path != self.directory:
-                    shutil.rmtree(path, ignore_errors=True)
+                    remove_tree(path)
 
     def _heir(
-        self, paths: Mapping[LeaseEpoch, Path], newest: Sequence[Progress | None]
-    ) -> Path | None:
+        self, paths: Mapping[LeaseEpoch, CheckpointPath], newest: Sequence[Progress | None]
+    ) -> CheckpointPath | None:
         batches = {each.commit.batch for each in newest if each is not None}
         found = {epoch: self._logs(path, batches) for epoch, path in paths.items()}
         heir = heir_of(found, *newest)
         return None if heir is None else paths[heir]
 
-    def _copy(self, heir: Path) -> None:
+    def _copy(self, heir: CheckpointPath) -> None:
         draft = self.root / f"{DRAFT}{self.directory.name}"
-        shutil.rmtree(draft, ignore_errors=True)
-        # Spark replaces files and never modifies one, so a hard link is as good as a copy
-        shutil.copytree(heir, draft, copy_function=os.link)
+        remove_tree(draft)
+        copy_tree(heir, draft)
         if heir.parent != self.root:
             # two queries run from it from now on, and Spark runs one of the same id at a time
-            (draft / _SPARK_ID_FILE).unlink(missing_ok=True)
-            (draft / _SPARK_ID_FILE).write_text(json.dumps({"id": str(uuid.uuid4())}))
-        draft.rename(self.directory)
+            spark_id = json.dumps({"id": str(uuid.uuid4())})
+            write_whole(draft / _SPARK_ID_FILE, spark_id.encode())
+        rename(draft, self.directory)
 
     def has_epochs(self) -> bool:
         """Whether the query has ever run from a directory of its own."""
         return bool(epochs_below(self.root))
 
-    def _epochs(self) -> dict[LeaseEpoch, Path]:
+    def _epochs(self) -> dict[LeaseEpoch, CheckpointPath]:
         """Directories of this lease epoch and older ones; of a group, all."""
         found = epochs_below(self.root)
         if self.is_of_group:
             return found
         return {epoch: path for epoch, path in found.items() if epoch <= self.lease_epoch}
 
-    def _logs(self, directory: Path, read: Collection[BatchId]) -> Logs:
+    def _logs(self, directory: CheckpointPath, read: Collection[BatchId]) -> Logs:
         """The logs of a directory. What a batch covers is read for these only."""
         covers: dict[int, dict[str, dict[int, int]]] = {
             n: {} for n in _batches(directory / "offsets")
@@ -259,7 +261,7 @@ class Checkpoint:
             path = directory / "offsets" / str(batch)
             try:
                 covers[batch] = parse_offset_log(path.read_text()).ends
-            except (OSError, ValueError):
+            except (FileNotFoundError, ValueError):  # not OSError: storage may be away for a while
                 del covers[batch]
         return Logs(frozenset(_batches(directory / "commits")), covers)
 
@@ -278,25 +280,26 @@ class Checkpoint:
         return next_batch(_batches(self.directory / "commits"), valid)
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """What batch `batch` covers. Raises QueryFailed if Spark's file cannot be read."""
+        """What batch `batch` covers. Raises QueryFailed if Spark's file is not there or is damaged,
+        and OSError if its storage cannot be reached."""
         path = self.directory / "offsets" / str(batch)
         try:
             return parse_offset_log(path.read_text())
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise QueryFailed("CHECKPOINT_DAMAGED", f"{path} cannot be read: {error}") from error
 
 
-def epochs_below(root: Path) -> dict[LeaseEpoch, Path]:
+def epochs_below(root: CheckpointPath) -> dict[LeaseEpoch, CheckpointPath]:
     """The directories of lease epochs in a checkpoint."""
     found = root.glob(f"{EPOCH}*")
     return {_epoch_of(path): path for path in found if path.name.removeprefix(EPOCH).isdecimal()}
 
 
-def _epoch_of(directory: Path) -> LeaseEpoch:
+def _epoch_of(directory: CheckpointPath) -> LeaseEpoch:
     return LeaseEpoch(int(directory.name.removeprefix(EPOCH)))
 
 
-def _batches(log: Path) -> set[int]:
+def _batches(log: CheckpointPath) -> set[int]:
     try:
         names = [path.name for path in log.iterdir()]
     except FileNotFoundError:

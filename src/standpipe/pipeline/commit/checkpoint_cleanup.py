@@ -13,17 +13,22 @@ removes. Not here: who owns a checkpoint, and which of its epochs continues (`ch
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
 from standpipe.pipeline.commit.checkpoint import DRAFT, EPOCH, IDENTITY_FILE, UNFIT, Identity
+from standpipe.pipeline.io.checkpoint_path import (
+    CheckpointPath,
+    changed_ms,
+    remove_tree,
+    rename,
+    write_whole,
+)
 
 KEPT_MS: Final = 7 * 24 * 3_600_000
 EVERY_S: Final = 3600.0
@@ -37,7 +42,7 @@ _logger = structlog.get_logger("checkpoint_cleanup")
 class CheckpointCleanup:
     """Runs at the first call and then hourly, in a thread, because shared storage may be slow."""
 
-    def __init__(self, checkpoints: Path, service_id: str) -> None:
+    def __init__(self, checkpoints: CheckpointPath, service_id: str) -> None:
         self._checkpoints, self._service_id = checkpoints, service_id
         self._thread: threading.Thread | None = None
         self._due_s = 0.0
@@ -53,7 +58,9 @@ class CheckpointCleanup:
         self._thread.start()
 
 
-def _try(checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int) -> None:
+def _try(
+    checkpoints: CheckpointPath, service_id: str, query_ids: Collection[str], now_ms: int
+) -> None:
     """An exception that ends a thread ends the pipeline, and a share may be stale."""
     try:
         clean_up(checkpoints, service_id, query_ids, now_ms)
@@ -62,7 +69,7 @@ def _try(checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms:
 
 
 def clean_up(
-    checkpoints: Path, service_id: str, query_ids: Collection[str], now_ms: int
+    checkpoints: CheckpointPath, service_id: str, query_ids: Collection[str], now_ms: int
 ) -> list[str]:
     """Returns the names of the removed checkpoints. What cannot be removed is left for the next
     time: no query fails because of it. Raises OSError if the directory cannot be listed."""
@@ -73,15 +80,15 @@ def clean_up(
                 (root / UNWANTED_FILE).unlink(missing_ok=True)
                 _remove_left_by_takeovers(root, now_ms)
             elif now_ms - _unwanted_since_ms(root, now_ms) >= KEPT_MS:
-                root.rename(checkpoints / f"{_GONE}{root.name}")
+                rename(root, checkpoints / f"{_GONE}{root.name}")
                 removed.append(root.name)
                 _logger.info("removed the checkpoint of a dropped query", name=root.name)
     for gone in checkpoints.glob(f"{_GONE}*"):  # including those of a pipeline that has died
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_tree(gone)
     return removed
 
 
-def _ours(checkpoints: Path, service_id: str) -> Iterator[tuple[Path, str]]:
+def _ours(checkpoints: CheckpointPath, service_id: str) -> Iterator[tuple[CheckpointPath, str]]:
     """Directories and the queries that they belong to."""
     for path in sorted(checkpoints.glob(f"*/{IDENTITY_FILE}")):
         try:
@@ -92,21 +99,18 @@ def _ours(checkpoints: Path, service_id: str) -> Iterator[tuple[Path, str]]:
             yield path.parent, identity.query_id
 
 
-def _unwanted_since_ms(root: Path, now_ms: int) -> int:
+def _unwanted_since_ms(root: CheckpointPath, now_ms: int) -> int:
     """The instant that the first pipeline to notice has noted; an unreadable note is rewritten."""
     note = root / UNWANTED_FILE
     with contextlib.suppress(FileNotFoundError, ValueError):
         return int(note.read_text())
     # not in place: a crash would leave part of the number, a much earlier instant
-    draft = note.with_suffix(".tmp")
-    draft.write_text(str(now_ms))
-    draft.replace(note)
+    write_whole(note, str(now_ms).encode())
     return now_ms
 
 
-def _remove_left_by_takeovers(root: Path, now_ms: int) -> None:
-    """Directories that were set aside, and copies that a crash left unfinished. Their age is the
-    inode's change time: a copy keeps its original's modification time."""
+def _remove_left_by_takeovers(root: CheckpointPath, now_ms: int) -> None:
+    """Directories that were set aside, and copies that a crash left unfinished."""
     for path in (*root.glob(f"{UNFIT}{EPOCH}*"), *root.glob(f"{DRAFT}{EPOCH}*")):
-        if now_ms - path.stat().st_ctime_ns // 10**6 >= KEPT_MS:
-            shutil.rmtree(path, ignore_errors=True)
+        if now_ms - changed_ms(path) >= KEPT_MS:
+            remove_tree(path)

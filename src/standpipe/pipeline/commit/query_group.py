@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,6 +21,7 @@ import structlog
 from standpipe.adapters.files.named_paths import folder_below
 from standpipe.model import LeaseEpoch, Record
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath, write_whole
 from standpipe.pipeline.wanted import WantedQuery, digest_of
 from standpipe.sql.spark.group_sql import GroupPlan
 
@@ -88,12 +88,12 @@ class QueryGroup(Record, frozen=True, kw_only=True):
         member = GroupMember.of(wanted)
         return self.members.index(member) if member in self.members else None
 
-    def root(self, checkpoints: Path) -> Path:
+    def root(self, checkpoints: CheckpointPath) -> CheckpointPath:
         """The folder of its checkpoint."""
         return folder_below(checkpoints, f"{self.group_id}-1")
 
 
-def groups_below(checkpoints: Path, service_id: str) -> list[QueryGroup]:
+def groups_below(checkpoints: CheckpointPath, service_id: str) -> list[QueryGroup]:
     """The groups of this service. A file that cannot be read is left out, and logged: its members
     cannot be started, as their checkpoints are not where they are looked for."""
     found: list[QueryGroup] = []
@@ -108,15 +108,12 @@ def groups_below(checkpoints: Path, service_id: str) -> list[QueryGroup]:
     return found
 
 
-def write_group(group: QueryGroup, checkpoints: Path) -> None:
+def write_group(group: QueryGroup, checkpoints: CheckpointPath) -> None:
     """Create the group's file, or replace it, at once and whole. Raises OSError."""
     root = group.root(checkpoints)
     if not root.exists():
         Checkpoint(root, LeaseEpoch(0)).claim(group.identity)
-    path = root / GROUP_FILE
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(group)))
-    draft.replace(path)
+    write_whole(root / GROUP_FILE, msgspec.json.format(msgspec.json.encode(group)))
 
 
 def without(group: QueryGroup, gone: Iterable[str]) -> QueryGroup:

@@ -17,13 +17,11 @@ Not here: stopping its run (`run/scheduler.py`).
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -34,6 +32,12 @@ from standpipe.control.metadata.transients import is_transient_id
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Progress
 from standpipe.pipeline.commit.checkpoint import IDENTITY_FILE, Identity, epochs_below
+from standpipe.pipeline.io.checkpoint_path import (
+    CheckpointPath,
+    changed_ms,
+    remove_tree,
+    rename,
+)
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.sql.context import sanitised
 
@@ -55,7 +59,7 @@ _logger = structlog.get_logger("transient_cleanup")
 class TransientCleanup:
     """Of one pipeline: at its start, hourly, and after a transient query has ended."""
 
-    checkpoints: Path
+    checkpoints: CheckpointPath
     service_id: str
     log: ProgressLog
     _known: frozenset[str] = frozenset()
@@ -126,7 +130,7 @@ def ended_records(
 
 
 def remove_checkpoints(
-    checkpoints: Path,
+    checkpoints: CheckpointPath,
     service_id: str,
     catalog: Catalog,
     running: Collection[str],
@@ -146,15 +150,15 @@ def remove_checkpoints(
             owner = _owner(root)
             is_ours = _is_transient_of(owner, service_id, query_id) if owner else is_seen
             if is_ours and (is_seen or _is_known_over(root, catalog, now_ms)):
-                root.rename(checkpoints / f"{_GONE}{root.name}")
+                rename(root, checkpoints / f"{_GONE}{root.name}")
                 removed.append(root.name)
     # including those of a pipeline that has died
     for gone, _ in _transient(checkpoints.glob(f"{_GONE}transient_*-*")):
-        shutil.rmtree(gone, ignore_errors=True)
+        remove_tree(gone)
     return removed
 
 
-def _transient(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+def _transient(paths: Iterable[CheckpointPath]) -> Iterator[tuple[CheckpointPath, str]]:
     """The directories that are named like a transient query's checkpoint, and that query's id."""
     for path in sorted(paths):
         query_id, _, generation = path.name.removeprefix(_GONE).rpartition("-")
@@ -162,7 +166,7 @@ def _transient(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
             yield path, query_id
 
 
-def _owner(root: Path) -> Identity | None:
+def _owner(root: CheckpointPath) -> Identity | None:
     """Whose checkpoint it is; None: it does not say. Spark may have written there after it was
     removed. Raises OSError."""
     try:
@@ -178,8 +182,8 @@ def _is_transient_of(owner: Identity, service_id: str, query_id: str) -> bool:
     return is_named and owner.table_id.startswith(f"{sanitised(query_id)}_")
 
 
-def _is_known_over(root: Path, catalog: Catalog, now_ms: int) -> bool:
+def _is_known_over(root: CheckpointPath, catalog: Catalog, now_ms: int) -> bool:
     """Whether a catalog that lacks the query is new enough to know that it has ended."""
     if epochs := epochs_below(root):
         return max(epochs) <= catalog.pipeline_epoch
-    return now_ms - root.stat().st_ctime_ns // 10**6 >= STRAY_MS
+    return now_ms - changed_ms(root) >= STRAY_MS

@@ -15,7 +15,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, cast
 
 from pyspark import java_gateway
@@ -30,9 +29,9 @@ from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.encoding.store_keys import HEADER_COMMIT
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import Offset, SparkInput
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath, spark_path
 from standpipe.pipeline.io.kafka_options import KafkaReads, Starts, starting_offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.spark_path import spark_path
 from standpipe.pipeline.io.topic_reader import TopicReader
 
 CATCH_UP_S_MAX: Final = 60.0
@@ -47,7 +46,7 @@ class Upstream:
 
     query_id: str
     log: ProgressLog
-    directory: Path
+    directory: CheckpointPath
     #: called when more is committed than before, and when the topic cannot be followed any more
     has_news: Callable[[], None] = field(default=lambda: None)
 

@@ -1,7 +1,8 @@
 """The pipeline process: runs the catalog's persistent queries as Spark streaming queries.
 
     python -m standpipe.pipeline.run.driver --nodes HOST:PORT[,…] --bootstrap-servers …
-        --checkpoints DIR --secret-file F [--master local[*]] [--isolate NAME] [--config k=v …]
+        --checkpoints DIR --secret-file F [--notes DIR] [--master local[*]] [--isolate NAME]
+        [--config k=v …]
 
 Start: Spark → registration → queries. Then, a few times a second, it checks that the JVM is alive
 and that it runs the queries that the catalog assigns to it. Several pipelines share the queries and
@@ -46,6 +47,7 @@ from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.transient_cleanup import TransientCleanup
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.arrivals import Arrivals
+from standpipe.pipeline.io.checkpoint_path import check_place, open_checkpoints, scheme_of
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.run import session
@@ -83,8 +85,11 @@ class PipelineOptions:
 
     nodes: tuple[str, ...]  # internal addresses
     kafka: KafkaConnection
-    checkpoints: Path
+    #: a directory, or a path in one of Hadoop's file systems (`io/checkpoint_path.py`)
+    checkpoints: str
     secret_file: Path
+    #: where drivers note what outlives them; None: beside checkpoints in a file system of this host
+    notes: Path | None = None
     master: str = "local[*]"
     #: the isolated name whose queries it runs; empty: all queries that are not isolated
     isolate: str = ""
@@ -109,6 +114,7 @@ def run(options: PipelineOptions) -> int:
     Raises SetupError when it cannot start.
     """
     keep_private()
+    check_place(options.checkpoints)
     asked_to_stop = _stop_on_signals()
     secret = read_secret(options.secret_file)
     with scratch_folder() as scratch:
@@ -129,8 +135,8 @@ def _run(
 
     reads = KafkaReads(kafka=options.kafka, config=options.config)
     replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
-    told = replicas.take if replicas else None
-    follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=told)
+    take = replicas.take if replicas else None
+    follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=take)
     follower.start()
     spark = session.open_session(
         options.config,
@@ -139,14 +145,15 @@ def _run(
         java_home=options.java_home,
         java_options=options.java_options,
         scratch=scratch,
+        is_local=not scheme_of(options.checkpoints),
     )
     try:
-        me = follower.register(pipeline_id, is_over=asked_to_stop.is_set)
-        if me is None:
+        checkpoints = open_checkpoints(options.checkpoints, spark)
+        if (me := follower.register(pipeline_id, is_over=asked_to_stop.is_set)) is None:
             return EXIT_OK
         _log.info("registered", pipeline_id=me.pipeline_id, log_index=me.log_index)
         service_id = options.config[keys.SERVICE_ID]
-        marks.start(options.checkpoints.resolve(), service_id, pipeline_id)
+        marks.start(options.notes or checkpoints, service_id, pipeline_id)
         log = ProgressLog(options.kafka, service_id, secret)
         fences, clocks = FenceWatch(options.kafka, log), TriggerClocks(spark)
         probe = SourceProbe(log=log, arrivals=Arrivals(options.kafka), wake=clocks.wake)
@@ -160,11 +167,11 @@ def _run(
                 probe=probe,
                 clocks=clocks,
                 service_id=service_id,
-                checkpoints=options.checkpoints.resolve(),
+                checkpoints=checkpoints,
                 replicas=replicas,
                 marks=marks,
                 groups=Groups(
-                    options.checkpoints.resolve(),
+                    checkpoints,
                     service_id,
                     forms=options.config[keys.QUERY_GROUPS],
                     lease_timeout_s=options.config[keys.LEASE_TIMEOUT] / 1000,
@@ -341,7 +348,8 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
     parser = argparse.ArgumentParser(prog="python -m standpipe.pipeline.run.driver")
     parser.add_argument("--nodes", required=True, help="internal addresses, comma-separated")
     parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--checkpoints", required=True, type=Path)
+    parser.add_argument("--checkpoints", required=True)
+    parser.add_argument("--notes", type=Path)
     parser.add_argument("--secret-file", required=True, type=Path)
     parser.add_argument("--master", default="local[*]")
     parser.add_argument("--isolate", default="", metavar="NAME", help="an isolated name")
@@ -357,6 +365,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
         nodes=tuple(told.nodes.split(",")),
         kafka=kafka,
         checkpoints=told.checkpoints,
+        notes=told.notes,
         secret_file=told.secret_file,
         master=told.master,
         isolate=told.isolate,

@@ -37,6 +37,7 @@ _CHECKPOINT_FILES = (
 
 #: Spark's setting for the Python of its executors
 _PYTHON = "spark.pyspark.python"
+_CHECKPOINT_FILES_KEY = "spark.sql.streaming.checkpointFileManagerClass"
 _UMASK_KEY, _UMASK = "fs.permissions.umask-mode", "077"
 
 #: setting -> value, with the reason above each
@@ -60,8 +61,6 @@ _SETTINGS: dict[str, str] = {
     # identifiers are upper-cased by our parser; `a` and `A` are two columns
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # with `_keep_raw_files`: our own roll-back finds a file that a crash left incomplete
-    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     # default: no limit; a query that does not stop must not keep the process alive
     "spark.sql.streaming.stopTimeout": "5s",
     # a query that does not sleep (`watch/trigger_clocks.py`), as in a rehearsal, asks Kafka for
@@ -102,10 +101,11 @@ def open_session(
     java_home: Path | None,
     java_options: Sequence[str] = (),
     scratch: Path | None = None,
+    is_local: bool = True,
 ) -> SparkSession:
     """Start the JVM, 2 to 4 s. `java_home` None: from the environment. `java_options`: more options
     of the driver's JVM. `scratch`: where the driver may write temporary files; None: the system's
-    temporary directory.
+    temporary directory. `is_local`: checkpoints are in a file system of this machine.
 
     Raises ConfigError for settings of the operator (`config/spark.py`) that are refused, also where
     Spark itself has read them from a file."""
@@ -121,6 +121,8 @@ def open_session(
         # state and files per batch grow with it; 200 would cost a second per batch on 2 cores
         "spark.sql.shuffle.partitions": str(config[SHUFFLE_PARTITIONS]),
     }
+    if is_local:  # with `_keep_raw_files`: our roll-back finds a file that a crash left incomplete
+        settings[_CHECKPOINT_FILES_KEY] = _CHECKPOINT_FILES
     options = [f"-Dlog4j2.configurationFile={LOG_CONFIG}", _CRASHES, _OUT_OF_MEMORY, *java_options]
     if scratch is not None:
         options.append(f"-Djava.io.tmpdir={scratch}")

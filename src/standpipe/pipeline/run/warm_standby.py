@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import Blame
-from standpipe.pipeline.io.spark_path import spark_path
+from standpipe.pipeline.io.checkpoint_path import spark_path
 from standpipe.pipeline.run.start.query_run import PipelineContext, finisher, planned, session_of
 from standpipe.pipeline.wanted import WantedQuery
 

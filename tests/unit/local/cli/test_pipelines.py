@@ -62,6 +62,15 @@ def test_a_shared_driver_asks_for_nothing(world: World) -> None:
     assert "--isolate" not in world.started[0]
 
 
+def test_checkpoints_may_be_on_hdfs(world: World) -> None:
+    """A URI stays as it is: as a path it would lose a slash."""
+    command = PIPELINE.replace(" ck ", " hdfs://namenode:8020/ck ")
+    assert CliRunner().invoke(app, [*command.split(), "--notes", "notes"]).exit_code == 0
+    (arguments,) = world.started
+    assert arguments[arguments.index("--checkpoints") + 1] == "hdfs://namenode:8020/ck"
+    assert arguments[arguments.index("--notes") + 1] == "notes"
+
+
 def test_isolating_and_giving_back(world: World) -> None:
     command = ["query", "isolate", "RISKY", "--node", "a:1", "--secret-file", "secret"]
     assert "none yet: `standpipe up` starts one" in CliRunner().invoke(app, command).output

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import structlog
 
@@ -23,6 +22,7 @@ from standpipe.pipeline.commit.query_group import (
     without,
     write_group,
 )
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.run.group.wanted_run import WantedRun, may_be_grouped, new_groups, runs_of
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.sql.spark.group_sql import group_plan
@@ -45,7 +45,7 @@ class Groups:
 
     def __init__(
         self,
-        checkpoints: Path,
+        checkpoints: CheckpointPath,
         service_id: str,
         *,
         forms: bool = False,
@@ -181,7 +181,7 @@ class Groups:
             return False
         return not self._root(query).exists()
 
-    def _root(self, query: WantedQuery) -> Path:
+    def _root(self, query: WantedQuery) -> CheckpointPath:
         return folder_below(self._checkpoints, f"{query.query_id}-{query.table.generation}")
 
     def _is_taken(self, query: WantedQuery) -> bool:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from standpipe.adapters.files.named_paths import folder_below
 from standpipe.data.commit.takeover import furthest_behind, is_apart, standing
 from standpipe.model import Progress
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.failures import NotYet, QueryFailed
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.wanted import WantedQuery, plan_digest
 
 
-def claimed(wanted: WantedQuery, checkpoints: Path, service_id: str) -> Checkpoint:
+def claimed(wanted: WantedQuery, checkpoints: CheckpointPath, service_id: str) -> Checkpoint:
     """The checkpoint of a query, marked as its own. Raises QueryFailed if it is another's."""
     query, table = wanted.query, wanted.table
     root = folder_below(checkpoints, f"{query.query_id}-{table.generation}")
@@ -39,7 +39,9 @@ def claimed(wanted: WantedQuery, checkpoints: Path, service_id: str) -> Checkpoi
     return checkpoint
 
 
-def checkpoint_of(run: WantedRun, own: Sequence[Checkpoint], checkpoints: Path) -> Checkpoint:
+def checkpoint_of(
+    run: WantedRun, own: Sequence[Checkpoint], checkpoints: CheckpointPath
+) -> Checkpoint:
     """The checkpoint that a run uses. `own`: those of its queries. Raises QueryFailed."""
     group = run.group
     if group is None:
@@ -58,7 +60,7 @@ def let_leave(
     run: WantedRun,
     own: Sequence[Checkpoint],
     groups: Groups,
-    checkpoints: Path,
+    checkpoints: CheckpointPath,
     records: Callable[[], Iterable[Progress]],
 ) -> None:
     """Give each member that no longer runs with the others its copy of the checkpoint, before the

@@ -8,7 +8,6 @@ batch is replayed with the same offsets, and committed for all of them under ano
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import structlog
 from pyspark.errors import AnalysisException, ParseException
@@ -20,6 +19,7 @@ from standpipe.pipeline.commit.query_group import QueryGroup
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.group import group_rows
 from standpipe.pipeline.io.sink import group_records_of
@@ -132,7 +132,7 @@ def _planned(
     run: WantedRun,
     group: QueryGroup,
     around: PipelineContext,
-    directory: Path,
+    directory: CheckpointPath,
 ) -> DataFrame:
     """The streaming plan of the records of all tables of the run. Raises QueryFailed."""
     tables = {_number(each, group): each.table for each in run.members}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import structlog
@@ -31,13 +30,13 @@ from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords, to_log_records
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath, spark_path
 from standpipe.pipeline.io.committed_source import Upstream
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, may_repeat_tasks, row_bytes_max
 from standpipe.pipeline.io.source import open_view
-from standpipe.pipeline.io.spark_path import spark_path
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.start import session_functions
@@ -61,7 +60,7 @@ class PipelineContext:
     reads: KafkaReads
     log: ProgressLog
     service_id: str
-    checkpoints: Path
+    checkpoints: CheckpointPath
     #: raises Fenced unless this pipeline still holds the query's lease under that epoch
     check_lease: Callable[[str, LeaseEpoch], None]
     #: where the topics of all queries end
@@ -371,7 +370,7 @@ def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
 
 
 def planned(
-    session: SparkSession, wanted: WantedQuery, around: PipelineContext, directory: Path
+    session: SparkSession, wanted: WantedQuery, around: PipelineContext, directory: CheckpointPath
 ) -> DataFrame:
     """The streaming plan of the table's records, or of the rows that `finisher` turns into them.
 

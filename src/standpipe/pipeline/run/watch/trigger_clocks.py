@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from standpipe.pipeline.io.spark_path import spark_path
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath, spark_path
 
 #: how late a query is at most whose waking was lost
 SLEEP_S_MAX: Final = 10.0
@@ -46,7 +46,7 @@ class TriggerClocks:
         output_mode: str,
         *,
         name: str,
-        checkpoint: Path,
+        checkpoint: CheckpointPath,
         batches: Callable[[DataFrame, int], None],
     ) -> StreamingQuery:
         """Start a streaming query that sleeps when it has nothing to do. `batches`: as of

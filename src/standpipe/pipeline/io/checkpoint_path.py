@@ -1,0 +1,118 @@
+"""Where checkpoints are: in a file system of this machine, or in one of Hadoop's.
+
+A path of either kind has the methods of `pathlib.Path` that `HadoopPath` has. What the two do
+differently is here, so that the rest need not know.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from standpipe.errors import SetupError
+from standpipe.pipeline.io.hadoop_path import HadoopPath, hadoop_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CheckpointPath: TypeAlias = Path | HadoopPath
+
+#: in all of them a rename is one step, and fails where the target exists
+SCHEMES: Final = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "abfs", "abfss")
+
+
+def scheme_of(text: str) -> str:
+    """The file system that a path names; empty: one of this machine."""
+    scheme, there, _ = text.partition("://")
+    return scheme if there and scheme != "file" else ""
+
+
+def local_path(text: str) -> Path:
+    """The path of a text without a scheme, or with that of local files."""
+    return Path(text.removeprefix("file://").removeprefix("file:")).absolute()
+
+
+def check_place(text: str) -> None:
+    """Raises SetupError for a file system that cannot have checkpoints."""
+    scheme = scheme_of(text)
+    if scheme and scheme not in SCHEMES:
+        raise SetupError(
+            f"checkpoints cannot be in {scheme}://, where a rename is not one step: two drivers"
+            " could both believe that a checkpoint is theirs",
+            next_step="name a mounted directory, or a file system of "
+            + ", ".join(f"{each}://" for each in SCHEMES),
+        )
+
+
+def open_checkpoints(text: str, spark: SparkSession) -> CheckpointPath:
+    """The folder of checkpoints that an operator names. Raises SetupError."""
+    check_place(text)
+    if not scheme_of(text):
+        return local_path(text).resolve()
+    try:
+        found = hadoop_path(text, spark)
+        found.mkdir(exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the checkpoints at {text} cannot be reached: {error}",
+            next_step="check the address, the login, and Spark's settings of that file system"
+            " (--config spark.hadoop.…)",
+        ) from error
+    return found
+
+
+def spark_path(path: CheckpointPath) -> str:
+    """A path as Spark is told of it. One of this machine names its file system, whatever the
+    default one of a Hadoop configuration is (`fs.defaultFS`, as of YARN)."""
+    return f"file://{path}" if isinstance(path, Path) else str(path)
+
+
+def copy_tree(source: CheckpointPath, target: CheckpointPath) -> None:
+    """Make the folder `target` with all files of `source`, which Spark replaces and never modifies:
+    in a file system of this machine a hard link is as good as a copy. Raises OSError."""
+    if isinstance(target, HadoopPath):
+        assert isinstance(source, HadoopPath)
+        target.copy_tree(source)
+        return
+    shutil.copytree(str(source), target, copy_function=os.link)
+
+
+def rename(path: CheckpointPath, target: CheckpointPath) -> None:
+    """Give a folder another name in one step: of several that do so, one succeeds. Raises
+    OSError."""
+    if isinstance(path, HadoopPath):
+        assert isinstance(target, HadoopPath)
+        path.rename(target)
+        return
+    path.rename(str(target))
+
+
+def write_whole(path: CheckpointPath, content: bytes) -> None:
+    """Create a file, or replace it, at once and whole. Raises OSError."""
+    if isinstance(path, HadoopPath):
+        path.write_whole(content)
+        return
+    draft = path.with_suffix(".tmp")
+    draft.write_bytes(content)
+    draft.replace(path)
+
+
+def remove_tree(path: CheckpointPath) -> None:
+    """Remove a folder with all that is in it, as far as that is possible."""
+    if isinstance(path, Path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        path.remove_tree()
+    except OSError:
+        return
+
+
+def changed_ms(path: CheckpointPath) -> int:
+    """When something in this folder changed, Unix ms, by the store's clock. Of a folder of this
+    machine it is the inode's change time: a copy keeps its original's modification time."""
+    if isinstance(path, HadoopPath):
+        return path.changed_ms()
+    return path.stat().st_ctime_ns // 10**6

@@ -1,0 +1,187 @@
+"""A real HDFS for tests: a NameNode and a DataNode in one process, on loopback.
+
+Its jar is fetched once, as the JVM jars are (`local/cluster/jvm.py`), and checked. Starting takes
+about five seconds of processor. Tests look at its files through WebHDFS, which needs no Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from standpipe.local.cluster import jvm
+from standpipe.local.cluster.dependent_child import DependentChild
+from standpipe.local.cluster.ports import any_port
+
+HERE: Final = Path(__file__).parent / "hdfs"
+SETTINGS: Final = Path(__file__).parent / "schema_registry" / "ivysettings.xml"
+JAR: Final = "hadoop-client-minicluster-3.5.0.jar"
+SHA_256: Final = "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c"
+READY_S_MAX: Final = 120.0
+STOP_S: Final = 5.0
+
+
+def jar() -> Path:
+    """The jar with its servers; the first call on a machine fetches it (55 MB)."""
+    wanted = (HERE / "ivy.xml").read_bytes()
+    home = jvm.cache_directory() / "hdfs" / hashlib.sha256(wanted).hexdigest()[:12]
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with jvm.locked(home.parent / "lock"):
+            if not home.is_dir():
+                _fetch(home)
+    return home / JAR
+
+
+def _fetch(home: Path) -> None:
+    ivy = str(next(jvm.pyspark_jars().glob("ivy-*.jar")))
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetch-") as draft:
+        command = [
+            *(str(jvm.find_java().executable), "-jar", ivy),
+            *("-settings", str(SETTINGS), "-ivy", str(HERE / "ivy.xml")),
+            *("-cache", f"{draft}/cache"),
+            *("-retrieve", f"{draft}/made/[artifact]-[revision].[ext]"),
+        ]
+        subprocess.run(command, check=True, cwd=draft, stdout=subprocess.DEVNULL)
+        made = Path(draft) / "made"
+        assert hashlib.sha256((made / JAR).read_bytes()).hexdigest() == SHA_256
+        made.rename(home)
+
+
+@dataclass(frozen=True)
+class HdfsServer:
+    """A running HDFS."""
+
+    port: int
+    http_port: int
+    process: DependentChild
+
+    @property
+    def url(self) -> str:
+        """Its root, as Spark is told of it."""
+        return f"hdfs://127.0.0.1:{self.port}"
+
+    def folder(self, place: str) -> HdfsFile:
+        """A folder in it."""
+        return HdfsFile(self.http_port, PurePosixPath(place))
+
+
+@dataclass(frozen=True, order=True)
+class HdfsFile:
+    """A file or folder, read and removed over WebHDFS; with the names of `pathlib.Path`."""
+
+    http_port: int
+    place: PurePosixPath
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return self.place.name
+
+    def __truediv__(self, name: str) -> HdfsFile:
+        return HdfsFile(self.http_port, self.place / name)
+
+    def _ask(self, operation: str, method: str = "GET") -> bytes:
+        place = urllib.parse.quote(str(self.place))
+        url = f"http://127.0.0.1:{self.http_port}/webhdfs/v1{place}?op={operation}"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method=method)) as answer:
+                return answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise FileNotFoundError(str(self.place)) from error
+            raise
+
+    def iterdir(self) -> Iterator[HdfsFile]:
+        """What is in it; nothing if it is not there."""
+        try:
+            said: Any = json.loads(self._ask("LISTSTATUS"))
+        except FileNotFoundError:
+            return iter(())
+        return (self / each["pathSuffix"] for each in said["FileStatuses"]["FileStatus"])
+
+    def glob(self, pattern: str) -> Iterator[HdfsFile]:
+        """What matches a pattern of names and `*`."""
+        found = [self]
+        for part in pattern.split("/"):
+            if "*" in part:
+                below = [each for folder in found for each in folder.iterdir()]
+                found = [each for each in below if PurePosixPath(each.name).match(part)]
+            else:
+                found = [folder / part for folder in found]
+        return iter(found)
+
+    def read_bytes(self) -> bytes:
+        """The content."""
+        return self._ask("OPEN")
+
+    def unlink(self) -> None:
+        """Remove it."""
+        assert json.loads(self._ask("DELETE", "DELETE"))["boolean"], self.place
+
+
+class Hdfs:
+    """An HDFS that may be killed and started again, with its files and at its addresses."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        port, http_port = any_port(), any_port()
+        self.server = HdfsServer(port, http_port, _started(folder, port, http_port))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.server.process.pid, signal.SIGKILL)
+        self.server.process.end(STOP_S)
+
+    def start(self) -> None:
+        """As it was."""
+        port, http_port = self.server.port, self.server.http_port
+        self.server = HdfsServer(port, http_port, _started(self._folder, port, http_port))
+
+
+@contextmanager
+def restartable(folder: Path) -> Iterator[Hdfs]:
+    """An HDFS that ends with the body."""
+    hdfs = Hdfs(folder)
+    try:
+        yield hdfs
+    finally:
+        hdfs.server.process.end(STOP_S)
+
+
+def _started(folder: Path, port: int, http_port: int) -> DependentChild:
+    java = jvm.find_java().executable
+    classes = f"{jar()}:{jvm.pyspark_jars()}/*"
+    command = [str(java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-cp", classes, str(HERE / "HdfsServer.java"), str(folder / "data")]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"hdfs-{time.time_ns()}.log"
+    process = DependentChild([*command, str(port), str(http_port)], output=log)
+    try:
+        _await(process, log)
+    except BaseException:
+        process.end(STOP_S)
+        raise
+    return process
+
+
+def _await(process: DependentChild, log: Path) -> None:
+    deadline = time.monotonic() + READY_S_MAX
+    while "ready" not in log.read_text().splitlines():
+        is_late = time.monotonic() > deadline
+        assert process.is_alive(), log.read_text()[-3000:]
+        assert not is_late, log.read_text()[-3000:]
+        time.sleep(0.1)  # a JVM starts: nothing announces it

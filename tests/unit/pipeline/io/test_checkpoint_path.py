@@ -1,0 +1,42 @@
+"""Where checkpoints may be. What file systems must do: tests/e2e/test_checkpoint_paths.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from standpipe.errors import SetupError
+from standpipe.pipeline.io import checkpoint_path
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/mnt/checkpoints", "/mnt/checkpoints"),
+        ("file:///mnt/checkpoints", "/mnt/checkpoints"),
+        ("file:/mnt/checkpoints", "/mnt/checkpoints"),
+        ("checkpoints", f"{Path.cwd()}/checkpoints"),
+    ],
+)
+def test_a_path_of_this_machine(text: str, path: str) -> None:
+    checkpoint_path.check_place(text)
+    assert checkpoint_path.scheme_of(text) == ""
+    assert checkpoint_path.local_path(text) == Path(path)
+    assert checkpoint_path.spark_path(Path(path)) == f"file://{path}"
+
+
+@pytest.mark.parametrize("text", ["s3a://bucket/x", "s3://bucket/x", "gs://bucket/x", "http://h/x"])
+def test_where_a_rename_is_not_one_step(text: str) -> None:
+    with pytest.raises(SetupError, match="a rename is not one step") as refused:
+        checkpoint_path.check_place(text)
+    assert "hdfs://" in refused.value.next_step
+
+
+def test_a_copy_is_links(tmp_path: Path) -> None:
+    (tmp_path / "old" / "state").mkdir(parents=True)
+    checkpoint_path.write_whole(tmp_path / "old" / "state" / "1", b"rows")
+    checkpoint_path.copy_tree(tmp_path / "old", tmp_path / "new")
+    assert (tmp_path / "new" / "state" / "1").stat().st_nlink == 2
+    checkpoint_path.write_whole(tmp_path / "old" / "state" / "1", b"others")
+    assert (tmp_path / "new" / "state" / "1").read_bytes() == b"rows"
