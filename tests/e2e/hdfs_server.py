@@ -6,6 +6,7 @@ about five seconds of processor. Tests look at its files through WebHDFS, which 
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
 import os
@@ -96,7 +97,8 @@ class HdfsFile:
 
     def _ask(self, operation: str, method: str = "GET") -> bytes:
         place = urllib.parse.quote(str(self.place))
-        url = f"http://127.0.0.1:{self.http_port}/webhdfs/v1{place}?op={operation}"
+        asked = urllib.parse.urlencode({"op": operation, "user.name": getpass.getuser()})
+        url = f"http://127.0.0.1:{self.http_port}/webhdfs/v1{place}?{asked}"
         try:
             with urllib.request.urlopen(urllib.request.Request(url, method=method)) as answer:
                 return answer.read()

@@ -8,7 +8,6 @@ public class HdfsServer {
     public static void main(String[] told) throws Exception {
         Configuration settings = new Configuration();
         settings.set(MiniDFSCluster.HDFS_MINIDFS_BASEDIR, told[0]);
-        settings.setBoolean("dfs.permissions.enabled", false);
         settings.setInt("dfs.namenode.handler.count", 4);
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(settings)
             .nameNodePort(Integer.parseInt(told[1]))
