@@ -113,17 +113,15 @@ class HdfsFile:
             said: Any = json.loads(self._ask("LISTSTATUS"))
         except FileNotFoundError:
             return iter(())
-        return (self / each["pathSuffix"] for each in said["FileStatuses"]["FileStatus"])
+        names = [each["pathSuffix"] for each in said["FileStatuses"]["FileStatus"]]
+        return (self / name for name in names if name)  # a file lists itself, without a name
 
     def glob(self, pattern: str) -> Iterator[HdfsFile]:
         """What matches a pattern of names and `*`."""
         found = [self]
         for part in pattern.split("/"):
-            if "*" in part:
-                below = [each for folder in found for each in folder.iterdir()]
-                found = [each for each in below if PurePosixPath(each.name).match(part)]
-            else:
-                found = [folder / part for folder in found]
+            below = [each for folder in found for each in folder.iterdir()]
+            found = [each for each in below if PurePosixPath(each.name).match(part)]
         return iter(found)
 
     def read_bytes(self) -> bytes:
