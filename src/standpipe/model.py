@@ -26,9 +26,8 @@ FeatureLevels = tuple[int, int]  # that a program knows (`control.metadata.featu
 class ReplicaId(NamedTuple):
     """Names one partition of one generation of a table: its stores, status pages, lags, placement.
 
-    The replicas of a partition share it, on all nodes. The generation is part of it, so that a
-    recreated table never sees the rows or lags of its predecessor. As text (`str`), in file names
-    and JSON: `<table id>-<generation>-<partition>`.
+    Its replicas share it, on all nodes. The generation keeps rows and lags of a predecessor out of
+    a table that was created again. As text (`str`): `<table id>-<generation>-<partition>`.
     """
 
     table_id: str
@@ -377,6 +376,7 @@ class Progress(Record, frozen=True, kw_only=True):
     topic_id: str = ""  # Kafka's id (KIP-516) of the topic that `sinks` belong to; "": not given
     source_topic_ids: dict[str, str] = {}  # source topic -> Kafka's id, for `sources`
     is_load: bool = False  # it adds rows to its batch, which no source has (`takeover.streamed`)
+    is_first: bool | None = None  # of a load: no batch of a stream was before it; None: not given
 
 
 class ReplicaState(IntEnum):

@@ -21,6 +21,7 @@ from standpipe.config import registry
 from standpipe.data.commit import progress as progress_records
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.repair import SweptRecord
+from standpipe.data.commit.takeover import streamed
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.errors import KafkaUnavailable
@@ -191,7 +192,8 @@ def test_a_load_of_a_new_table_is_its_first_batch(world: World) -> None:
     assert (loaded.lease_epoch, loaded.batch) == (2, 0)
     fence, written, declared = world.topics.progress
     assert progress_records.is_fence(fence)
-    assert (written.is_load, written.sources, written.sinks) == (True, {}, {0: 2})
+    assert (written.is_load, written.is_first, written.sinks) == (True, True, {0: 2})
+    assert written.sources == {}
     assert written.batch_started_ms > 0, "nothing in it is older (`since_ms`)"
     assert declared.clean_through == {0: 2}, "a replica may trust the topic from now on"
     assert world.topics.shown() == {b"ada": b"2", b"eve": b"2"}
@@ -203,9 +205,25 @@ def test_a_load_adds_to_the_newest_batch(world: World) -> None:
     loaded = world.load()
     assert (loaded.lease_epoch, loaded.batch) == (2, 1)
     written = next(each for each in world.topics.progress if each.is_load)
+    assert not written.is_first
     assert written.sources == SERVED["sources"], "the checkpoint of its program is still right"
     assert (written.source_instant_ms, written.watermark_ms, written.batch_started_ms) == (5, 3, 4)
     assert world.topics.shown() == {b"ada": b"2", b"bob": b"1", b"eve": b"2"}
+
+
+def test_a_load_after_a_batch_without_a_topic_says_that_it_is_not_the_first(world: World) -> None:
+    """A topic pattern may match no topic yet. The program's next start would take the load for one
+    from before any batch, run batch 0 from the beginning, and replace its rows."""
+    world.topics.commit(commit(1, 0), topic_id="id of T")
+    world.load()
+    world.epoch = 3
+    world.load()
+    loads = [each for each in world.topics.progress if each.is_load]
+    assert {each.commit.lease_epoch for each in loads} == {2, 3}
+    assert {each.is_first for each in loads} == {False}, "nor what declares the topic clean"
+    newest = world.topics.progress[-1]
+    assert not newest.sources
+    assert streamed(newest) is newest, "its checkpoint has batch 0"
 
 
 def test_run_twice_it_gives_the_same_rows(world: World) -> None:
@@ -325,3 +343,4 @@ def test_a_load_over_a_load_that_came_before_any_batch(world: World) -> None:
     assert world.topics.shown() == {b"bob": b"3", b"eve": b"2"}
     assert not any(each.sources for each in world.topics.progress)
     assert world.topics.progress[-1].is_load
+    assert world.topics.progress[-1].is_first, "the first batch of a stream is still to come"

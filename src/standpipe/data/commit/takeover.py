@@ -119,10 +119,15 @@ def streamed(newest: Progress | None) -> Progress | None:
     """The newest commit as the checkpoint of its query has to have it. `newest`: of the query.
 
     A *load* adds rows to the newest batch, under that batch's number and with its sources, as a
-    repair does. So the checkpoint has it if it has the batch. Loads that came before any batch have
-    no sources; no checkpoint has them, and the first batch is still to come.
+    repair does. So the checkpoint has it if it has the batch. No checkpoint has loads that came
+    before any batch (`is_first`), and the first batch is still to come. Older releases do not say
+    whether it was so; then it was if there are no sources, though a batch may have none: that of a
+    topic pattern which no topic matches yet.
     """
-    return None if newest is None or (newest.is_load and not newest.sources) else newest
+    if newest is None or not newest.is_load:
+        return newest
+    is_first = not newest.sources if newest.is_first is None else newest.is_first
+    return None if is_first else newest
 
 
 def is_in_place(newest: Progress | None, batch: int, *, is_stream: bool) -> bool:

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.back_pressure import Pressure
-from standpipe.data.commit.takeover import is_in_place, takes_part
+from standpipe.data.commit.takeover import is_in_place, streamed, takes_part
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
@@ -201,7 +201,9 @@ class CommitBatch:
         instant_ms = self.source_instant(offsets.ends)
         for each, commit, sinks in zip(self.tables, done.commits, done.ends, strict=True):
             progress = _progress(each, commit, offsets, sinks, instant_ms)
-            progress = structs.replace(progress, is_load=self.is_load)
+            if self.is_load:
+                is_first = streamed(each.janitor.newest) is None
+                progress = structs.replace(progress, is_load=True, is_first=is_first)
             self.log.append(progress)
             each.janitor.committed(progress)
             failpoint.reach("after-a-progress", each.table.name)

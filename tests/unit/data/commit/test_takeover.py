@@ -205,8 +205,14 @@ def test_which_members_of_a_group_a_batch_commits(
 
 
 BATCH = replace(record(1, 4), sources={"s": {0: 9}})
-LOAD = replace(BATCH, commit=commit(2, 4), is_load=True)
-FIRST_LOAD = replace(record(1, 0), is_load=True)
+LOAD = replace(BATCH, commit=commit(2, 4), is_load=True, is_first=False)
+FIRST_LOAD = replace(record(1, 0), is_load=True, is_first=True)
+#: of a release that does not say whether a batch came before the load
+OLD_LOAD = replace(LOAD, is_first=None)
+OLD_FIRST_LOAD = replace(FIRST_LOAD, is_first=None)
+#: a batch of a topic pattern that no topic matched yet, and a load after it
+BARE_BATCH = record(1, 0)
+BARE_LOAD = replace(BARE_BATCH, commit=commit(2, 0), is_load=True, is_first=False)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +222,10 @@ FIRST_LOAD = replace(record(1, 0), is_load=True)
         (BATCH, BATCH, "a batch of a stream"),
         (LOAD, LOAD, "it has the number and the sources of that batch"),
         (FIRST_LOAD, None, "no checkpoint has it: the first batch is still to come"),
-        (record(1, 0), record(1, 0), "a batch without sources is a batch"),
+        (OLD_LOAD, OLD_LOAD, "it has sources, so a batch came before it"),
+        (OLD_FIRST_LOAD, None, "it has none, so no batch did"),
+        (BARE_BATCH, BARE_BATCH, "a batch without sources is a batch"),
+        (BARE_LOAD, BARE_LOAD, "a load after it has none either, but is not the first"),
     ],
 )
 def test_what_a_checkpoint_must_have(
@@ -235,6 +244,7 @@ def test_what_a_checkpoint_must_have(
         (LOAD, 4, False, True, "its rows would replace those of the load"),
         (LOAD, 5, False, False, "the next batch is newer than the load"),
         (FIRST_LOAD, 0, False, False, "the first batch is newer than the load"),
+        (BARE_LOAD, 0, False, True, "the batch had no topic, and was before the load"),
     ],
 )
 def test_which_replay_leaves_its_rows_in_place(

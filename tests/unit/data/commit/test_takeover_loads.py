@@ -32,8 +32,13 @@ class SparkLogs:
     commits: set[int] = field(default_factory=set[int])
 
     def logs(self) -> Logs:
-        covers = {batch: {"s": {0: end}} for batch, end in self.offsets.items()}
+        covers = {batch: covered(end) for batch, end in self.offsets.items()}
         return Logs(frozenset(self.commits), covers)
+
+
+def covered(end: int) -> dict[str, dict[int, int]]:
+    """What a batch covers. The topic is made with its first event, so a batch may have none."""
+    return {"s": {0: end}} if end else {}
 
 
 @dataclass
@@ -56,10 +61,20 @@ class World:
     def write(self, rows: dict[str, str], by: Commit) -> None:
         self.topic += [(key, value, by) for key, value in rows.items()]
 
-    def commit(self, by: Commit, sources: dict[str, dict[int, int]], *, is_load: bool) -> None:
+    def commit(
+        self, by: Commit, sources: dict[str, dict[int, int]], *, is_first: bool | None = None
+    ) -> None:
+        """`is_first`: of a load; None: it is a batch."""
         ends = {0: len(self.topic)}
         self.progress.append(
-            Progress(query_id="Q", commit=by, sources=sources, sinks=ends, is_load=is_load)
+            Progress(
+                query_id="Q",
+                commit=by,
+                sources=sources,
+                sinks=ends,
+                is_load=is_first is not None,
+                is_first=is_first,
+            )
         )
 
     def by(self, batch: int) -> Commit:
@@ -71,7 +86,8 @@ class World:
         rows = dict.fromkeys(self.random.sample(KEYS, 2), f"load {self.epoch}")
         self.write(rows, by)
         if not dies:
-            self.commit(by, {} if newest is None else newest.sources, is_load=True)
+            is_first = takeover.streamed(newest) is None
+            self.commit(by, {} if newest is None else newest.sources, is_first=is_first)
             self.rows.update(rows)
 
     def serve(self, death: str, batches: int) -> None:
@@ -85,7 +101,7 @@ class World:
         spark.offsets = {n: end for n, end in spark.offsets.items() if n not in gone.offsets}
         batch = takeover.next_batch(spark.commits, valid)
         for left in reversed(range(batches + 1)):
-            self.events += self.random.choices(KEYS, k=2)
+            self.events += self.random.choices(KEYS, k=self.random.choice((0, 2)))
             newest = self.batch(batch, spark, newest, death if not left else "")
             batch += 1
 
@@ -116,7 +132,7 @@ class World:
             self.write(rows, by)
             if death == "written":
                 return newest
-            self.commit(by, {"s": {0: end}}, is_load=False)
+            self.commit(by, covered(end))
             newest = self.progress[-1]
             if batch not in self.batches:  # a replay has the same rows
                 self.rows.update(rows)

@@ -352,11 +352,12 @@ def test_a_replayed_batch_does_not_replace_what_was_loaded_after_it(tmp_path: Pa
     DONE.clear()
     commit_batch(cast(Any, Rows()), 1)
     (progress,) = (what for name, what in DONE if name == "progress")
-    assert not progress.is_load
+    assert (progress.is_load, progress.is_first) == (False, None)
     DONE.clear()
     dataclasses.replace(commit_batch, is_load=True)(cast(Any, Rows()), 0)
     (progress,) = (what for name, what in DONE if name == "progress")
     assert (progress.is_load, progress.sources) == (True, {"s": {0: 11}}), "a second load"
+    assert progress.is_first is False
 
 
 @pytest.mark.parametrize(
