@@ -12,7 +12,6 @@ Not here: two brokers at once, which min.insync.replicas=2 answers by refusing w
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from rich.progress import Progress as Bar
 from tests import report
+from tests.e2e import kill_runs
 from tests.e2e.cluster import TestCluster
 from tests.e2e.kafka_cluster import BROKERS, KafkaCluster
 from tests.e2e.secured_cluster import (
@@ -99,14 +99,8 @@ def run(kills: int, seed: int) -> dict[str, object]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--kills", type=int, default=20)
-    options.add_argument("--seed", type=int, default=random.randrange(2**32))
-    options.add_argument("--result", type=Path, default=RESULTS)
-    given = options.parse_args()
-    head = report.circumstances()
-    ran = run(given.kills, given.seed)
-    report.write(given.result, {**head, **ran})
+    given = kill_runs.options(__doc__, kills=20, result=RESULTS).parse_args()
+    ran = kill_runs.record(given, lambda: run(given.kills, given.seed))
     print(ran)
     return 0 if ran["events_failed"] == ran["rows_wrong"] == 0 else 1
 

@@ -14,7 +14,6 @@ Not here: nodes that die (test_crash.py), two drivers at once (test_pipeline.py)
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -34,7 +33,7 @@ from typing import Any, cast
 import psutil
 from rich.progress import Progress as Bar
 from tests import report
-from tests.e2e import hdfs_server
+from tests.e2e import hdfs_server, kill_runs
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.hdfs_server import Hdfs, HdfsFile
 
@@ -393,29 +392,26 @@ def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, An
     runs = [*before.get("runs", []), {**head, **compared}]
     kinds = Counter(before.get("kinds", {})) + Counter(ran["kinds"])
     return {
-        "question": (__doc__ or "").splitlines()[0],
+        "question": kill_runs.question(__doc__),
         **{name: sum(run[name] for run in runs) for name in ("kills", "checks", "rows")},
         "kinds": dict(kinds.most_common()),
         "runs": runs,
     }
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--kills", type=int, default=60)
-    options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+def main() -> int:
+    options = kill_runs.options(__doc__, kills=60, result=RESULTS)
     options.add_argument("--grouped", action="store_true", help="the tables share one query")
     options.add_argument("--hdfs", action="store_true", help="checkpoints are on HDFS")
-    options.add_argument("--result", type=Path, default=RESULTS)
     given = options.parse_args()
-    print(f"seed {given.seed}")
-    head = report.circumstances()
-    ran = run(given.kills, given.seed, is_grouped=given.grouped, is_on_hdfs=given.hdfs)
-    before = json.loads(given.result.read_text()) if given.result.exists() else {}
-    report.write(given.result, on_record(before, {**head, **ran}))
+    ran = kill_runs.record(
+        given,
+        lambda: run(given.kills, given.seed, is_grouped=given.grouped, is_on_hdfs=given.hdfs),
+        on_record,
+    )
     print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")
-    sys.exit(sum(ran["kinds"].values()) != given.kills)
+    return 0 if sum(ran["kinds"].values()) == given.kills else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

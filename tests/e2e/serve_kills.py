@@ -11,8 +11,6 @@ one another.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import signal
 import sys
@@ -20,11 +18,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 from tests import report
+from tests.e2e import kill_runs
 from tests.e2e.cluster import TestCluster, start
 from tests.e2e.driver_kills import kept_on_failure
 from tests.e2e.test_serve_dataframe import Program, Purchases, programs, verify
@@ -125,24 +123,19 @@ def run(kills: int, seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--kills", type=int, default=60)
-    options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
-    options.add_argument("--result", type=Path, default=RESULTS)
-    given = options.parse_args()
-    print(f"seed {given.seed}")
-    head = report.circumstances()
-    ran = run(given.kills, given.seed)
-    before = json.loads(given.result.read_text()) if given.result.exists() else {}
-    runs = [*before.get("runs", []), {**head, **ran}]
+def on_record(before: kill_runs.Result, ran: kill_runs.Result) -> kill_runs.Result:
+    """All runs so far."""
+    runs = [*before.get("runs", []), ran]
     total = sum(one["kills"] for one in runs)
-    report.write(
-        given.result, {"question": (__doc__ or "").splitlines()[0], "kills": total, "runs": runs}
-    )
-    print(f"{ran['kinds']}\n{given.kills} kills, 0 rows wrong")
-    sys.exit(sum(ran["kinds"].values()) != given.kills)
+    return {"question": kill_runs.question(__doc__), "kills": total, "runs": runs}
+
+
+def main() -> int:
+    given = kill_runs.options(__doc__, kills=60, result=RESULTS).parse_args()
+    ran = kill_runs.record(given, lambda: run(given.kills, given.seed), on_record)
+    print(f"{ran['kinds']}\n{given.kills} kills, 0 rows wrong")  # else an assertion ended the run
+    return 0 if sum(ran["kinds"].values()) == given.kills else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,7 +13,6 @@ Not here: the driver that is killed (driver_kills.py).
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from rich.progress import Progress as Bar
 from tests import report
+from tests.e2e import kill_runs
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.spark_cluster import SparkCluster, event_log, tasks_lost
 
@@ -229,7 +229,7 @@ def run(kills: int, seed: int) -> Mapping[str, object]:
                 story.orders.stop()
                 story.check()
         return {
-            "question": (__doc__ or "").splitlines()[0],
+            "question": kill_runs.question(__doc__),
             "seed": seed,
             "kills": kills,
             "kinds": dict(story.kinds.most_common()),
@@ -241,14 +241,8 @@ def run(kills: int, seed: int) -> Mapping[str, object]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--kills", type=int, default=20)
-    options.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
-    options.add_argument("--result", type=Path, default=RESULTS)
-    given = options.parse_args()
-    head = report.circumstances()
-    ran = run(given.kills, given.seed)
-    report.write(given.result, {**head, **ran})
+    given = kill_runs.options(__doc__, kills=20, result=RESULTS).parse_args()
+    ran = kill_runs.record(given, lambda: run(given.kills, given.seed))
     print(ran)
     return 0 if ran["tasks_lost"] else 1  # else no kill was in the middle of a batch
 
