@@ -44,6 +44,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
         running.close()
 
 
+@pytest.fixture
+def nodes_alone(tmp_path: Path) -> Iterator[TestCluster]:
+    """A cluster of a test's own without a pipeline: a user's programs write its tables
+    (user_programs.py)."""
+    running = start(tmp_path / "cluster", nodes=2, pipelines=0)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session of this process, set as the driver's where expressions depend on it, with our

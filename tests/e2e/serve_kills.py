@@ -25,7 +25,7 @@ from tests import report
 from tests.e2e import kill_runs
 from tests.e2e.cluster import TestCluster, start
 from tests.e2e.driver_kills import kept_on_failure
-from tests.e2e.test_serve_dataframe import Program, Purchases, programs, verify
+from tests.e2e.user_programs import Program, Purchases, programs, verify
 
 VERIFY_EVERY = 10
 RESULTS = report.RESULTS / "serve_kills.json"

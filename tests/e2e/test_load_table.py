@@ -7,13 +7,13 @@ the table back as a DataFrame, too.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import TestCluster, start, wait_until
-from tests.e2e.test_serve_dataframe import (
+from tests.e2e.cluster import TestCluster, wait_until
+from tests.e2e.user_programs import (
     EXAMPLE,
     PORTIONS_MAX,
     Program,
@@ -30,15 +30,6 @@ HISTORY = EXAMPLE.with_name("load_history.py")
 #: before a load writes its rows, and before it commits them
 PAUSES = ("before-sink@0", "before-progress@0")
 Rows = list[list[object]]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[TestCluster]:
-    running = start(tmp_path / "cluster", nodes=2, pipelines=0)
-    try:
-        yield running
-    finally:
-        running.close()
 
 
 def of_history(users: range, cents: int) -> Rows:
@@ -85,28 +76,28 @@ def feed_until_death(
 
 
 @pytest.mark.timeout(1800)
-def test_a_table_begins_with_its_history(cluster: TestCluster, tmp_path: Path) -> None:
-    cluster.topic("purchases")
-    purchases, old = Purchases(cluster), of_history(range(500), cents=100)
+def test_a_table_begins_with_its_history(nodes_alone: TestCluster, tmp_path: Path) -> None:
+    nodes_alone.topic("purchases")
+    purchases, old = Purchases(nodes_alone), of_history(range(500), cents=100)
     file = saved(tmp_path / "history.csv", old)
-    with programs(cluster, tmp_path) as started:
+    with programs(nodes_alone, tmp_path) as started:
         killed = started(example=HISTORY, HISTORY=file, fails_at="before-progress@0")
         end_of(killed, -signal.SIGKILL)  # all rows are written, none is committed
-        assert shown(cluster) == []
+        assert shown(nodes_alone) == []
 
         said = end_of(started(example=HISTORY, HISTORY=file))
         assert "loaded with batch 0 under lease" in said
         assert "SCORES has 500 rows in batch 0" in said
-        cluster.wait_for_rows("SELECT * FROM SCORES;", old)
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", old)
 
         # a program that serves it goes on from there
         first = started(fails_at="after-progress@2")
         purchases.send()
         first.wait_for("SCORES is served")
-        cluster.wait_for_rows("SELECT * FROM SCORES;", [*old, *purchases.rows()])
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", [*old, *purchases.rows()])
         refused = end_of(started(example=HISTORY, HISTORY=file), 1)
         assert "SCORES cannot be loaded now: standing by: SCORES is written by" in refused
-        feed_until_death(cluster, purchases, first, old)
+        feed_until_death(nodes_alone, purchases, first, old)
 
         # what is loaded after batch 2 stays, although Spark runs that batch again
         changed = of_history(range(20), cents=7_000)
@@ -115,7 +106,7 @@ def test_a_table_begins_with_its_history(cluster: TestCluster, tmp_path: Path) -
         said = end_of(started(example=HISTORY, HISTORY=file))
         assert "loaded with batch 2 under lease" in said
         others = [*changed, *old[20:]]
-        cluster.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
         second = started()
         second.wait_for("SCORES is served")
         purchases.send(3)
@@ -123,16 +114,16 @@ def test_a_table_begins_with_its_history(cluster: TestCluster, tmp_path: Path) -
         assert newer & {str(row[0]) for row in purchases.rows()}, "a row that is written again"
         expected = [*others, *(row for row in late if row[0] not in newer)]
         expected += [row for row in purchases.rows() if row[0] in newer]
-        cluster.wait_for_rows("SELECT * FROM SCORES;", expected)
-        wait_for_holder(cluster, second)
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", expected)
+        wait_for_holder(nodes_alone, second)
 
         # a load that waits for the program to end, and gives the same rows again
         waiting = started(example=HISTORY, HISTORY=file, WAIT="yes")
         waiting.wait_for("standing by: SCORES is written by")
         second.signal(signal.SIGTERM)
         end_of(waiting)
-        cluster.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
-        verify(cluster)
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
+        verify(nodes_alone)
 
 
 def wait_until_paused(program: Program) -> None:
@@ -146,16 +137,16 @@ def wait_until_paused(program: Program) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_load_that_was_paused_is_seen_by_nobody(cluster: TestCluster, tmp_path: Path) -> None:
+def test_a_load_that_was_paused_is_seen_by_nobody(nodes_alone: TestCluster, tmp_path: Path) -> None:
     """It goes on after another one has taken over, and writes its rows only then, or has written
     them before."""
     few, void = of_history(range(30), cents=1), of_history(range(100), cents=2)
     file, void_file = saved(tmp_path / "few.csv", few), saved(tmp_path / "void.csv", void)
 
     def end() -> int:
-        return sum(log_ends(cluster.bootstrap_servers, "SCORES", 4).values())
+        return sum(log_ends(nodes_alone.bootstrap_servers, "SCORES", 4).values())
 
-    with programs(cluster, tmp_path) as started:
+    with programs(nodes_alone, tmp_path) as started:
         end_of(started(example=HISTORY, HISTORY=file))
         paused: list[Program] = []
         for place in PAUSES:
@@ -171,8 +162,8 @@ def test_a_load_that_was_paused_is_seen_by_nobody(cluster: TestCluster, tmp_path
             program.signal(signal.SIGCONT)
             assert "FENCED" in end_of(program, 1)
         assert end() == before + len(void), "one of them writes now, and in vain"
-        cluster.wait_for_rows("SELECT * FROM SCORES;", others)
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", others)
 
         end_of(started(example=HISTORY, HISTORY=file))  # it repairs what was written since
-        cluster.wait_for_rows("SELECT * FROM SCORES;", few)
-        verify(cluster)
+        nodes_alone.wait_for_rows("SELECT * FROM SCORES;", few)
+        verify(nodes_alone)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster import start
 from tests.e2e.spark_cluster import WORKERS, SparkCluster, event_log, tasks_lost
-from tests.e2e.test_serve_dataframe import Purchases, programs, verify
+from tests.e2e.user_programs import Purchases, programs, verify
 
 #: more kills than it takes until one is in the middle of a batch
 KILLS_MAX = 12
