@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.responses import JSONResponse
 
 import standpipe
 from standpipe.client import AsyncClient, NodesUnreachable, ServerRefused
@@ -30,16 +31,20 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
+@app.exception_handler(NodesUnreachable)
+@app.exception_handler(ServerRefused)
+async def not_now(_: Request, error: Exception) -> JSONResponse:
+    """No node answers, or none has the table yet: worth another try."""
+    return JSONResponse({"detail": str(error)}, 503)
+
+
 def client_of(request: Request) -> AsyncClient:
     return request.app.state.client
 
 
 @app.get("/visits/{user}")
 async def visits(user: str, request: Request) -> dict[str, Any]:
-    try:
-        row = await client_of(request).get("VISITS", user_id=user)
-    except (NodesUnreachable, ServerRefused) as error:
-        raise HTTPException(503, str(error)) from error
+    row = await client_of(request).get("VISITS", user_id=user)
     if row is None:
         raise HTTPException(404, f"{user} has not visited")
     fresh = row.freshness

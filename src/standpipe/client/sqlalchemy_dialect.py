@@ -9,6 +9,7 @@ SQLAlchemy is not among the client's dependencies; SQLAlchemy finds this module 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, cast
 
 from sqlalchemy import exc, types
@@ -44,6 +45,26 @@ _TYPES: Final[dict[str, Any]] = {
     "BYTES": types.LargeBinary,
     "DATE": types.Date,
     "TIME": types.Time,
+}
+
+
+def _yes_or_no(text: str) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+        text.lower()
+    ]
+
+
+#: options of `standpipe.connect` that a URL may have -> what reads their text
+_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "timeout_s": float,
+    "patience_s": float,
+    "lag_records_max": int,
+    "replica_lag_ms_max": int,
+    "source_lag_ms_max": int,
+    "ca": str,
+    "finds_members": _yes_or_no,
+    "session": _yes_or_no,
+    "consistency": str,
 }
 
 
@@ -143,20 +164,27 @@ class StandpipeDialect(default.DefaultDialect):
         return dbapi
 
     def create_connect_args(self, url: Any) -> tuple[list[Any], dict[str, Any]]:
-        """`standpipe://host:port?nodes=host:port,…&timeout_s=5&ca=file`."""
+        """`standpipe://host:port?nodes=host:port,…&timeout_s=5`, with options of `connect`.
+
+        With `ca`, all nodes are asked over TLS. Raises ArgumentError.
+        """
         query = dict(url.query)
         first = [f"{url.host}:{url.port or 8088}"] if url.host else []
-        more = [each for each in str(query.pop("nodes", "")).split(",") if each]
-        options: dict[str, Any] = {}
-        for name in ("timeout_s", "patience_s"):
-            if name in query:
-                options[name] = float(cast("str", query.pop(name)))
+        nodes = [*first, *(each for each in str(query.pop("nodes", "")).split(",") if each)]
         if "ca" in query:
-            options["ca"] = query.pop("ca")
-            first = [f"https://{each}" for each in first]
-        if query:
-            raise exc.ArgumentError(f"unknown options in the URL: {', '.join(query)}")
-        return [[*first, *more]], options
+            nodes = [each if "://" in each else f"https://{each}" for each in nodes]
+        options: dict[str, Any] = {}
+        for name, text in query.items():
+            if name not in _OPTIONS:
+                known = ", ".join(("nodes", *_OPTIONS))
+                raise exc.ArgumentError(
+                    f"the URL has an unknown option {name}; it may have {known}"
+                )
+            try:
+                options[name] = _OPTIONS[name](cast("str", text))
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                raise exc.ArgumentError(f"{name}={text} in the URL cannot be read") from error
+        return [nodes], options
 
     def do_rollback(self, dbapi_connection: Any) -> None:
         """Nothing: SQLAlchemy rolls back each connection that it takes back."""

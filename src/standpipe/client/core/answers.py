@@ -40,6 +40,13 @@ class ServerRefused(StandpipeError):
         self.again_after_s: float | None = None
 
 
+def no_answer(body: bytes) -> ServerRefused:
+    """The error for what no node would answer: something else listens there."""
+    return ServerRefused(
+        f"this is no answer of a node: {body[:200]!r}; check that its address is the public one"
+    )
+
+
 class _AnswerHead(msgspec.Struct):
     columnNames: tuple[str, ...]  # noqa: N815 ksqlDB's name
     columnTypes: tuple[str, ...]  # noqa: N815 ksqlDB's name
@@ -79,7 +86,7 @@ def head_of(line: bytes) -> tuple[Columns, CellReader]:
         try:
             head = _head_decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ServerRefused(f"this is no answer of a node: {line[:200]!r}") from error
+            raise no_answer(line) from error
         found = Columns(head.columnNames, head.columnTypes), reader_of(head.columnTypes)
         if len(_heads) >= _HEAD_KEPT_MAX:
             _heads.clear()
@@ -120,7 +127,7 @@ def entities_of(answer: HttpAnswer) -> list[dict[str, Any]]:
     try:
         return msgspec.json.decode(answer.body, type=list[dict[str, Any]])
     except msgspec.MsgspecError as error:
-        raise ServerRefused(f"this is no answer of a node: {answer.body[:200]!r}") from error
+        raise no_answer(answer.body) from error
 
 
 def error_of_answer(answer: HttpAnswer, statement: str = "") -> StandpipeError:

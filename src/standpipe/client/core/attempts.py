@@ -178,7 +178,10 @@ class Attempt:
         if self._last is not None:
             return self._last
         tries = "; ".join(dict.fromkeys(self._reasons[-6:])) or "none could be asked in time"
-        return NodesUnreachable(f"no node answered in time ({tries}): see `standpipe status`")
+        return NodesUnreachable(
+            f"no node answered in time ({tries}): check that these are public addresses of nodes"
+            " that run, and give a longer timeout_s if they are busy"
+        )
 
 
 def gather(

@@ -45,6 +45,8 @@ class UnfitParameter(BadRequest):
 
 def bound(text: str, parameters: Sequence[object]) -> str:
     """The statement with a literal for each `?`. Raises UnfitParameter."""
+    if isinstance(parameters, str | bytes | Mapping):
+        raise UnfitParameter("the parameters are a list: one value for each ?, in their order")
     pieces: list[str] = []
     end = count = 0
     for match in _PIECE.finditer(text):
@@ -79,7 +81,20 @@ def literal(value: object, of: SqlType | None = None) -> str:
     if isinstance(value, Sequence):
         part = of.arguments[0] if of is not None and of.base == "ARRAY" else None
         return f"ARRAY[{', '.join(literal(each, part) for each in cast('Sequence[Any]', value))}]"
-    raise UnfitParameter(f"{type(value).__name__} {value!r} has no SQL literal")
+    if (plain := _plain(value)) is not None:
+        return literal(plain)
+    raise UnfitParameter(
+        f"{type(value).__name__} {value!r} has no SQL literal: give a text, a number, a bool, a"
+        " date, a time, a datetime, bytes, a list, a dict, or None for NULL"
+    )
+
+
+def _plain(value: Any) -> bool | int | float | None:
+    """The Python value of a number of numpy's; None: it is none."""
+    if type(value).__module__ != "numpy" or value.dtype.kind not in "biuf":
+        return None
+    found = value.item()
+    return found if isinstance(found, bool | int | float) else None
 
 
 def moment_text(value: datetime) -> str:
@@ -100,9 +115,15 @@ def _text(value: Any) -> str:
 
 def _double(value: float) -> str:
     if not math.isfinite(value):
-        raise UnfitParameter(f"{value} has no SQL literal")
+        raise UnfitParameter(f"{value} has no SQL literal: give None for NULL")
     text = repr(float(value))
     return text if "e" in text else text + "E0"
+
+
+def _moment(value: datetime) -> str:
+    if value != value:  # noqa: PLR0124 pandas' NaT, which is a datetime that equals nothing
+        raise UnfitParameter(f"{value} has no SQL literal: give None for NULL")
+    return f"'{moment_text(value)}'"
 
 
 def _decimal(value: Decimal) -> str:
@@ -132,7 +153,7 @@ _MAKERS: Final[dict[type, Callable[[Any], str]]] = {
     int: lambda value: str(int(value)),
     float: _double,
     Decimal: _decimal,
-    datetime: lambda value: f"'{moment_text(value)}'",
+    datetime: _moment,
     date: lambda value: f"'{value.isoformat()}'",
     time: lambda value: f"'{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}'",
     bytes: lambda value: f"'{b64encode(value).decode()}'",

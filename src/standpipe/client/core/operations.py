@@ -23,6 +23,7 @@ import msgspec
 from standpipe.client.core.answers import (
     ServerRefused,
     entities_of,
+    no_answer,
     rows_of,
     served_by,
 )
@@ -37,11 +38,7 @@ from standpipe.client.core.exchange import (
     Pause,
     SendAll,
 )
-from standpipe.client.core.literals import (
-    UnfitParameter,
-    bound,
-    without_texts,
-)
+from standpipe.client.core.literals import UnfitParameter, bound, without_texts
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.session import ClientSession, has_insert, token_of, without_token
@@ -397,4 +394,4 @@ def _json(answer: HttpAnswer) -> dict[str, Any]:
     try:
         return msgspec.json.decode(answer.body, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise ServerRefused(f"this is no answer of a node: {answer.body[:200]!r}") from error
+        raise no_answer(answer.body) from error

@@ -37,6 +37,8 @@ def key_dict(given: object, names: Sequence[str]) -> Mapping[str, object]:
 
 def wanted_keys(shape: SourceShape, keys: Iterable[object]) -> list[Key]:
     """The values of each key, in the order of its columns. Raises UnfitParameter."""
+    if isinstance(keys, str | bytes | Mapping):
+        raise UnfitParameter("this is one key: give a list of keys, or use get()")
     names = [column.name for column in shape.key_columns]
     listed = list(keys)
     if len(names) == 1 and not any(

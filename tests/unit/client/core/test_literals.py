@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -163,11 +165,47 @@ def test_a_dict_is_what_its_column_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), Decimal("NaN"), object(), "\ud800", {1, 2}]
+    ("value", "words"),
+    [
+        (float("nan"), "give None for NULL"),
+        (float("inf"), "no SQL literal"),
+        (Decimal("NaN"), "fits no DECIMAL"),
+        (object(), "no SQL literal: give a text, a number"),
+        ("\ud800", "no UTF-8"),
+        ({1, 2}, "set {1, 2} has no SQL literal"),
+        (pd.NaT, "NaT has no SQL literal: give None for NULL"),
+        (pd.NA, "NAType <NA> has no SQL literal"),
+        (np.datetime64("2020-01-01T00:00:00", "ns"), "datetime64"),
+    ],
 )
-def test_what_has_no_literal(value: object) -> None:
-    with pytest.raises(UnfitParameter):
+def test_what_has_no_literal(value: object, words: str) -> None:
+    with pytest.raises(UnfitParameter, match=words):
         literal(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.int64(-5), "-5"),
+        (np.uint8(5), "5"),
+        (np.bool_(True), "TRUE"),
+        (np.float32(0.5), "0.5E0"),
+        (np.float64(0.5), "0.5E0"),
+        (np.str_("it's"), "'it''s'"),
+        ([np.int64(1)], "ARRAY[1]"),
+        (pd.Timestamp("2020-01-01T12:00:00Z"), "'2020-01-01T12:00:00.000'"),
+    ],
+)
+def test_numbers_of_numpy_and_pandas(value: object, text: str) -> None:
+    """As they come out of a DataFrame of pandas."""
+    assert literal(value) == text
+
+
+@pytest.mark.parametrize("parameters", ["a", b"a", {"id": "a"}], ids=repr)
+def test_parameters_that_are_no_list(parameters: Any) -> None:
+    """A text of one character would pass for a list of one."""
+    with pytest.raises(UnfitParameter, match="the parameters are a list"):
+        bound("SELECT * FROM T WHERE ID = ?;", parameters)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pytest
@@ -225,6 +226,14 @@ def test_keys_of_several_columns_are_asked_for_one_by_one() -> None:
     for wrong in ("a", ("a",), ("a", 1, 2), {"k0": "a"}):
         with pytest.raises(UnfitParameter):
             wanted_keys(found.shape, [wrong])
+
+
+@pytest.mark.parametrize("keys", ["ada", b"ada", {"k0": "ada"}], ids=repr)
+def test_one_key_is_no_list_of_keys(keys: Any) -> None:
+    """Else a text would be a key for each of its letters, and a dict its names."""
+    _, found = table("STRING")
+    with pytest.raises(UnfitParameter, match="this is one key: give a list"):
+        wanted_keys(found.shape, keys)
 
 
 @pytest.mark.parametrize(
