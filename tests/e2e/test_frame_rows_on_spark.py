@@ -104,6 +104,26 @@ def test_deleted_rows_and_rows_without_a_key(session: SparkSession) -> None:
     assert found == {b"a": None, b"b": '{"V":2}', b"c": '{"V":3}'}
 
 
+def test_rows_without_a_value(session: SparkSession) -> None:
+    frame = session.createDataFrame(
+        [
+            ("a", None, None, None),
+            ("b", None, "", False),
+            ("c", 0, None, None),
+            ("d", 1, "x", True),
+        ],
+        "k STRING, v INT, `w x` STRING, gone BOOLEAN",
+    )
+    table = table_of(frame, "k", left_out=["gone"])
+    for rules, deleted in (
+        (RowRules(), set[bytes]()),
+        (RowRules(deleted_if_null=True), {b"a"}),
+        (RowRules(deleted_if_null=True, deleted="gone"), {b"a", b"d"}),
+    ):
+        rows = records(frame, table, rules).collect()
+        assert {bytes(row["key"]) for row in rows if row["value"] is None} == deleted
+
+
 def test_rows_of_windows(session: SparkSession) -> None:
     events = session.sql(
         "SELECT * FROM VALUES ('ada', timestamp_millis(59999), 1), ('ada', timestamp_millis(60000),"

@@ -8,7 +8,7 @@ proves that it knows the secret. Not here: what it does while it writes
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -17,12 +17,24 @@ import msgspec
 from standpipe.adapters.http.peer_client import PathFailed, Response, Unproved
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.adapters.sealed.handshake import PeerIdentity
+from standpipe.client.core.nodes import normalised
 from standpipe.control.ddl.propose import Request
 from standpipe.control.metadata.catalog import Catalog, from_bytes
 from standpipe.spark.errors import ServeRefused
 
 ANSWER_S_MAX: Final = 30.0
 CONNECT_S_MAX: Final = 3.0
+
+
+def addresses(nodes: str | Iterable[str]) -> tuple[str, ...]:
+    """What `Standpipe` was given, as a list. Raises ServeRefused."""
+    try:
+        return normalised(nodes)
+    except ValueError as error:
+        raise ServeRefused(
+            f"`nodes` cannot be read: {error}",
+            next_step="give public addresses of nodes: nodes='node1:8088,node2:8088'",
+        ) from error
 
 
 class ClusterDescription(msgspec.Struct, kw_only=True):

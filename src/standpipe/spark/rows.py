@@ -6,6 +6,7 @@ table has (`schema.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column as SparkColumn
@@ -22,10 +23,12 @@ from standpipe.sql.types.types import parse_type, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class RowRules:
-    """`deleted`: a Boolean column; where it is true, the row of that key is deleted. `timestamp`:
+    """`deleted`: a Boolean column; where it is true, the row of that key is deleted.
+    `deleted_if_null`: where all columns are null that are not of the key, it is, too. `timestamp`:
     the column that is the ROWTIME of a row; None: the time of its batch."""
 
     deleted: str | None = None
+    deleted_if_null: bool = False
     timestamp: str | None = None
 
     def check(self, schema: t.StructType) -> None:
@@ -37,6 +40,19 @@ class RowRules:
                     f"column {name} must be there, as {wanted().simpleString()}",
                     next_step="add it with withColumn",
                 )
+
+    def is_live(self, by_name: Mapping[str, str], table: Source) -> SparkColumn:
+        """Whether a row stays, or deletes that of its key. `by_name`: the names of the columns, by
+        those in capitals."""
+        live = f.lit(True)
+        if self.deleted is not None:
+            live = ~f.coalesce(f.col(quoted(by_name[self.deleted.upper()])), f.lit(False))
+        if self.deleted_if_null:
+            has_value = f.lit(False)
+            for each in table.value_columns:
+                has_value = has_value | f.col(quoted(by_name[each.name])).isNotNull()
+            live = live & has_value
+        return live
 
 
 def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
@@ -50,9 +66,7 @@ def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
     time = f.current_timestamp()
     if rules.timestamp is not None:
         time = f.coalesce(f.col(quoted(by_name[rules.timestamp.upper()])), time)
-    is_live = f.lit(True)
-    if rules.deleted is not None:
-        is_live = ~f.coalesce(f.col(quoted(by_name[rules.deleted.upper()])), f.lit(False))
+    is_live = rules.is_live(by_name, table)
     keys, values = (
         [written(each.name, each.type) for each in part]
         for part in (table.key_columns, table.value_columns)

@@ -8,14 +8,12 @@ second one waits in `serve` and takes over.
 from __future__ import annotations
 
 import os
-import socket
 import time
-import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -27,38 +25,25 @@ from standpipe.errors import ConfigError
 from standpipe.model import Source, Window
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
-from standpipe.pipeline.failures import NotYet
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.control_client import Follower, PipelineRefused
-from standpipe.pipeline.run.reconcile import PipelineRegistration, external_query
+from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.start.query_run import PipelineContext, Stream, resume, start_stream
 from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import session_checks
-from standpipe.spark.cluster import ClusterNodes
+from standpipe.spark.cluster import ClusterNodes, addresses
 from standpipe.spark.complete import Differences
-from standpipe.spark.errors import ServeEnded, ServeRefused
-from standpipe.spark.lease import busy, standby_message, why_gone
+from standpipe.spark.errors import ServeRefused
+from standpipe.spark.lease import why_gone
 from standpipe.spark.load import LoadedBatch, load_rows
 from standpipe.spark.query import ServedQuery, Serving
 from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
 from standpipe.spark.rows import RowRules, one_of_each_key, records
 from standpipe.spark.schema import ServedTable, capitals, served_table, window_of
-
-LOOK_S: Final = 0.1
-#: how often a program that waits for the lease says so
-SAY_EVERY_S: Final = 30.0
-#: how long a load waits for the lease: longer than one that is dead keeps it (LEASE_TIMEOUT)
-BUSY_S_MAX: Final = 20.0
-#: how long it waits for the topic of a table that was just declared
-TOPIC_S_MAX: Final = 60.0
-
-_T = TypeVar("_T")
-
-_logger = structlog.get_logger("standpipe.spark")
+from standpipe.spark.standby import BUSY_S_MAX, await_lease, once_topics_are_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +58,8 @@ class _Order:
 
 
 class Standpipe:
-    """A cluster of Standpipe. `nodes`: public addresses of some of its nodes, `host:port,…`;
-    `secret_file`: the file of the secret that its nodes share.
+    """A cluster of Standpipe. `nodes`: public addresses of some of its nodes, `host:port,…` or a
+    list; `secret_file`: the file of the secret that its nodes share.
 
     `config`: settings of Kafka's clients, as a pipeline has them (docs/operations/kafka.md).
     `bootstrap_servers`: where this program reaches Kafka; None: where the nodes do.
@@ -82,17 +67,17 @@ class Standpipe:
 
     def __init__(
         self,
-        nodes: str,
+        nodes: str | Iterable[str],
         secret_file: str | Path,
         *,
         config: Mapping[str, str] | None = None,
         bootstrap_servers: str | None = None,
     ) -> None:
-        """Raises ConfigError for a secret that others can read, or a setting that is unknown."""
+        """Raises ServeRefused for addresses that are none, and ConfigError for a secret that others
+        can read, or a setting that is unknown."""
         _log_by_default()
-        public = [each.strip() for each in nodes.split(",") if each.strip()]
         self._secret = read_secret(Path(secret_file))
-        self._nodes = ClusterNodes(public, self._secret)
+        self._nodes = ClusterNodes(addresses(nodes), self._secret)
         self._config = registry.load(registry.environment_layer(os.environ), dict(config or {}))
         for setting in self._config.passed_on:
             raise ConfigError(
@@ -110,6 +95,7 @@ class Standpipe:
         checkpoint: str | Path,
         output_mode: str = "update",
         deleted: str | None = None,
+        deleted_if_null: bool = False,
         timestamp: str | None = None,
         window_size: str | None = None,
         retention: str | None = None,
@@ -121,8 +107,9 @@ class Standpipe:
 
         `key`: its key columns. `checkpoint`: a directory that every program for this table reaches.
         `output_mode`: update, append, or complete, which deletes rows that are not in the result.
-        `deleted`: a Boolean column; true deletes the row of that key. `timestamp`: the column that
-        is the ROWTIME of a row; default: the time of its batch.
+        `deleted`: a Boolean column; true deletes the row of that key. `deleted_if_null`: so does a
+        row whose columns are all null, except those of the key. `timestamp`: the column that is the
+        ROWTIME of a row; default: the time of its batch.
         `window_size`: the rows are those of windows of this size ("1 hour"), in the column `window`
         of Spark's function. `retention`: a window is dropped once the watermark is so long after
         its start; default: never.
@@ -130,7 +117,7 @@ class Standpipe:
 
         Raises ServeRefused if it cannot be served as asked, and ServeEnded if it cannot go on.
         """
-        rules = RowRules(deleted=deleted, timestamp=timestamp)
+        rules = RowRules(deleted=deleted, deleted_if_null=deleted_if_null, timestamp=timestamp)
         session_checks.check_stream(frame, output_mode, retention)
         window = window_of(frame.schema, window_size, retention, is_append=output_mode == "append")
         asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
@@ -145,7 +132,7 @@ class Standpipe:
         there, spark = self._declared(asked), frame.sparkSession
         serving, around = self._lease(there, spark, order.checkpoint, where, None)
         with _giving_back(serving):
-            run = _once_topics_are_there(
+            run = once_topics_are_there(
                 serving.wanted, around, lambda: _started(serving.wanted, order, around)
             )
         serving.fences.start()
@@ -159,6 +146,7 @@ class Standpipe:
         table: str,
         key: Sequence[str],
         deleted: str | None = None,
+        deleted_if_null: bool = False,
         timestamp: str | None = None,
         window_size: str | None = None,
         retention: str | None = None,
@@ -168,14 +156,14 @@ class Standpipe:
         """Write the rows of a batch DataFrame to a table, all in one commit: readers see none of
         them, or all. Rows of other keys stay. Returns once they are committed.
 
-        `deleted`, `timestamp`, `window_size`, `retention`, `partitions`: as of `serve`. Of two rows
-        of a key the one with the later `timestamp` counts. `wait`: for as long as another program
-        writes the table; otherwise that is refused.
+        `deleted`, `deleted_if_null`, `timestamp`, `window_size`, `retention`, `partitions`: as of
+        `serve`. Of two rows of a key the one with the later `timestamp` counts. `wait`: for as long
+        as another program writes the table; otherwise that is refused.
 
         Raises ServeRefused if it cannot be loaded as asked, and ServeEnded if it has failed: then
         nothing is visible, and it can be loaded again.
         """
-        rules = RowRules(deleted=deleted, timestamp=timestamp)
+        rules = RowRules(deleted=deleted, deleted_if_null=deleted_if_null, timestamp=timestamp)
         session_checks.check_batch(frame)
         window = window_of(frame.schema, window_size, retention)
         asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
@@ -185,7 +173,7 @@ class Standpipe:
         serving, around = self._lease(there, frame.sparkSession, Path(), where, busy_s_max)
         with _giving_back(serving):
             plan = one_of_each_key(records(frame, there, rules))
-            loaded = _once_topics_are_there(
+            loaded = once_topics_are_there(
                 serving.wanted, around, lambda: load_rows(plan, serving.wanted, around)
             )
         serving.abandon()
@@ -321,52 +309,6 @@ def _giving_back(serving: Serving) -> Generator[None]:
     except BaseException:  # Ctrl-C in a notebook: its process goes on
         serving.abandon()
         raise
-
-
-def await_lease(
-    follower: Follower, table: Source, busy_s_max: float | None
-) -> tuple[PipelineRegistration, WantedQuery]:
-    """Register, and stand by until the lease is ours. Raises ServeEnded once the table is gone, and
-    ServeRefused if it is somebody else's for `busy_s_max`; None: wait for as long as that is so."""
-    query_id = str(table.query_id)
-    pipeline_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    try:
-        me = follower.register(pipeline_id, is_over=lambda: False)
-    except PipelineRefused as refused:
-        raise ServeEnded(
-            "DROPPED", f"{table.name} cannot be written: {refused.message}"
-        ) from refused
-    assert me is not None
-    began = time.monotonic()
-    say_at = began + LOOK_S * 10  # a program that is alone gets it at once
-    while True:
-        catalog = follower.catalog
-        if catalog.index >= me.log_index:
-            if gone := why_gone(catalog, query_id, table.name):
-                raise gone
-            if wanted := external_query(catalog, query_id, me):
-                return me, wanted
-            if busy_s_max is not None and time.monotonic() > began + busy_s_max:
-                raise busy(catalog, query_id, table.name)
-            if time.monotonic() >= say_at:
-                _logger.warning(standby_message(catalog, query_id, table.name))
-                say_at = time.monotonic() + SAY_EVERY_S
-        time.sleep(LOOK_S)
-
-
-def _once_topics_are_there(
-    wanted: WantedQuery, around: PipelineContext, act: Callable[[], _T]
-) -> _T:
-    """What `act` returns. Waits for the topic of a table that is new."""
-    deadline = time.monotonic() + TOPIC_S_MAX
-    while True:
-        try:
-            return act()
-        except NotYet as missing:
-            if time.monotonic() >= deadline:
-                raise missing.final_failure or missing from None
-            around.check_lease(wanted.query_id, wanted.lease_epoch)
-            time.sleep(LOOK_S)
 
 
 def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> QueryRun:

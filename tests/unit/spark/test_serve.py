@@ -14,7 +14,7 @@ from standpipe.control.metadata.commands import DropSource, EndPipelines, SetQue
 from standpipe.model import Source
 from standpipe.pipeline.run.control_client import Follower
 from standpipe.spark.errors import ServeEnded, ServeRefused
-from standpipe.spark.serve import await_lease
+from standpipe.spark.standby import await_lease
 
 
 @pytest.fixture

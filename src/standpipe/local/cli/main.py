@@ -105,7 +105,11 @@ def up(
         int, typer.Option(min=0, help="HTTP workers per node; 0: one per core.")
     ] = 1,
     pipelines: Annotated[
-        int, typer.Option(min=1, help="Spark drivers; each takes over from another.")
+        int,
+        typer.Option(
+            min=0,
+            help="Spark drivers; each takes over from another. 0: only programs write tables.",
+        ),
     ] = 1,
     checkpoints: Annotated[
         str, typer.Option(help="Where Spark's checkpoints are, if not there: hdfs://HOST:PORT/DIR.")
