@@ -124,10 +124,15 @@ def run(kills: int, seed: int) -> dict[str, Any]:
 
 
 def on_record(before: kill_runs.Result, ran: kill_runs.Result) -> kill_runs.Result:
-    """All runs so far."""
-    runs = [*before.get("runs", []), ran]
-    total = sum(one["kills"] for one in runs)
-    return {"question": kill_runs.question(__doc__), "kills": total, "runs": runs}
+    """The record with one more run: sums, and one line for each run."""
+    runs = [*before.get("runs", []), {name: ran[name] for name in ran if name != "kinds"}]
+    kinds = Counter(before.get("kinds", {})) + Counter(ran["kinds"])
+    return {
+        "question": kill_runs.question(__doc__),
+        **{name: sum(run[name] for run in runs) for name in ("kills", "events")},
+        "kinds": dict(kinds.most_common()),
+        "runs": runs,
+    }
 
 
 def main() -> int:
