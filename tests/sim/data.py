@@ -6,10 +6,12 @@ A failing seed prints its options and its history; run it alone with `--first SE
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from . import report, runner
 from .data_groups import GroupWorld
+from .data_loads import LoadedWorld
 from .data_world import DataOptions, DataWorld
 
 QUESTION = "does the data path keep its promises under every fault of the simulation"
@@ -50,6 +52,11 @@ EXPECTED = (
     "groups begun",
     "groups divided",
     "groups that took over members at two batches",
+    "loads",
+    "loads before any batch",
+    "loads paused before they commit",
+    "loads that failed",
+    "loads that were fenced before they committed",
     "members begun alone",
     "members left out of a batch that they have",
     "parts of a range that goes by order",
@@ -61,6 +68,7 @@ EXPECTED = (
     "pipelines left",
     "pipelines paused",
     "pipelines registered again",
+    "programs killed before Spark noted a batch",
     "progress records forged",
     "progress records forged before the first true one",
     "progress records taken by compaction",
@@ -74,6 +82,7 @@ EXPECTED = (
     "records of expired windows deleted",
     "records taken by compaction",
     "repairs",
+    "replayed batches that leave what was loaded after them",
     "rows of expired windows dropped",
     "replicas opened again after their table was away",
     "replicas that lost their topic",
@@ -98,8 +107,9 @@ EXPECTED = (
 
 def run_seed(seed: int) -> runner.Outcome:
     """A plain table, and tables in groups; some seeds also a table of windows that expire, one
-    whose topic is made anew, or one with forged records in the progress topic. Each is a world of
-    its own, so that what plain worlds do has not changed with them."""
+    whose topic is made anew, one with forged records in the progress topic, or one that
+    applications load rows into. Each is a world of its own, so that what plain worlds do has not
+    changed with them."""
     other_world = OTHER_WORLDS.get(seed % EVERY)
     worlds = [DataWorld(seed), *([other_world(seed)] if other_world else []), GroupWorld(seed)]
     outcomes = [runner.outcome_of(world, seed) for world in worlds]
@@ -125,7 +135,12 @@ def forged_world(seed: int) -> DataWorld:
 
 EVERY = 4
 #: seeds modulo EVERY; those of 2 are neither cut off nor left alone
-OTHER_WORLDS = {0: windowed_world, 1: forged_world, 2: recreated_world}
+OTHER_WORLDS: dict[int, Callable[[int], DataWorld]] = {
+    0: windowed_world,
+    1: forged_world,
+    2: recreated_world,
+    3: LoadedWorld,
+}
 
 
 def main() -> None:

@@ -141,7 +141,7 @@ class SimMember(SimDriver):
 
     def commit(self, batch: int, end: int, attempt: int) -> Iterator[float]:
         """Step 4."""
-        yield from self._append(self._commit(batch, attempt), end, self.ends, 0)
+        yield from self._append(self._covering(self._commit(batch, attempt), end), self.ends)
 
 
 class SimRun:

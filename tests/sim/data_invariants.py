@@ -3,7 +3,7 @@ at every commit. A violation is an exception: the runner adds the seed and the h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from standpipe.control.routing import route
 from standpipe.control.routing.bounds import Bounds
@@ -12,6 +12,7 @@ from standpipe.data.encoding.stored_rows import pack_row, rows_digest
 from standpipe.model import NO_BATCH, NodeId, NodeInfo, Placement, Progress, ReplicaState
 
 from .data_kafka import SimLog
+from .data_pipeline import source_end
 from .data_tailer import SimTailer
 from .invariants import Violation
 
@@ -214,29 +215,18 @@ class CommitsAreWhatTheEventsSay(DataInvariant):
 
     def committed(self, progress: Progress) -> None:
         before, batch = self.oracle.newest, progress.commit.batch
-        end = progress.sources["s"][0]
+        end = source_end(progress)
         if before is not None:
             follows = batch in (before.commit.batch, before.commit.batch + 1)
             self.check(follows, f"batch {batch} was committed after {before.commit.batch}")
-            self.check(
-                end >= before.sources["s"][0], f"the source went back to {end} from {before}"
-            )
+            self.check(end >= source_end(before), f"the source went back to {end} from {before}")
         committed = {
             key: int(row[13:].strip(b"[]")) // 1000
             for rows in self.oracle.rows
             for key, row in rows.items()
         }
-        right = self._recompute(end, progress.watermark_ms)
-        self.check(committed == right, f"batch {batch}: {committed} is not right")
-
-    def _recompute(self, end: int, watermark_ms: int) -> dict[bytes, Any]:
-        names, keys = {name for name, _ in self.world.events[:end]}, self.world.keys
-        sums = {keys.stored(keys.raw(name)): self.world.sum_of(name, end) for name in names}
-        return {
-            key: number
-            for key, number in sums.items()
-            if number is not None and not keys.is_expired(key, watermark_ms)
-        }
+        right = self.world.right_rows(end, progress.watermark_ms)
+        self.check(committed == right, f"batch {batch}: {committed} is not {right}")
 
 
 class WhatCompactionLeavesIsEnough(DataInvariant):

@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from standpipe.data.commit import progress as progress_log
 from standpipe.data.commit import repair, takeover
 from standpipe.data.commit.expiry import deletable_below
@@ -31,6 +33,16 @@ QUERY = "Q"
 Life = Iterator[float]  # yields: milliseconds until the next step
 
 
+def covered(end: int) -> dict[str, dict[int, int]]:
+    """What a batch covers that ends there; nothing, if the topic is not there yet."""
+    return {"s": {0: end}} if end else {}
+
+
+def source_end(progress: Progress) -> int:
+    """How many events are in it."""
+    return progress.sources.get("s", {}).get(0, 0)
+
+
 @dataclass
 class SimCheckpoint:
     """Spark's two logs. Two queries that write to one directory end each other."""
@@ -39,7 +51,7 @@ class SimCheckpoint:
     commits: set[int] = field(default_factory=set[int])
 
     def logs(self) -> takeover.Logs:
-        covers = {batch: {"s": {0: end}} for batch, end in self.offsets.items()}
+        covers = {batch: covered(end) for batch, end in self.offsets.items()}
         return takeover.Logs(frozenset(self.commits), covers)
 
     def copy(self) -> SimCheckpoint:
@@ -154,32 +166,37 @@ class SimDriver:
 
     def begin(self, stand: takeover.Standing) -> None:
         """The janitor begins where the newest batch says."""
+        self.stand_at(stand)
+        self._plan(self.janitor(), self._run, 1)
+
+    def stand_at(self, stand: takeover.Standing) -> None:
+        """What the janitor will begin with."""
         self.newest = stand.newest
         self.sweeps = [
             repair.Sweep(Offset(stand.clean_through.get(p, 0)), self.world.gone_ms)
             for p in range(self.world.partitions)
         ]
         self._tell_sweeps()
-        self._plan(self.janitor(), self._run, 1)
 
     def batches(self) -> Life:
         world = self.world
         stand = yield from self.take_over()
-        self.checkpoint = checkpoint = self._inherit(stand.newest)
-        self._take_back(stand.valid)
+        of_batches = takeover.streamed(stand.newest)
+        self.checkpoint = checkpoint = self._inherit(of_batches)
+        self._take_back(takeover.furthest_behind([of_batches]))
         self.begin(stand)
         batch = max(checkpoint.offsets, default=-1)  # from here on, Spark has it in memory
         is_begun = batch >= 0 and batch not in checkpoint.commits
         batch += not is_begun
         while True:
             if not is_begun:
-                start = checkpoint.offsets.get(batch - 1, 0)
-                if start == len(world.events):
+                end = world.next_end(batch, checkpoint.offsets.get(batch - 1, 0))
+                if end is None:
                     yield 50 + self.random.random() * 100  # nothing new: Spark makes no batch
                     continue
                 if batch in checkpoint.offsets:
                     raise Ended("another driver wrote the offset log")
-                checkpoint.offsets[batch] = min(len(world.events), start + 20)
+                checkpoint.offsets[batch] = end
             yield self.random.random() * 30
             while self.is_busy:
                 yield 5
@@ -216,18 +233,30 @@ class SimDriver:
         world = self.world
         self._lease()
         self._check_topic(self.topic_id)
+        if takeover.is_in_place(self.newest, batch, is_stream=False):
+            world.counts["replayed batches that leave what was loaded after them"] += 1
+            return
         commit = self._commit(batch, self.random.getrandbits(64))
         world.note("batch", self.name, f"{batch} attempt {commit.attempt}")
-        source_end = self.checkpoint.offsets[batch]
+        end = self.checkpoint.offsets[batch]
         start = self.checkpoint.offsets.get(batch - 1, 0)
-        rows = world.rows_of(start, source_end, commit.attempt)
+        rows = world.rows_of(start, end, commit.attempt)
         yield from self._write_rows(rows, commit)
         yield self.random.random() * 20
         sinks = self._ends(len(rows))
         yield self.random.random() * 20
         before = self.newest.watermark_ms if self.newest else 0
         watermark_ms = max(before, world.keys.watermark_ms(world.events[:start]))
-        yield from self._append(commit, source_end, sinks, watermark_ms)
+        yield from self._append(self._covering(commit, end, watermark_ms), sinks)
+
+    def _covering(self, commit: Commit, end: int, watermark_ms: int = 0) -> Progress:
+        """The record of a batch, without its ends in the table topic."""
+        return Progress(
+            query_id=self.world.query_id,
+            commit=commit,
+            sources=covered(end),
+            watermark_ms=watermark_ms,
+        )
 
     def _commit(self, batch: int, attempt: int) -> Commit:
         return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
@@ -265,18 +294,14 @@ class SimDriver:
             raise Ended(refused)
         return answered
 
-    def _append(
-        self, commit: Commit, source_end: int, sinks: dict[int, int], watermark_ms: int
-    ) -> Life:
-        record = Progress(
-            query_id=self.world.query_id,
-            commit=commit,
-            sources={"s": {0: source_end}},
+    def _append(self, covers: Progress, sinks: dict[int, int]) -> Life:
+        """Commit it. `covers`: what it is the record of, and of which sources."""
+        record = structs.replace(
+            covers,
             sinks=sinks,
             starts=takeover.ends_before(self.newest, self.world.partitions),
             since_ms=self.newest.committed_at_ms if self.newest else 0,
             clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
-            watermark_ms=watermark_ms,
             committed_at_ms=self.world.now_ms,
             topic_id=self.topic_id,
         )
@@ -373,7 +398,7 @@ class SimDriver:
         world.counts["repairs"] += count
         world.note("repairs", self.name, f"{count} under {commit.attempt}")
         sinks = self._ends(count)
-        yield from self._append(commit, newest.sources["s"][0], sinks, newest.watermark_ms)
+        yield from self._append(structs.replace(newest, commit=commit), sinks)
 
     def _delete_expired(self) -> None:
         world, newest = self.world, self.newest

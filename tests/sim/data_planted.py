@@ -26,7 +26,12 @@ from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.stage import Stage
 from standpipe.model import Offset
 
-from . import data_groups_planted, data_recreated_planted, data_windows_planted
+from . import (
+    data_groups_planted,
+    data_loads_planted,
+    data_recreated_planted,
+    data_windows_planted,
+)
 from .data_pipeline import SimDriver
 from .data_tailer import SimTailer
 from .runner import Plant, replacing
@@ -484,6 +489,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     believe_an_unsigned_record,
     believe_what_is_unsigned_until_the_first_sealed_record,
     *data_groups_planted.PLANTS,
+    *data_loads_planted.PLANTS,
     *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,
 )

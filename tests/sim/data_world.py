@@ -24,7 +24,7 @@ from .data_cuts import DataCuts
 from .data_invariants import ALL, DataInvariant, Oracle, label_of
 from .data_kafka import Retention, SimLog
 from .data_nemesis import DataNemesis
-from .data_pipeline import QUERY, SimCheckpoint, SimDriver, record_headers
+from .data_pipeline import QUERY, SimCheckpoint, SimDriver, record_headers, source_end
 from .data_reader import SimReader
 from .data_recreated import Recreation
 from .data_tailer import SimTailer
@@ -210,7 +210,7 @@ class DataWorld:
         if self.options.is_recreated:
             return self.recreation.why_not()
         driver = self.drivers[-1]
-        if driver.newest is None or driver.newest.sources["s"][0] < len(self.events):
+        if driver.newest is None or source_end(driver.newest) < len(self.events):
             return f"events wait: {driver.name} has committed {driver.newest} of {len(self.events)}"
         if any(sweep.all_shadows() or sweep.is_behind for sweep in driver.sweeps):
             return "keys are shadowed"
@@ -252,13 +252,17 @@ class DataWorld:
     # -- the lease --------------------------------------------------------------------------------
 
     def new_driver(self) -> None:
-        """The lease goes to a new pipeline; the one before hears of it some time later."""
+        """The lease goes to a new pipeline."""
+        self.give_lease(SimDriver)
+
+    def give_lease(self, kind: type[SimDriver]) -> None:
+        """To a new one; the one before hears of it some time later."""
         if self.drivers:
             notice = self.random.random() * self.options.lease_notice_ms
             self._lost_at[self.drivers[-1].lease_epoch] = self.now_ms + int(notice)
         self.lease_epoch += 1
         self.note("lease", f"driver {self.lease_epoch}")
-        self.drivers.append(SimDriver(self, self.lease_epoch))
+        self.drivers.append(kind(self, self.lease_epoch))
 
     def lease_is_lost(self, driver: SimDriver) -> bool:
         lost_at = self._lost_at.get(driver.lease_epoch)
@@ -287,6 +291,20 @@ class DataWorld:
         """What a table row must say after `end` events; None: no row (its HAVING is false)."""
         found = [n for name, n in self.events[:end] if name == key and self.takes(n)]
         return sum(found) if found and sum(found) % 4 else None
+
+    def next_end(self, batch: int, start: int) -> int | None:
+        """Where the batch ends that begins at event `start`; None: Spark makes none yet."""
+        return min(len(self.events), start + 20) if start < len(self.events) else None
+
+    def right_rows(self, end: int, watermark_ms: int) -> dict[bytes, int]:
+        """What the table must say after `end` events: {key as stored: sum}."""
+        names, keys = {name for name, _ in self.events[:end]}, self.keys
+        sums = {keys.stored(keys.raw(name)): self.sum_of(name, end) for name in names}
+        return {
+            key: number
+            for key, number in sums.items()
+            if number is not None and not keys.is_expired(key, watermark_ms)
+        }
 
     def rows_of(self, start: int, end: int, attempt: int) -> list[tuple[bytes, bytes | None]]:
         """What one attempt of a batch writes."""

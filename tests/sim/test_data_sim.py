@@ -9,6 +9,7 @@ import sys
 import pytest
 from tests.sim import (
     data_groups_planted,
+    data_loads_planted,
     data_planted,
     data_recreated_planted,
     data_windows_planted,
@@ -86,6 +87,8 @@ FIRST = {
     data_groups_planted.replay_what_a_member_has_passed: 8,
     data_planted.accept_another_attempt: 12,
     data_planted.bound_rows_between_two_batches: 38,
+    data_loads_planted.replay_over_a_load: 3,
+    data_loads_planted.take_a_load_for_the_first_by_its_sources: 7,
     data_recreated_planted.trust_the_name: 18,
 }
 
@@ -103,6 +106,8 @@ FIRST = {
         data_groups_planted.agree_with_one_member,
         data_groups_planted.go_on_behind_the_furthest_member,
         data_groups_planted.replay_what_a_member_has_passed,
+        data_loads_planted.replay_over_a_load,
+        data_loads_planted.take_a_load_for_the_first_by_its_sources,
         data_recreated_planted.trust_the_name,
         data_windows_planted.expire_a_window_too_early,
     ],
