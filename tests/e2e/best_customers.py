@@ -1,7 +1,8 @@
-"""The program of test_serve_complete.py: two tables of `purchases`.
+"""The program of test_serve_complete.py: three tables of `purchases`.
 
 `SCORES` has the three users that have paid most, in output mode complete: who is overtaken leaves
 the table. `HOURS` has what each user has paid in each hour: windows, which are dropped later.
+`ENDED` has the same in output mode append: a window comes once the watermark has passed its end.
 """
 
 from __future__ import annotations
@@ -59,4 +60,13 @@ standpipe.serve(
     retention="2 hours",
 )
 print("HOURS is served", flush=True)
+standpipe.serve(
+    hours,
+    table="ENDED",
+    key=["user_id"],
+    checkpoint=os.environ["CHECKPOINT"] + "-ended",
+    output_mode="append",
+    window_size="1 hour",
+)
+print("ENDED is served", flush=True)
 query.awaitTermination()

@@ -1,5 +1,6 @@
 """A DataFrame in output mode complete: rows that leave the result leave the table, also when its
-program dies in the middle of a batch. Beside it, one with windows, which leave it by the watermark.
+program dies in the middle of a batch. Beside it, two with windows: by the watermark, these leave
+the one, and come into the other, which is of output mode append.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def test_who_is_overtaken_leaves_the_table(nodes_alone: TestCluster, tmp_path: P
         send(eve=2_000, bob=3_000, tom=4_000)
         check()
         second.wait_for("HOURS is served")
+        second.wait_for("ENDED is served")
         check_hours(since=0)
         verify(nodes_alone)
         send(hour=2, ada=1)
@@ -85,3 +87,5 @@ def test_who_is_overtaken_leaves_the_table(nodes_alone: TestCluster, tmp_path: P
         send(hour=3, ada=1)  # the watermark is a minute behind it: two hours after hour 0 began
         check()
         check_hours(since=1)
+        ended = [[user, at, n] for (user, at), n in in_hours.items() if at == 0]
+        nodes_alone.wait_for_rows("SELECT USER_ID, WINDOWSTART, CENTS FROM ENDED;", ended)

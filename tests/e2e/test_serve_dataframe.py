@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
 from tests.e2e.user_programs import (
+    USERS,
     Purchases,
     feed_until_death,
     holder,
@@ -20,6 +21,8 @@ from tests.e2e.user_programs import (
     verify,
     wait_for_holder,
 )
+
+import standpipe
 
 
 @pytest.mark.timeout(1500)
@@ -50,6 +53,19 @@ def test_every_row_survives_the_death_of_its_program(
         third.wait_for("SCORES is served")
         purchases.check()
         verify(nodes_alone)
+        check_that_it_is_as_others(nodes_alone)
+
+
+def check_that_it_is_as_others(cluster: TestCluster) -> None:
+    """For routing and push queries, nothing is special about a table that a program writes."""
+    nodes = [address for _, address in cluster.addresses]
+    (route,) = cluster.sql("EXPLAIN ROUTE SELECT * FROM SCORES WHERE USER_ID = 'a0';")
+    assert route["partitions"][0]["activeHost"] in nodes
+    with standpipe.connect(nodes) as client:
+        text = "SELECT * FROM SCORES EMIT CHANGES LIMIT 3;"
+        rows = list(client.stream(text, from_beginning=True))
+    assert len(rows) == 3
+    assert {row["USER_ID"] for row in rows} <= set(USERS)
 
 
 @pytest.mark.timeout(1500)
