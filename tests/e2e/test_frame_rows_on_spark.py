@@ -204,7 +204,8 @@ def test_two_rows_of_a_key_of_which_neither_is_later_are_an_error(
     frame = loaded(session, [*rows, ("b", 1, 1)])
     table = table_of(frame.drop("at", "gone"), "k")
     rules = RowRules(timestamp=timestamp, deleted="gone")
-    with pytest.raises(Exception, match="two rows of one key, and neither is newer; its bytes: 61"):
+    words = "two rows of one key, and neither is newer; its bytes: 61. Give `timestamp`"
+    with pytest.raises(Exception, match=words):
         one_of_each_key(records(frame, table, rules)).collect()
 
 

@@ -111,6 +111,7 @@ def one_of_each_key(rows: DataFrame) -> DataFrame:
         f.concat(
             f.lit("the DataFrame has two rows of one key, and neither is newer; its bytes: "),
             f.hex("key"),
+            f.lit(". Give `timestamp`, or leave out one of them"),
         )
     )
     value = f.col("newest.value")
