@@ -8,20 +8,25 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
-from tests.tidy.source import ROOT, tracked_files
+from tests.tidy.source import ROOT, statements_in, tracked_files
 
 from standpipe.local.docgen.errors import tree_of
 
 #: packages of this repository, and where they are
 HOMES = {"standpipe": ROOT / "src", "tests": ROOT, "bench": ROOT, "examples": ROOT}
 READERS = ("tests", "bench", "examples")
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+#: statements outside of functions and classes are the module's own, also inside of these
+BRANCHES = ast.Module | ast.If | ast.Try | ast.ExceptHandler | ast.With | ast.For | ast.While
 #: a whole statement; to parse all of these files would take half a minute
 IMPORT = re.compile(
     rf"^ *from (?:{'|'.join(HOMES)})(?:\.[\w.]+)? import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
 )
 
 
+@cache
 def file_of(module: str) -> Path | None:
     """The file of a module or package of ours; None: it is not there."""
     path = HOMES[module.partition(".")[0]].joinpath(*module.split("."))
@@ -36,18 +41,33 @@ def names_in(path: Path) -> frozenset[str] | None:
     if path.is_dir():
         return frozenset()
     found: set[str] = set()
-    left: list[ast.AST] = [tree_of(path)]
-    while left:
-        node = left.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    for node in statements_in(tree_of(path), inside=BRANCHES):
+        if isinstance(node, DEFINITIONS):
             found.add(node.name)
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {(each.asname or each.name).partition(".")[0] for each in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        left.extend(ast.iter_child_nodes(node))
+        else:
+            found |= {
+                each.id for part in assigned_by(node) for each in ast.walk(part) if is_set(each)
+            }
     return None if found & {"__getattr__", "*"} else frozenset(found)
+
+
+def assigned_by(node: ast.AST) -> list[ast.AST]:
+    """Parts of a statement that name what it assigns."""
+    match node:
+        case ast.Assign():
+            return [*node.targets]
+        case ast.AnnAssign() | ast.AugAssign() | ast.For():
+            return [node.target]
+        case ast.With():
+            return [each.optional_vars for each in node.items if each.optional_vars]
+    return []
+
+
+def is_set(node: ast.AST) -> TypeGuard[ast.Name]:
+    """Whether it is a name that gets a value."""
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def has(module: str, name: str) -> bool:

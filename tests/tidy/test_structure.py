@@ -10,7 +10,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from tests.tidy.source import PACKAGE, FunctionNode, modules, name_of, nodes_of, tree_of
+from tests.tidy.source import (
+    PACKAGE,
+    FunctionNode,
+    modules,
+    name_of,
+    statements_of,
+    tree_of,
+)
 
 ENTRIES_MAX = 22
 DOCSTRING_SHARE_MIN = 0.95
@@ -41,7 +48,7 @@ def test_a_folder_can_be_seen_at_once() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     where: dict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in nodes_of(path):
+        for node in statements_of(path):
             if isinstance(node, ast.ClassDef):
                 where[node.name].append(name_of(path))
     twice = {name: at for name, at in where.items() if len(at) > 1}
@@ -80,7 +87,7 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in known.items():
         named: set[str] = set()
-        for node in nodes_of(path):
+        for node in statements_of(path):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -1,5 +1,6 @@
-"""What `pip install standpipe` brings: a wheel is built, installed into an empty virtual
-environment with the client's two packages alone, and used there. No network: the two are copied."""
+"""What `pip install standpipe` brings: a wheel is built as pip builds it, unpacked into an empty
+virtual environment with the client's two packages alone, and used there. No network: the two are
+copied. pip itself installs the package in `make setup`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from tests.tidy.source import ROOT
 
 #: what the wheel and its dependencies may take on the disk, without Python's caches of byte code
 BYTES_MAX = 10_000_000
+#: the call by which pip has a package built (PEP 517)
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 PROGRAM = """
 import standpipe
 from standpipe.client import NodesUnreachable, dbapi
@@ -74,21 +78,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
             target.write_bytes((ROOT / name).read_bytes())
     venv.create(folder / "venv", with_pip=False)
     environment = Installed(folder / "venv")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
-    # by way of a wheel; its byte code would take longer than all the rest, and is not looked at
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--no-compile"]
     made = subprocess.run(
-        [*pip, *options, "--target", str(environment.site_packages), str(source)],
+        [sys.executable, "-c", BUILD, str(folder)],
+        cwd=source,
         capture_output=True,
         text=True,
         check=False,
-        env={
-            **os.environ,
-            "CC": "false",
-            "PYTHONPATH": "",
-        },  # without a compiler, as on many a host
+        # without a compiler, as on many a host
+        env={**os.environ, "CC": "false", "PYTHONPATH": ""},
     )
     assert made.returncode == 0, made.stderr
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(environment.site_packages)
     for name in ("msgspec", "httptools"):
         copy_package(name, environment.site_packages)
     return environment
