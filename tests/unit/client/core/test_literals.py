@@ -60,14 +60,14 @@ def meant(node: Any) -> Any:
     raise AssertionError(f"{node!r} is no constant")
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100, thorough=900), deadline=None)
 @given(st.lists(VALUE, min_size=1, max_size=5))
 def test_a_value_survives_the_parser(values: list[Any]) -> None:
     marks = ", ".join("?" * len(values))
     assert inserted(bound(f"INSERT INTO T VALUES ({marks});", values)) == values
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100, thorough=900), deadline=None)
 @given(st.lists(st.one_of(WILD, NUMBER), min_size=2, max_size=2))
 def test_neighbours_stay_apart(values: list[Any]) -> None:
     """A minus, a text and a word right beside a parameter."""
@@ -78,7 +78,7 @@ def test_neighbours_stay_apart(values: list[Any]) -> None:
     assert len(both) == 1, "one statement"
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100, thorough=900), deadline=None)
 @given(st.text(st.sampled_from("?'\"`-*/ \n;aB1"), max_size=25), WILD)
 def test_parameters_are_where_the_grammar_has_room_for_one(text: str, value: str) -> None:
     """With a `?` replaced by a word, any text gives as many statements as with the value bound.
@@ -236,7 +236,7 @@ def test_reserved_words_are_the_grammars() -> None:
     assert found == RESERVED
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50, thorough=300), deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=10))
 def test_a_name_survives_the_parser(name: str) -> None:
     (statement,) = parser.parse(f"DESCRIBE {name_literal(name)};")

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.data.encoding.native_fuzz import (
     HEADS,
     NAMES,
@@ -129,8 +130,9 @@ def test_a_value_that_was_cut_off_is_refused(end: int) -> None:
 @needs_it
 @pytest.mark.parametrize("seed", range(3))
 def test_random_values_are_refused_or_packed_alike(seed: int) -> None:
-    packed_count, refused = run(seed, 20_000)
-    assert min(packed_count, refused) > 1000
+    count = examples(5_000, thorough=20_000)
+    packed_count, refused = run(seed, count)
+    assert min(packed_count, refused) > count // 20
 
 
 @needs_it
@@ -282,7 +284,8 @@ def test_it_touches_no_memory_but_its_own(tmp_path: Path) -> None:
         "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter's
         "PYTHONMALLOC": "malloc",
     }
-    fuzz = [sys.executable, "-m", "tests.unit.data.encoding.native_fuzz", "--count", "50000"]
+    count = str(examples(5_000, thorough=50_000))
+    fuzz = [sys.executable, "-m", "tests.unit.data.encoding.native_fuzz", "--count", count]
     ran = subprocess.run(
         [*fuzz, "--module", module], cwd=ROOT, env=environment, capture_output=True, check=False
     )
