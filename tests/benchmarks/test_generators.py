@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from bench.load import http, wrk
 from bench.load.open_loop import OpenLoop
+from bench.load.wrk import CONNECTIONS
 
 pytestmark = pytest.mark.skipif(shutil.which("taskset") is None, reason="no taskset")
 has_wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="no wrk")
@@ -25,6 +26,9 @@ REQUEST = http.post(b"{}")
 
 class Server(socketserver.ThreadingTCPServer):
     """Answers the n-th request, from 0 on, with what `answer` returns; None: it hangs up."""
+
+    #: all connections of a generator at once; with Python's 5, Linux drops the others' first packet
+    request_queue_size = 2 * CONNECTIONS
 
     def __init__(self, answer: Callable[[int], bytes | None]) -> None:
         super().__init__(("127.0.0.1", 0), Connection)

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.node.in_process import STREAM, TABLE, Control, body_of, configs_of, control, run
 
 from standpipe.node.configuration import NodeConfig, Setting
-from standpipe.node.controller import planner
+from standpipe.node.controller import leader, planner
 
 OTHER = STREAM.replace("STREAM S", "STREAM S2").replace("'s'", "'s2'")
 HANGS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(10**6)"
@@ -126,6 +126,8 @@ def test_a_planner_that_ends_places_nothing(
 def test_below_its_level_a_table_stays_and_the_answer_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(leader, "REVIEW_S", 0.5)  # when the cluster tries again
+
     async def story() -> None:
         async with control(config_of(tmp_path, standpipe_feature_level_max=5)) as (node,):
             await node.execute(STREAM, "r1")
