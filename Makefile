@@ -91,6 +91,8 @@ FAST_EDGES := tests/unit/adapters tests/unit/pipeline tests/unit/spark
 FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_EDGES) %/__pycache__,$(patsubst \
     %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance \
     tests/benchmarks)
+#: without what these tests do not use, a third of what pytest itself takes for each of them
+FAST_PYTEST := $(PYTEST) -q -m "not e2e" -p no:logging -p no:anyio -p no:xdist -p no:xdist.looponfail
 FAST_TESTS := $(FAST_DECISIONS) $(FAST_WORKER) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
 MAY_BE_NONE := || [ $$? -eq 5 ]
@@ -109,19 +111,19 @@ lint: $(DONE)/standpipe
 unit: unit-decisions unit-node unit-worker unit-edges unit-rest
 
 unit-decisions: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_DECISIONS) $(PYTEST_ARGS) $(MAY_BE_NONE)
+	$(FAST_PYTEST) $(FAST_DECISIONS) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-node: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_NODE) $(PYTEST_ARGS) $(MAY_BE_NONE)
+	$(FAST_PYTEST) $(FAST_NODE) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-worker: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_WORKER) $(PYTEST_ARGS) $(MAY_BE_NONE)
+	$(FAST_PYTEST) $(FAST_WORKER) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-edges: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_EDGES) $(PYTEST_ARGS) $(MAY_BE_NONE)
+	$(FAST_PYTEST) $(FAST_EDGES) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 unit-rest: $(DONE)/standpipe
-	$(PYTEST) -q -m "not e2e" $(FAST_REST) $(PYTEST_ARGS) $(MAY_BE_NONE)
+	$(FAST_PYTEST) $(FAST_REST) $(PYTEST_ARGS) $(MAY_BE_NONE)
 
 format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
@@ -156,8 +158,8 @@ NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
 	tests/e2e/test_client.py tests/e2e/test_client_sql.py \
 	tests/e2e/test_examples.py))
 
-#: tests of properties: `make check` tries the `examples(…)` of each, and this these times as many
-PROPERTIES := $(shell grep -rl --include='test_*.py' '@given' tests)
+#: tests of properties: `make check` tries the `examples(…)` of each, and `make test` more
+PROPERTIES := $(shell grep -rlE --include='test_*.py' '@given|\bexamples.[0-9]' tests)
 
 #: Spark's JVMs live for seconds here: what the second compiler and a parallel collector gain, they
 #: first cost on two cores. A third of the processor time of a test of the pipeline.
