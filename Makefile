@@ -80,17 +80,19 @@ $(DONE)/class-archives: $(DONE)/jars
 
 # ------------------------------------------------------------------------------ checks
 
-#: need no Kafka, no Spark, no Java; stay near 60 s. Five processes, as some tests wait for time to
-#: pass, most of them in FAST_NODE and FAST_EDGES; pytest-xdist would collect all of them in each
-#: process, and have one more for the reports
-FAST_DECISIONS := tests/unit/control tests/unit/data tests/unit/sql tests/sql
+#: need no Kafka, no Spark, no Java; stay below 60 s. Five processes, as some tests wait for time to
+#: pass, for half a minute each in FAST_NODE and FAST_EDGES, which compute the less; the other three
+#: compute about as much. pytest-xdist would collect all of them in each process, and have one more
+#: for the reports
+FAST_DECISIONS := tests/unit/data tests/unit/sql tests/sql
 FAST_WORKER := tests/unit/node/worker
 FAST_NODE := $(filter-out $(FAST_WORKER) %/__pycache__,$(patsubst %/,%,$(wildcard \
-    tests/unit/node/*/))) $(wildcard tests/unit/node/test_*.py) tests/contract tests/transcripts
-FAST_EDGES := tests/unit/adapters tests/unit/pipeline tests/unit/spark
-FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_EDGES) %/__pycache__,$(patsubst \
-    %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py tests/tidy tests/conformance \
-    tests/benchmarks)
+    tests/unit/node/*/))) $(wildcard tests/unit/node/test_*.py) tests/contract tests/transcripts \
+    tests/unit/spark
+FAST_EDGES := tests/unit/adapters tests/unit/pipeline
+FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_NODE) $(FAST_EDGES) \
+    %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py \
+    tests/tidy tests/conformance tests/benchmarks)
 #: without what these tests do not use, a third of what pytest itself takes for each of them
 FAST_PYTEST := $(PYTEST) -q -m "not e2e" -p no:logging -p no:anyio -p no:xdist -p no:xdist.looponfail
 FAST_TESTS := $(FAST_DECISIONS) $(FAST_WORKER) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
