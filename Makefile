@@ -107,7 +107,7 @@ check: $(DONE)/standpipe ## format, lint, types, imports, unit and tidy tests (u
 lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	scripts/unless-checked types .venv/bin/pyright
+	$(PYTHON_IN) scripts/check-types
 	.venv/bin/lint-imports | tail -n 4
 
 unit: unit-decisions unit-node unit-worker unit-edges unit-rest
