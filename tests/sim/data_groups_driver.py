@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 from standpipe.data.commit import takeover
 from standpipe.model import LeaseEpoch, Progress
-from standpipe.pipeline.commit import checkpoint as checkpoint_files
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.failures import NotYet, QueryFailed
+from standpipe.pipeline.io import checkpoint_path
 from standpipe.pipeline.run.group.groups import Groups
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.reconcile import StartRun, diff
@@ -314,7 +314,7 @@ class SimRun:
                 raise Killed
             link(source, target, **how)
 
-        with patch.object(checkpoint_files.os, "link", dying):
+        with patch.object(checkpoint_path.os, "link", dying):
             step()
 
     def _batches(self, spark: SimSpark) -> Life:
