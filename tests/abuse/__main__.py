@@ -147,15 +147,23 @@ def abuse(cluster: TestCluster, turns: Path, requests: list[Costly], rows: int) 
             "memory_growth_bytes_max": grown(watch.heavy),
             "standstill_ms_max": heavy[0][1] if heavy else 0.0,
             "standstills_over_20_ms": len(heavy),
+            "standstills": longest(heavy, outcomes),
         },
         "standstills_over_20_ms": len(worst),
         "standstill_ms_max": worst[0][1] if worst else 0.0,
-        "standstills": [
-            {"ms": ms, "late_ms": late_ms, "beside": beside(when_s, ms, outcomes)}
-            for when_s, ms, late_ms in worst[:12]
-        ],
+        "standstills": longest(worst, outcomes),
         "seconds": round(time.monotonic() - began_s, 1),
     }
+
+
+def longest(
+    found: list[tuple[float, float, float]], outcomes: list[Outcome]
+) -> list[dict[str, Any]]:
+    """The longest standstills, and what was under way."""
+    return [
+        {"ms": ms, "late_ms": late_ms, "beside": beside(when_s, ms, outcomes)}
+        for when_s, ms, late_ms in found[:12]
+    ]
 
 
 def beside(when_s: float, ms: float, outcomes: list[Outcome]) -> list[str]:

@@ -387,10 +387,10 @@ def test_partitions_are_covered() -> None:
 def test_an_idle_connection_that_the_node_closed_is_no_failure(mortal: Cluster) -> None:
     """All workers are new, and the client's connections lead to the old ones."""
     with opened("blocking", [node.config.public for node in mortal.nodes]) as client:
-        client.get_many("USERS", ROWS)
+        client.get_many("USERS", list(ROWS))
         for node in mortal.nodes:
             restart(node)
-        assert all(client.get_many("USERS", ROWS))
+        assert all(client.get_many("USERS", list(ROWS)))
 
 
 def restart(node: Node) -> None:
