@@ -58,7 +58,7 @@ def open_checkpoints(text: str, spark: SparkSession) -> CheckpointPath:
         raise SetupError(
             f"the checkpoints at {text} cannot be reached: {error}",
             next_step="check the address, the login, and Spark's settings of that file system"
-            " (--config spark.hadoop.…)",
+            " (spark.hadoop.…)",
         ) from error
     return found
 

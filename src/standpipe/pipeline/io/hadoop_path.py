@@ -129,7 +129,7 @@ class HadoopPath:
             return bool(self._files.isFolder(str(self._place)))
 
     def iterdir(self) -> Iterator[HadoopPath]:
-        """What is in this folder, in no order. Raises FileNotFoundError at the first item."""
+        """What is in this folder, in no order. Raises FileNotFoundError."""
         with _errors():
             names = _lines(self._files.names(str(self._place)))
         return (self / name for name in names)

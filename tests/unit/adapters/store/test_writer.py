@@ -166,7 +166,7 @@ def open_slowly(path: Path, say: Say) -> None:
         environment = open_environment(*where, **options)
         say(1)
         while not (path / "grown").exists():
-            time.sleep(0.001)
+            time.sleep(0.001)  # the parent says it with a file, which wakes nobody
         return environment
 
     lmdb_reader.open_environment = open_and_wait
