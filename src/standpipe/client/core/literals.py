@@ -33,7 +33,7 @@ from standpipe.sql.types.types import SqlType, quoted
 #: what the grammar reads as one piece (`sql/syntax/ksql.lark`); an opening without an end reaches
 #: to the end of the text, so that nothing after it passes for a parameter
 _PIECE: Final = re.compile(
-    r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|`(?:[^`]|``)*(?:`|\Z)"
+    r"'[^']*(?:''[^']*)*(?:'|\Z)|\"[^\"]*(?:\"\"[^\"]*)*(?:\"|\Z)|`[^`]*(?:``[^`]*)*(?:`|\Z)"
     r"|--[^\n]*|/\*(?:[^*]|\*(?!/))*(?:\*/|\Z)|(\?)",
     re.DOTALL,
 )

@@ -334,7 +334,8 @@ def _limits() -> str:
         "Queries of clients whose scans run or wait at a worker": scan_order.QUERIES_MAX,
         "Queries that read streams, or wait for it, at a worker": stream_pull.READERS
         + stream_pull.WAITING_MAX,
-        "Characters or items of a row that the functions of a clause read; in a persistent query,"
+        "Characters or items of a row that the functions of a clause read (one that takes a text"
+        " apart, as those of JSON do, counts several times as many); in a persistent query,"
         " of a function's result, which is NULL beyond": evaluator.WORK_MAX,
         "Rows that EXPLODE makes of one record for a client": exploded.ROWS_MAX,
         "Bytes of the answers to a request's statements": answers.ANSWER_BYTES_MAX,

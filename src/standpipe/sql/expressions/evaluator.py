@@ -37,7 +37,8 @@ Row = Sequence[Any]
 Compute = Callable[[Row], Any]
 
 #: Characters and items that the functions of one clause may read and make for a row, in equal
-#: parts: some 20 ms. WORK_MIN: the least that each may have.
+#: parts: some 20 ms, in which nothing else of the process may run. WORK_MIN: the least that each
+#: may have.
 WORK_MAX: Final = 4_194_304
 WORK_MIN: Final = 1_024
 

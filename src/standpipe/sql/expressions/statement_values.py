@@ -20,7 +20,8 @@ DAY_MS: Final = 86_400_000
 _NAMES: Final = "RANDOM|UUID|UNIX_TIMESTAMP|UNIX_DATE"
 # a comment that is not closed ends with the text, so that the rest is not searched at each of them
 _CALL: Final = re.compile(
-    r"(?P<other>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?(?:\*/|\Z))"
+    r"(?P<other>'[^']*(?:''[^']*)*'|\"[^\"]*(?:\"\"[^\"]*)*\"|`[^`]*(?:``[^`]*)*`"
+    r"|--[^\n]*|/\*.*?(?:\*/|\Z))"
     rf"|(?<![\w@.])(?P<name>{_NAMES})\s*\(\s*\)",
     re.DOTALL | re.IGNORECASE,
 )

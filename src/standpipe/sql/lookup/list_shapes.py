@@ -31,7 +31,7 @@ from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 #: a text before, between and behind the items, and the classes of the items, in order
 ListShape = tuple[None, str, str, str, str]
 #: finds texts where one holds a quote, which is written twice, or nothing
-_split: Final = re.compile(r"'((?:[^']|'')*)'").split
+_split: Final = re.compile(r"'([^']*(?:''[^']*)*)'").split
 _OPENERS: Final = re.compile(r"[\"`\0']|--|/\*|(?<![\w@.])\.?[0-9]")
 _PLAIN_DIGITS: Final = 9  # an INTEGER, whatever the digits
 #: class of a number that no column holds

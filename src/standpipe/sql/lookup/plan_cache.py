@@ -38,7 +38,8 @@ SHAPES_MAX: Final = 1_000
 LITERALS_MAX: Final = 64
 
 _LITERAL: Final = re.compile(
-    r"('(?:[^']|'')*'|(?<![\w@.])(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w@.]))"
+    r"('[^']*(?:''[^']*)*'"
+    r"|(?<![\w@.])(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w@.]))"
 )
 _split: Final = _LITERAL.split
 _OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")

@@ -26,7 +26,7 @@ STATEMENTS_MAX: Final = 200
 # What is not closed ends with the text, so that no alternative is tried twice over the rest.
 _TOKEN: Final = re.compile(
     r"(?P<blank>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))|(?P<end>;)"
-    r"|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|`[^`]*(?:`|\Z)|[\w@]+|.",
+    r"|'[^']*(?:''[^']*)*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|`[^`]*(?:`|\Z)|[\w@]+|.",
     re.DOTALL,
 )
 

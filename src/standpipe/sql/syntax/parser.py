@@ -28,8 +28,10 @@ DEPTH_MAX: Final = 120
 #: More alternatives than this do not help the user; the message leaves them out.
 EXPECTED_MAX: Final = 6
 
-_BLANK: Final = re.compile(r"(?:[ \t\r\n\f\u00a0]|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*")
-_PIECE: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|;", re.DOTALL)
+_BLANK: Final = re.compile(r"(?:[ \t\r\n\f\u00a0]|--[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/)*")
+_PIECE: Final = re.compile(
+    r"'[^']*(?:''[^']*)*'|\"[^\"]*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|;", re.DOTALL
+)
 _LONG_NUMBER: Final = re.compile(r"[0-9]{19}|[eE]\+?[0-9]{3}")
 _MARKS: Final = {
     "_COMMA": "','",

@@ -23,13 +23,13 @@ SUBSTITUTION: Final = "ksql.variable.substitution.enable"
 _VARIABLE: Final = re.compile(r"(\$?)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # a comment that is not closed ends with the text, so that the rest is not searched at each of them
 _PIECE: Final = re.compile(
-    r"(?P<quoted>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`)"
+    r"(?P<quoted>'[^']*(?:''[^']*)*'|\"[^\"]*(?:\"\"[^\"]*)*\"|`[^`]*(?:``[^`]*)*`)"
     r"|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|(?P<end>;)|(?P<plain>[^'\"`;/-]+|.)",
     re.DOTALL,
 )
 _ONE_TOKEN: Final = re.compile(
-    r"\s*(?:[A-Za-z0-9_@.]+|-?[0-9.]+(?:[eE][+-]?[0-9]+)?|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\""
-    r"|`(?:[^`]|``)*`)\s*"
+    r"\s*(?:[A-Za-z0-9_@.]+|-?[0-9.]+(?:[eE][+-]?[0-9]+)?|'[^']*(?:''[^']*)*'"
+    r"|\"[^\"]*(?:\"\"[^\"]*)*\"|`[^`]*(?:``[^`]*)*`)\s*"
 )
 
 

@@ -18,6 +18,7 @@ from standpipe.sql.expressions.python.computed import (
     of_types,
     order_of,
     present,
+    times,
 )
 from standpipe.sql.types.casts import text_of
 from standpipe.sql.types.types import SqlType
@@ -171,16 +172,14 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
         lambda items: min(present(*items), key=order_of, default=None), work=first_length
     ),
     "ARRAY_REMOVE": Computed(_remove, is_strict=False, work=first_length),
-    "ARRAY_SORT": Computed(
-        _sorted, is_strict=False, work=lambda items, *_: 4 * first_length(items)
-    ),
+    "ARRAY_SORT": Computed(_sorted, is_strict=False, work=times(8, first_length)),
     "ARRAY_UNION": Computed(lambda one, two: _first([*one, *two]), work=lengths),
     "AS_MAP": Computed(_as_map, work=lengths),
-    "ENTRIES": Computed(_entries, is_strict=False, work=first_length),
+    "ENTRIES": Computed(_entries, is_strict=False, work=times(8, first_length)),
     "GENERATE_SERIES": Computed(_series, work=_series_work),
     "MAP_KEYS": Computed(list, work=first_length),
-    "MAP_UNION": Computed(_union, is_strict=False, work=lengths),
+    "MAP_UNION": Computed(_union, is_strict=False, work=times(4, lengths)),
     "MAP_VALUES": Computed(lambda entries: list(entries.values()), work=first_length),
     "SLICE": Computed(_slice, is_strict=False, work=first_length),
-    "SPLIT_TO_MAP": Computed(_split_to_map, work=first_length),
+    "SPLIT_TO_MAP": Computed(_split_to_map, work=times(4, first_length)),
 }

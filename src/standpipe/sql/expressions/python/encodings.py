@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from standpipe.sql.expressions.python.computed import Computed, lengths
+from standpipe.sql.expressions.python.computed import Computed, lengths, times
 
 _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]*)|[xX]'([0-9a-fA-F]*)'|([0-9a-fA-F]*)")
 
@@ -116,7 +116,7 @@ def _part(name: str) -> Computed:
     def compute(url: str) -> str | None:
         return _unescaped(url, name)
 
-    return Computed(compute, work=len)
+    return Computed(compute, work=times(2, len))
 
 
 def _unescaped(url: str, name: str) -> str | None:
@@ -170,8 +170,8 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
         f"URL_EXTRACT_{name}": _part(name)
         for name in ("FRAGMENT", "HOST", "PATH", "PROTOCOL", "QUERY")
     },
-    "URL_EXTRACT_PORT": Computed(_port, work=len),
-    "URL_EXTRACT_PARAMETER": Computed(_parameter, work=lengths),
-    "URL_ENCODE_PARAM": Computed(encoded, work=lambda text: 3 * len(text)),
-    "URL_DECODE_PARAM": Computed(decoded, work=len),
+    "URL_EXTRACT_PORT": Computed(_port, work=times(2, len)),
+    "URL_EXTRACT_PARAMETER": Computed(_parameter, work=times(2, lengths)),
+    "URL_ENCODE_PARAM": Computed(encoded, work=times(6, len)),
+    "URL_DECODE_PARAM": Computed(decoded, work=times(4, len)),
 }

@@ -19,7 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Context, Decimal, InvalidOperation, Overflow
 from typing import Any, Final
 
-from standpipe.sql.expressions.python.computed import Computed, first_length, lengths, of_types
+from standpipe.sql.expressions.python.computed import (
+    ITEM_WORK,
+    Computed,
+    lengths,
+    of_types,
+    times,
+)
 from standpipe.sql.types.calendar import date_text, time_text, timestamp_text
 from standpipe.sql.types.casts import cast_value
 from standpipe.sql.types.types import STRING, SqlType
@@ -39,6 +45,8 @@ _ESCAPES: Final = {
 _ZERO_LED: Final = re.compile(r"-?0[0-9]")
 #: Java's part of an identifier, after true, false or null
 _IN_WORD: Final = re.compile(r"[\w$]")
+#: A value of JSON is an object or two, which are made one by one, and freed all at once.
+_VALUE_WORK: Final = 2 * ITEM_WORK
 _LARGE: Final = Context(prec=2 * _DIGITS_MAX)
 
 
@@ -332,14 +340,23 @@ def _to_json_for(parameters: tuple[SqlType, ...], _: SqlType) -> Callable[..., A
     return lambda value: _to_json(value, parameters[0])
 
 
+def _work(text: str | None, *_: Any) -> int:
+    """Its characters, and the values made of them. A comma in a text counts as one more."""
+    return 0 if text is None else len(text) + _VALUE_WORK * (text.count(",") + text.count(":"))
+
+
+def _concat_work(*texts: str) -> int:
+    return sum(map(_work, texts))
+
+
 FUNCTIONS: Final[Mapping[str, Computed]] = {
-    "EXTRACTJSONFIELD": Computed(_or_null(_extract), work=first_length),
-    "IS_JSON_STRING": Computed(_is_json, is_strict=False, work=first_length),
-    "JSON_ARRAY_CONTAINS": of_types(_contains_for, is_strict=False, work=first_length),
-    "JSON_ARRAY_LENGTH": Computed(_or_null(_length), work=first_length),
-    "JSON_CONCAT": Computed(_or_null(_concat), work=lengths),
-    "JSON_ITEMS": Computed(_or_null(_items), work=first_length),
-    "JSON_KEYS": Computed(_or_null(_keys), work=first_length),
-    "JSON_RECORDS": Computed(_or_null(_records), work=first_length),
-    "TO_JSON_STRING": of_types(_to_json_for, is_strict=False, work=lengths),
+    "EXTRACTJSONFIELD": Computed(_or_null(_extract), work=_work),
+    "IS_JSON_STRING": Computed(_is_json, is_strict=False, work=_work),
+    "JSON_ARRAY_CONTAINS": of_types(_contains_for, is_strict=False, work=_work),
+    "JSON_ARRAY_LENGTH": Computed(_or_null(_length), work=_work),
+    "JSON_CONCAT": Computed(_or_null(_concat), work=_concat_work),
+    "JSON_ITEMS": Computed(_or_null(_items), work=_work),
+    "JSON_KEYS": Computed(_or_null(_keys), work=_work),
+    "JSON_RECORDS": Computed(_or_null(_records), work=_work),
+    "TO_JSON_STRING": of_types(_to_json_for, is_strict=False, work=times(4, lengths)),
 }

@@ -13,7 +13,7 @@ import hashlib
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from standpipe.sql.expressions.python.computed import (
@@ -22,13 +22,15 @@ from standpipe.sql.expressions.python.computed import (
     lengths,
     of_types,
     present,
+    times,
 )
 
 #: what Java's String.trim removes
 BLANKS: Final = "".join(map(chr, range(33)))
 _ESCAPED: Final = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
-#: with the blanks behind it
-_WORD: Final = re.compile(r"[^ \t\n\x0b\f\r]+[ \t\n\x0b\f\r]*")
+#: what separates words
+_SPACES: Final = " \t\n\x0b\f\r"
+_FIRST_OF_WORD: Final = re.compile(rf"(?:^|(?<=[{_SPACES}]))[^{_SPACES}]")
 
 
 def _chr(code: Any) -> str | None:
@@ -119,6 +121,9 @@ _MASKS: Final = ("X", "x", "n", "-")
 _CLASSES: Final = {"Lu": 0, "Ll": 1, "Nd": 2}
 _OTHERS: Final = 3
 _UUID_BYTES: Final = 16
+#: characters whose marks are held as objects at a time
+_MASKED_AT_ONCE: Final = 4_096
+_MASK_WORK: Final = times(4, first_length)
 
 
 def _mask(text: str | None, *given: str | None) -> str | None:
@@ -127,13 +132,15 @@ def _mask(text: str | None, *given: str | None) -> str | None:
     if text is None:
         return None
     marks = given or _MASKS
-    made: list[str] = []
-    for each in text:
-        is_pair = each > "\uffff"
-        of = _OTHERS if is_pair else _CLASSES.get(unicodedata.category(each), _OTHERS)
-        mark = marks[of]
-        made.append(each if mark is None else mark * (1 + is_pair))
-    return "".join(made)
+    parts = (text[at : at + _MASKED_AT_ONCE] for at in range(0, len(text), _MASKED_AT_ONCE))
+    return "".join(["".join([_mark(each, marks) for each in part]) for part in parts])
+
+
+def _mark(character: str, marks: Sequence[str | None]) -> str:
+    is_pair = character > "\uffff"
+    of = _OTHERS if is_pair else _CLASSES.get(unicodedata.category(character), _OTHERS)
+    mark = marks[of]
+    return character if mark is None else mark * (1 + is_pair)
 
 
 def _masked(keeps: bool, from_left: bool) -> Callable[..., str | None]:
@@ -175,7 +182,8 @@ def _substring(text: Any, start: int, size: int | None = None) -> Any:
 
 
 def _initcap(text: str) -> str:
-    return "".join(word[0].upper() + word[1:] for word in _WORD.findall(text.lower()))
+    lower = text.lower().lstrip(_SPACES)
+    return _FIRST_OF_WORD.sub(lambda first: first[0].upper(), lower)
 
 
 def _elt(index: int | None, *given: Any) -> Any:
@@ -192,23 +200,23 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "CONCAT_WS": Computed(_joined, is_strict=False, work=_joined_length),
     "ELT": Computed(_elt, is_strict=False),
     "FIELD": Computed(_field, is_strict=False),
-    "INITCAP": Computed(_initcap, work=len),
+    "INITCAP": Computed(_initcap, work=times(4, len)),
     "INSTR": Computed(_instr_or_zero, is_strict=False, work=_instr_work),
     "LCASE": Computed(str.lower, work=len),
     "UCASE": Computed(str.upper, work=len),
     "LEN": Computed(length, work=len),
     "LPAD": Computed(_lpad, work=lambda text, size, pad: max(0, size) + len(pad)),
     "RPAD": Computed(_rpad, work=lambda text, size, pad: max(0, size) + len(pad)),
-    "MASK": Computed(_mask, is_strict=False, work=first_length),
-    "MASK_LEFT": Computed(_masked(False, True), is_strict=False, work=first_length),
-    "MASK_RIGHT": Computed(_masked(False, False), is_strict=False, work=first_length),
-    "MASK_KEEP_LEFT": Computed(_masked(True, True), is_strict=False, work=first_length),
-    "MASK_KEEP_RIGHT": Computed(_masked(True, False), is_strict=False, work=first_length),
+    "MASK": Computed(_mask, is_strict=False, work=_MASK_WORK),
+    "MASK_LEFT": Computed(_masked(False, True), is_strict=False, work=_MASK_WORK),
+    "MASK_RIGHT": Computed(_masked(False, False), is_strict=False, work=_MASK_WORK),
+    "MASK_KEEP_LEFT": Computed(_masked(True, True), is_strict=False, work=_MASK_WORK),
+    "MASK_KEEP_RIGHT": Computed(_masked(True, False), is_strict=False, work=_MASK_WORK),
     "MD5": Computed(
         lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), work=len
     ),
     "REPLACE": Computed(str.replace, work=_replaced_length),
-    "SPLIT": Computed(_split, work=lambda text, *_: 4 * first_length(text)),
+    "SPLIT": Computed(_split, work=times(4, first_length)),
     "SUBSTRING": Computed(_substring, work=first_length),
     "UUID": Computed(_uuid_text, counts=(1,)),
     "TRIM": Computed(lambda text: text.strip(BLANKS), work=len),
