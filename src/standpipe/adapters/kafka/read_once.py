@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import confluent_kafka
 import confluent_kafka.admin
+from confluent_kafka import KafkaError
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.refusals import concerns_group, refused
@@ -19,6 +21,17 @@ _admin: Any = confluent_kafka.admin
 
 REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
+#: how long a topic that was just made, or whose leader changes, may have none
+LEADER_S_MAX: Final = 5.0
+LEADER_LOOK_S: Final = 0.1
+_LEADER_CHANGES: Final = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
 
 #: for a consumer that is assigned offset 0: if retention has removed that, the first one left.
 #: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
@@ -86,9 +99,15 @@ def log_starts(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
 def _asked(kafka: Kafka, topic: str, partitions: int, spec: Any) -> dict[int, int]:
     client: Any = _admin.AdminClient({**connection_of(kafka).librdkafka(), "log_level": 0})
     asked = {_kafka.TopicPartition(topic, p): spec for p in range(partitions)}
-    try:
-        answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
-    except _kafka.KafkaException as error:
-        denied = refused(kafka, error, "Describe", topic)
-        raise denied or KafkaUnavailable(f"Kafka: {error}") from error
+    until_s = time.monotonic() + LEADER_S_MAX
+    while True:
+        try:
+            answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
+            return {place.partition: answer.result().offset for place, answer in answers.items()}
+        except _kafka.KafkaException as error:
+            if error.args[0].code() not in _LEADER_CHANGES or time.monotonic() > until_s:
+                denied = refused(kafka, error, "Describe", topic)
+                raise denied or KafkaUnavailable(f"Kafka: {error}") from error
+        time.sleep(LEADER_LOOK_S)
+        with contextlib.suppress(_kafka.KafkaException):  # else it keeps to the leader it knows
+            client.list_topics(topic, timeout=REQUEST_S_MAX)
