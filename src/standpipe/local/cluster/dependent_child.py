@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -64,5 +65,6 @@ class DependentChild:
     def end(self, patience_s: float) -> None:
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             if self.is_alive():
-                os.kill(self.pid, signal_number)
+                with suppress(ProcessLookupError):  # it has ended, and is about to be marked so
+                    os.kill(self.pid, signal_number)
                 self._ended.wait(patience_s)

@@ -25,6 +25,15 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert deaf.exit_status == -signal.SIGKILL
 
 
+def test_a_child_that_ends_by_itself_meanwhile(tmp_path: Path) -> None:
+    """It was reaped, and not marked as ended yet: the signal raised ProcessLookupError."""
+    brief = child("", tmp_path / "out")
+    assert brief._ended.wait(60)
+    brief._ended.clear()
+    brief.end(0.01)
+    assert brief.exit_status == 0
+
+
 def test_the_thread_that_started_a_child_may_end(tmp_path: Path) -> None:
     made: list[DependentChild] = []
     starter = threading.Thread(
