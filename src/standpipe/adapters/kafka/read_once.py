@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import confluent_kafka
@@ -41,11 +42,18 @@ FROM_THE_BEGINNING: Final = {"auto.offset.reset": "earliest", "enable.auto.commi
 QUEUED_KIB_MAX: Final = 8 * 1024
 
 
-def read_topic(kafka: Kafka, topic: str, partitions: int, deadline: float) -> Iterator[TopicRecord]:
+def read_topic(
+    kafka: Kafka,
+    topic: str,
+    partitions: int,
+    deadline: float,
+    waiting: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Iterator[TopicRecord]:
     """Records of all partitions up to their ends. Raises KafkaUnavailable after `deadline`
-    (`time.monotonic`), or where Kafka does not answer."""
+    (`time.monotonic`), or where Kafka does not answer. `waiting`: around each wait for Kafka."""
     common = {**connection_of(kafka).librdkafka(), "log_level": 0}
-    ends = log_ends(kafka, topic, partitions)
+    with waiting():
+        ends = log_ends(kafka, topic, partitions)
     left = {partition for partition, end in ends.items() if end > 0}
     if not left:
         return
@@ -62,7 +70,9 @@ def read_topic(kafka: Kafka, topic: str, partitions: int, deadline: float) -> It
         while left:
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"{topic} could not be read in time")
-            for message in consumer.consume(RECORDS_AT_ONCE, 0.1):
+            with waiting():
+                messages = consumer.consume(RECORDS_AT_ONCE, 0.1)
+            for message in messages:
                 if concerns_group(message.error()):
                     continue
                 if message.error() is not None:

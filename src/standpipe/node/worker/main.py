@@ -36,6 +36,7 @@ from standpipe.adapters.http.server import Listener, serve
 from standpipe.errors import SetupError
 from standpipe.node import configuration
 from standpipe.node.configuration import NodeConfig
+from standpipe.node.worker import garbage
 from standpipe.node.worker.listeners import heavy_listener, listeners_of
 from standpipe.node.worker.request.in_hand import TURN_MS
 from standpipe.node.worker.request.own_memory import WEIGH_MS
@@ -107,6 +108,7 @@ def _background_work(
     yield REFRESH_MS, lambda: _reload_if_changed(worker, listeners[1:]), "leaving"
     yield TURN_MS, worker.in_hand.turn, "turns"
     yield WEIGH_MS, worker.memory.weigh, "memory"
+    yield garbage.TURN_MS, garbage.Garbage().turn, "garbage"
     yield SAVE_METRICS_MS, worker.metrics.save, "metrics"
     for listener in listeners:
         if listener.certificate:

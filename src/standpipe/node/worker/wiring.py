@@ -57,6 +57,7 @@ from standpipe.node.worker.push.stream_loop import LiveAnswers
 from standpipe.node.worker.push.transients import TransientQueries
 from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.cluster_view import Map, Replicas
+from standpipe.node.worker.request.computing_turn import FREE, ComputingTurn
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.own_memory import OwnMemory
 from standpipe.node.worker.request.page_guard import PageGuard
@@ -91,7 +92,9 @@ class Worker:
         self.control = PeerClient(identity=self.node.identity(), to=self.node.node_id)
         self.clock = Clock()
         self.in_hand = TextsInHand(
-            _turn_page(page_of(paths.run, self.number)), WorkersReportReader(paths.workers)
+            _turn_page(page_of(paths.run, self.number)),
+            WorkersReportReader(paths.workers),
+            computing=ComputingTurn() if self.is_heavy else FREE,
         )
         self.memory = OwnMemory(self.settings[MEMORY_MAX])
         self.sockets = SocketFolder(paths.run)

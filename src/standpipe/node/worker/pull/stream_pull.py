@@ -28,6 +28,7 @@ from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.query.scan import ROW_BYTES, laid_out
 from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.model import Snapshot
+from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PullPlan
@@ -100,10 +101,12 @@ class StreamPulls:
 
     def _read(self, plan: PullPlan, snapshot: Snapshot, digest: bytes, handover: _Handover) -> None:
         until_s = time.monotonic() + READ_S_MAX
-        rows = _rows(plan, self._kafka, self._seal, snapshot, self._schemas)
+        # the schema of a record may be asked for while its row is computed
+        turn = FREE if self._schemas is not None else self._in_hand.computing
+        rows = _rows(plan, self._kafka, self._seal, snapshot, self._schemas, turn=turn)
         try:
             while True:
-                with self._in_hand.in_thread(digest):
+                with turn, self._in_hand.in_thread(digest, waits=True):
                     batch = _batch(rows)
                 if not batch:
                     return
@@ -178,6 +181,8 @@ def _rows(
     seal: ProgressSeal,
     snapshot: Snapshot,
     schemas: Schemas | None,
+    *,
+    turn: FreeTurn,
 ) -> Generator[bytes]:
     if plan.limit == 0:
         return
@@ -187,22 +192,30 @@ def _rows(
     writer = writer_of(source.topic, snapshot)
     records: Iterator[TopicRecord]
     if writer is None:
-        records = read_topic(kafka, source.topic, source.partitions, deadline)
+        records = read_topic(kafka, source.topic, source.partitions, deadline, turn.waiting)
     else:
         committed, progress = Committed(writer), ProgressReader(seal)
         topic = progress_topic(snapshot.service_id)
-        for record in read_topic(kafka, topic, 1, deadline):
+        for record in read_topic(kafka, topic, 1, deadline, turn.waiting):
             if record.value is not None:
                 found = progress.read(record.key, record.value, record.headers)
                 if found is not None:
                     committed.take(found)
         committed_id = committed.topic_id
         # read after the progress: what is committed by now is in the topic
-        records = read_topic(kafka, source.topic, source.partitions, deadline)
+        records = read_topic(kafka, source.topic, source.partitions, deadline, turn.waiting)
         records = committed_records(committed, records)
-    yield from islice(rows_of_stream(plan, records, schemas), plan.limit)
+    yield from islice(rows_of_stream(plan, _in_turns(records, turn), schemas), plan.limit)
     if committed_id:  # after the rows: they are of no other topic, since ids are never reused
-        check_topic(source.topic, committed_id, topics_now(kafka, [source.topic]))
+        with turn.waiting():
+            seen = topics_now(kafka, [source.topic])
+        check_topic(source.topic, committed_id, seen)
+
+
+def _in_turns(records: Iterator[TopicRecord], turn: FreeTurn) -> Iterator[TopicRecord]:
+    for record in records:
+        turn.pass_on()
+        yield record
 
 
 def check_topic(topic: str, committed_id: str, seen: Mapping[str, TopicSeen]) -> None:

@@ -155,7 +155,7 @@ class _InHand:
         return self.live.is_over
 
     def open(self) -> None:
-        with self.texts.in_thread(self.digest):
+        with self.texts.in_thread(self.digest, waits=True):
             self.live.open()
 
     def head(self) -> bytes:

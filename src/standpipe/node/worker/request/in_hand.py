@@ -14,13 +14,14 @@ Not here: when a worker counts as wedged (`node.supervisor.turn_watch`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.turn_page import TurnWriter, digest_of
 from standpipe.errors import TextRefused
+from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
 from standpipe.node.worker_report import WorkersReportReader
 
 #: How often the loop turns for the page: well within the shortest limit.
@@ -35,9 +36,12 @@ class TextsInHand:
         page: TurnWriter | None = None,
         reports: WorkersReportReader | None = None,
         clock: Clock | None = None,
+        computing: FreeTurn = FREE,
     ) -> None:
+        """`computing`: which thread computes, when several want to."""
         self._page, self._reports = page, reports
         self._clock = clock or Clock()
+        self.computing: Final = computing
         #: digest of a refused text -> until when
         self._refused: Mapping[bytes, int] = {}
         #: whether any text is refused now; a field, for the fast path
@@ -90,6 +94,13 @@ class TextsInHand:
         """Around work on the loop, in which nothing is awaited."""
         return nullcontext() if self._page is None else self._page.on_loop(digest)
 
-    def in_thread(self, digest: bytes) -> AbstractContextManager[None]:
-        """Around work in a thread."""
-        return nullcontext() if self._page is None else self._page.in_thread(digest)
+    @contextmanager
+    def in_thread(self, digest: bytes, *, waits: bool = False) -> Generator[None]:
+        """Around work in a thread, when its turn has come. `waits`: it has none, as it may wait for
+        others, or takes its turns itself."""
+        with FREE if waits else self.computing:
+            if self._page is None:
+                yield
+                return
+            with self._page.in_thread(digest):
+                yield

@@ -54,7 +54,12 @@ from standpipe.node.worker.statements.judge import (
     RequestSession,
     judge_all,
 )
-from standpipe.node.worker.statements.lanes import StatementLane, StatementLanes, lane_of
+from standpipe.node.worker.statements.lanes import (
+    StatementLane,
+    StatementLanes,
+    lane_of,
+    may_ask_kafka,
+)
 from standpipe.node.worker.statements.own_replicas import OwnReplicas
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
@@ -155,7 +160,7 @@ class Statements:
     # --------------------------------------------------------------- judging
 
     def _judge(self, digest: bytes, text: str, session: RequestSession) -> list[JudgedStatement]:
-        with self.in_hand.in_thread(digest):
+        with self.in_hand.in_thread(digest, waits=may_ask_kafka(text)):
             return self._judged(text, session)
 
     def _judged(self, text: str, session: RequestSession) -> list[JudgedStatement]:

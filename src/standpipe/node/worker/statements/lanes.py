@@ -55,7 +55,12 @@ def lane_of(text: str) -> StatementLane:
     """The lane in which a request's statements are judged."""
     if len(text) > SHORT_CHARS_MAX:
         return StatementLane.LARGE
-    return StatementLane.KAFKA if _ASKS_KAFKA.search(text) else StatementLane.SMALL
+    return StatementLane.KAFKA if may_ask_kafka(text) else StatementLane.SMALL
+
+
+def may_ask_kafka(text: str) -> bool:
+    """Whether Kafka may be asked about topics while the statements are judged."""
+    return _ASKS_KAFKA.search(text) is not None
 
 
 @dataclass

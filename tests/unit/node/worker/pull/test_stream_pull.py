@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ from standpipe.node.worker.pull.stream_pull import (
     final_message,
     rows_of_stream,
 )
+from standpipe.node.worker.request.computing_turn import ComputingTurn
+from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.plans import PullPlan
 
 STREAM = sample_stream(
@@ -91,7 +94,7 @@ def endless_rows(made: list[int]) -> Iterator[bytes]:
 def reading(monkeypatch: pytest.MonkeyPatch, rows: Callable[[], Iterator[bytes]]) -> StreamPulls:
     """Kafka is left out."""
 
-    def of(*_: object) -> Generator[bytes]:
+    def of(*_: object, **__: object) -> Generator[bytes]:
         yield from rows()
 
     monkeypatch.setattr(stream_pull, "_rows", of)
@@ -157,6 +160,34 @@ def test_an_error_of_a_reader_comes_after_its_rows(monkeypatch: pytest.MonkeyPat
             await anext(batches)
 
     asyncio.run(story())
+
+
+def test_others_compute_while_a_reader_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, done = ComputingTurn(), list[str]()
+
+    def compute() -> None:
+        with turn:
+            done.append("another thread")
+
+    def read(*asked: Any) -> Iterator[TopicRecord]:
+        *_, waiting = asked
+        other = threading.Thread(target=compute)
+        other.start()
+        with waiting():
+            other.join()
+        done.append("the reader")
+        yield from RECORDS
+
+    monkeypatch.setattr(stream_pull, "read_topic", read)
+    monkeypatch.setattr(stream_pull, "writer_of", lambda *_: None)
+    pulls = StreamPulls("", in_hand=TextsInHand(computing=turn))
+
+    async def story() -> list[list[bytes]]:
+        return [batch async for batch in pulls.batches(PLAN, SNAPSHOT, DIGEST)]
+
+    assert asyncio.run(story()) == [[b'[1,"a","IQ=="]', b'[null,"b",null]']]
+    assert done == ["another thread", "the reader"]
+    pulls.close()
 
 
 def test_readers_are_few_and_so_are_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.turn_page import TurnWriter, digest_of, page_of, read_turns
 from standpipe.errors import TextRefused
+from standpipe.node.worker.request.computing_turn import ComputingTurn
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker_report import RefusedText, WorkersReport, WorkersReportReader
 
@@ -68,3 +70,23 @@ def test_without_a_page_it_works_on() -> None:
     texts.turn()
     with texts.on_loop(texts.admitted(GOOD)), texts.in_thread(texts.admitted(BAD)):
         pass
+
+
+def test_of_several_threads_one_computes_and_stands_on_the_page(tmp_path: Path) -> None:
+    path, turn = tmp_path / "page", ComputingTurn()
+    texts, began = TextsInHand(TurnWriter(path), computing=turn), threading.Event()
+
+    def compute() -> None:
+        with texts.in_thread(texts.admitted(GOOD)):
+            began.set()
+
+    with texts.in_thread(texts.admitted(BAD)):
+        other = threading.Thread(target=compute)
+        other.start()
+        assert not began.wait(0.05)
+        with texts.in_thread(digest_of("it waits for Kafka"), waits=True):
+            seen = read_turns(path)
+            assert seen is not None
+            assert set(seen.in_threads) == {digest_of(BAD), digest_of("it waits for Kafka")}
+    assert began.wait(60)
+    other.join()
