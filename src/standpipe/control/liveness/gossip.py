@@ -193,6 +193,9 @@ class Gossip:
     def hear(self, rumours: Iterable[Rumour]) -> None:
         """Take in the rumours that another node sent."""
         for rumour in rumours:
+            known = self._known.get((rumour.watcher, rumour.subject))
+            if known and known.version >= rumour.version and rumour.watcher != self.me:
+                continue  # as most are, for each comes from many nodes
             if not self._are_members(rumour.watcher, rumour.subject):
                 continue
             if rumour.watcher == self.me:
