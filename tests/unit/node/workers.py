@@ -211,14 +211,22 @@ class Worker:
         if self._slow_path is not None:
             self._slow_path.map.refresh()
 
-    def hold(self, number: int, status: ReplicaStatus, *, generation: int = 1) -> None:
-        """A replica with the row of the partition's key, and its page."""
+    def hold(
+        self,
+        number: int,
+        status: ReplicaStatus,
+        *,
+        generation: int = 1,
+        more: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """A replica with the row of the partition's key, and its page. `more`: as in `apply`."""
         self.apply(
             number,
             position=status.position,
             batch=status.batch,
             epoch=status.lease_epoch,
             generation=generation,
+            more=more,
         )
         replica_id = ReplicaId("T1", generation, number)
         StatusWriter(page_path(self.paths.run, replica_id)).write(status)

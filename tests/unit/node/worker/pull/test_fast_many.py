@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,7 @@ def run(folder: Path, story: Story, placed: Mapping[int, list[str]] = HERE) -> N
             nodes[name].clock = StoppedClock()  # ages are headers, too
             nodes[name].publish(names, dict(placed))
             for number in range(PARTITIONS):
-                nodes[name].hold(number, page())
-                nodes[name].apply(number, more=rows_of(number))
+                nodes[name].hold(number, page(), more=rows_of(number))
         try:
             async with asyncio.timeout(60):
                 await story(nodes)
@@ -74,6 +74,7 @@ def run(folder: Path, story: Story, placed: Mapping[int, list[str]] = HERE) -> N
     asyncio.run(whole())
 
 
+@cache
 def rows_of(number: int) -> dict[str, bytes]:
     """The stored rows of a partition. Those of the shortened key, and of another, hold it whole."""
     return {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,24 +87,29 @@ def source_of(type_: str) -> Source:
     return changed(USERS, columns=columns)
 
 
+@cache
+def numbers_of(type_: str, partition: int) -> list[tuple[bytes, bytes]]:
+    """The stored rows of a partition, whose keys are those of NUMBERS that the type holds."""
+    if type_ not in ("INTEGER", "BIGINT"):
+        return []
+    return [
+        (store_key((number,), (type_,)), pack_row(b"[%d]" % (number % 1000), 5))
+        for number in NUMBERS
+        if (type_ != "INTEGER" or -INT_MAX - 2 < number <= INT_MAX)
+        and partition_of_key(source_of(type_), (number,)) == partition
+    ]
+
+
 def hold_numbers(node: Worker, type_: str) -> None:
     """A table with keys of the type, in place of the one with texts."""
     source = source_of(type_)
-    node.planned = by(7)
-    held = [each for each in NUMBERS if type_ != "INTEGER" or -INT_MAX - 2 < each <= INT_MAX]
-    if type_ not in ("INTEGER", "BIGINT"):
-        held, node.planned = [], "SELECT * FROM USERS;"
+    node.planned = by(7) if type_ in ("INTEGER", "BIGINT") else "SELECT * FROM USERS;"
     placed = {number: ["a", "b"] for number in range(PARTITIONS)}
     node.publish(["a", "b"], placed, epoch=2, source=source)
     node.replicas.close()  # a process opens a store once
     for partition in range(PARTITIONS):
         identity = StoreIdentity(table_id="T1", generation=1, partition=partition)
         writer = StoreWriter(store_path(node.paths.state, identity.replica_id), identity)
-        puts = [
-            (store_key((number,), (type_,)), pack_row(b"[%d]" % (number % 1000), 5))
-            for number in held
-            if partition_of_key(source, (number,)) == partition
-        ]
         meta = StoreMeta(
             identity=identity,
             position=Offset(100),
@@ -111,7 +117,7 @@ def hold_numbers(node: Worker, type_: str) -> None:
             lease_epoch=LeaseEpoch(1),
             source_instant_ms=2**45,
         )
-        writer.apply(puts, [], meta)
+        writer.apply(numbers_of(type_, partition), [], meta)
         writer.close()
 
 
