@@ -29,7 +29,7 @@ threads = [ThreadPoolExecutor(1) for _ in range(4)]
 before = own_mb()
 for _ in range(2):
     for thread in threads:
-        thread.submit(work, 400_000).result()
+        thread.submit(work, 200_000).result()
 print(own_mb() - before)
 """
 
