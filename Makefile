@@ -93,7 +93,7 @@ FAST_EDGES := tests/unit/adapters tests/unit/pipeline
 FAST_REST := $(filter-out $(FAST_DECISIONS) tests/unit/node $(FAST_NODE) $(FAST_EDGES) \
     %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/))) $(wildcard tests/unit/test_*.py \
     tests/tidy tests/conformance tests/benchmarks)
-#: without what these tests do not use, a third of what pytest itself takes for each of them
+#: without what these tests do not use, a quarter of what pytest itself takes for each of them
 FAST_PYTEST := $(PYTEST) -q -m "not e2e" -p no:logging -p no:anyio -p no:xdist -p no:xdist.looponfail
 FAST_TESTS := $(FAST_DECISIONS) $(FAST_WORKER) $(FAST_NODE) $(FAST_EDGES) $(FAST_REST)
 #: with PYTEST_ARGS="-k …" one of them may have nothing to do, which is pytest's exit status 5
