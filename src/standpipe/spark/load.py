@@ -77,6 +77,9 @@ class LoadCoverage:
             ends=ends, watermark_ms=newest.watermark_ms, started_ms=newest.batch_started_ms
         )
 
+    def put_back(self, batch: int) -> None:
+        """It covers nothing else."""
+
     def source_instant(self, _ends: Offsets) -> int:
         """Up to when the newest batch has all source records (Unix ms); 0: unknown."""
         return 0 if self.newest is None else self.newest.source_instant_ms

@@ -169,11 +169,28 @@ def is_apart(newest: Progress | None, following: int) -> bool:
     """Whether a member of a group would miss events. `following`: the next batch of the group.
 
     The batches after the next one are planned again, and may cover more than before. A member that
-    has such a batch is left out of it (`takes_part`), unless it is its newest one. It is several
-    ahead where a zombie that one member's fence has stopped went on to commit the others until they
-    were fenced, too.
+    has such a batch is left out of it (`takes_part`), unless it is its newest one: that is replayed
+    as it was (`is_planned_otherwise`). It is several ahead where a zombie that one member's fence
+    has stopped went on to commit the others until they were fenced, too.
     """
     return newest is not None and newest.commit.batch > following + 1
+
+
+def is_planned_otherwise(
+    newest: Progress | None, batch: int, ends: Mapping[str, Mapping[int, int]]
+) -> bool:
+    """Whether a batch that readers have seen is about to be committed with other source offsets.
+    `newest`: the newest batch of the query, of a group that of one of its members; `ends`: up to
+    which offsets the batch is planned now.
+
+    Where it covers less, rows would go back: Spark divides the records of a batch among the
+    partitions by how many wait in each, and another pipeline may allow fewer of them. Where it
+    covers more, and the driver dies between two members, no checkpoint has both (`heir_of`).
+    """
+    of_batches = streamed(newest)
+    if of_batches is None or of_batches.commit.batch != batch:
+        return False
+    return of_batches.sources != ends
 
 
 def surplus(commits: Iterable[int], offsets: Iterable[int], valid: BatchId) -> Surplus:

@@ -23,7 +23,12 @@ from pyspark.sql import DataFrame
 
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.back_pressure import Pressure
-from standpipe.data.commit.takeover import is_in_place, streamed, takes_part
+from standpipe.data.commit.takeover import (
+    is_in_place,
+    is_planned_otherwise,
+    streamed,
+    takes_part,
+)
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, commit_header
 from standpipe.model import NO_BATCH, BatchId, Commit, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit import failpoint
@@ -95,11 +100,20 @@ class _Attempt(NamedTuple):
     too_large: TooLarge
 
 
+class PlannedOtherwise(Exception):
+    """A batch that readers have seen would cover other offsets now. Its query is started again, and
+    replays it as it was."""
+
+
 class Coverage(Protocol):
     """What batches cover: a checkpoint, or what a load says."""
 
     def offsets(self, batch: int) -> BatchOffsets:
         """What batch `batch` covers. Raises QueryFailed."""
+        ...
+
+    def put_back(self, batch: int) -> None:
+        """Let it cover what it did when it was committed before."""
         ...
 
 
@@ -191,6 +205,7 @@ class CommitBatch:
             return
         offsets = self.checkpoint.offsets(batch)
         check_topics()  # before anything is written to a topic that may not be ours
+        self._check_plan(batch, offsets)
         # 2. and 3. write the records, and read where they end
         done = self._written_once(rows, batch)
         # bad records are logged before the batch is committed
@@ -212,6 +227,16 @@ class CommitBatch:
             counts.batch, counts.covered = BatchId(batch), offsets.ends
             counts.bad_records += bad_records
             counts.input_records += records_between(start.ends, offsets.ends)
+
+    def _check_plan(self, batch: int, offsets: BatchOffsets) -> None:
+        """Raises PlannedOtherwise. Called before anything of the batch is computed, as that would
+        change Spark's state, too."""
+        newest = [each.janitor.newest for each in self.tables]
+        if any(is_planned_otherwise(each, batch, offsets.ends) for each in newest):
+            self.checkpoint.put_back(batch)
+            raise PlannedOtherwise(
+                f"batch {batch} was committed before, and would cover other offsets now"
+            )
 
     def _ask_topics(self) -> Callable[[], None]:
         """Ask for the ids of all topics; the returned function checks the answers."""

@@ -45,6 +45,8 @@ _SPARK_ID_FILE = "metadata"
 EPOCH = "epoch-"
 #: prefixes of epoch directories that lack what was committed, or that are not complete yet
 UNFIT, DRAFT = "unfit-", "new-"
+#: in such a directory: what the batches cover that are planned again, as they were
+PLANNED = "planned"
 
 
 class Identity(Record, frozen=True, kw_only=True):
@@ -266,14 +268,28 @@ class Checkpoint:
         return Logs(frozenset(_batches(directory / "commits")), covers)
 
     def roll_back(self, valid: BatchId) -> Surplus:
-        """Make Spark continue after batch `valid`. Returns what was removed."""
+        """Make Spark continue after batch `valid`. Returns what was removed. What the batches
+        cover that are planned again is kept aside (`put_back`)."""
         commits, offsets = (_batches(self.directory / log) for log in ("commits", "offsets"))
         gone = surplus(commits, offsets, valid)
+        aside = self.directory / PLANNED
+        shutil.rmtree(aside, ignore_errors=True)
+        if gone.offsets:
+            aside.mkdir()
+        for batch in gone.offsets:  # Spark replaces files and never modifies one
+            os.link(self.directory / "offsets" / str(batch), aside / str(batch))
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):
             for batch in reversed(batches):  # newest first: a crash in between leaves no gap
                 (self.directory / log / f".{batch}.crc").unlink(missing_ok=True)
                 (self.directory / log / str(batch)).unlink()
         return gone
+
+    def put_back(self, batch: int) -> None:
+        """Let a batch that was planned again cover what it did before `roll_back`. The query must
+        be started again: Spark reads what its last batch covers when it starts."""
+        offsets = self.directory / "offsets"
+        (offsets / f".{batch}.crc").unlink(missing_ok=True)  # of the file that is replaced
+        (self.directory / PLANNED / str(batch)).replace(offsets / str(batch))
 
     def next_batch(self, valid: BatchId) -> int:
         """The batch that Spark will run first once `roll_back(valid)` is done."""

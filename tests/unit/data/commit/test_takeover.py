@@ -17,6 +17,7 @@ from standpipe.data.commit.takeover import (
     is_apart,
     is_in_place,
     is_lost,
+    is_planned_otherwise,
     next_batch,
     standing,
     streamed,
@@ -152,6 +153,30 @@ def test_a_member_is_apart_if_it_would_miss_events(
     planned_again = surplus(commits, range(9), BatchId(valid)).offsets
     assert any(each < ahead for each in planned_again) is apart, why
     assert not is_apart(None, following)
+
+
+@pytest.mark.parametrize(
+    ("newest", "batch", "ends", "is_other", "why"),
+    [
+        (None, 0, {0: 3}, False, "nothing was committed before"),
+        (replace(record(1, 4), sources={"s": {0: 9}}), 5, {0: 12}, False, "a new batch"),
+        (replace(record(1, 4), sources={"s": {0: 9}}), 4, {0: 9}, False, "replayed as it was"),
+        (replace(record(1, 4), sources={"s": {0: 9}}), 4, {0: 7}, True, "rows would go back"),
+        (
+            replace(record(1, 4), sources={"s": {0: 9, 1: 2}}),
+            4,
+            {0: 7, 1: 8},
+            True,
+            "more records, but fewer of one partition",
+        ),
+        (replace(record(1, 4), sources={"s": {0: 9}}), 4, {0: 11}, True, "it covers more"),
+        (replace(record(1, 0), is_load=True), 0, {0: 3}, False, "a load before all batches"),
+    ],
+)
+def test_a_batch_that_readers_saw_is_planned_otherwise(
+    newest: Progress | None, batch: int, ends: dict[int, int], is_other: bool, why: str
+) -> None:
+    assert is_planned_otherwise(newest, batch, {"s": ends}) is is_other, why
 
 
 @pytest.mark.parametrize(

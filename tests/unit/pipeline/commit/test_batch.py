@@ -183,6 +183,29 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert counts.covered == {"s": {0: 21}}
 
 
+def test_a_batch_that_readers_saw_is_replayed_as_it_was(tmp_path: Path) -> None:
+    """Of a group, one member may have a batch that is planned again for the others."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    checkpoint = cast(Checkpoint, commit_batch.checkpoint)
+    planned = checkpoint.directory / "offsets" / "1"
+    covers_less = planned.read_text().replace("21", "15")
+    checkpoint.roll_back(BatchId(-1))  # batch 1 is planned again
+    planned.write_text(covers_less)
+    newest = Progress(
+        query_id="Q",
+        commit=Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(1), attempt=9),
+        sources={"s": {0: 21}},
+    )
+    cast(Any, commit_batch.tables[0].janitor).newest = newest
+    with pytest.raises(BatchFailed, match="PlannedOtherwise"):
+        commit_batch(cast(Any, None), 1)
+    assert [name for name, _ in DONE] == ["lease", "topics"], "nothing was written"
+    assert checkpoint.offsets(1).ends == {"s": {0: 21}}
+    DONE.clear()
+    commit_batch(cast(Any, None), 1)
+    assert [each.sources for name, each in DONE if name == "progress"] == [{"s": {0: 21}}]
+
+
 class GrowingLog(Log):
     """Partition 0 of the topic grows by as much as an attempt writes."""
 
@@ -328,7 +351,7 @@ def test_a_replayed_batch_of_a_stream_is_not_written_twice(
     stream = msgspec.structs.replace(WANTED.table, kind="STREAM")
     janitor = NoJanitor()
     commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(0), attempt=5)
-    janitor.newest = Progress(query_id="Q", commit=commit)
+    janitor.newest = Progress(query_id="Q", commit=commit, sources={"s": {0: 11}})
     table = dataclasses.replace(commit_batch.tables[0], janitor=cast(Janitor, janitor))
     of_stream = dataclasses.replace(table, table=stream)
     again = dataclasses.replace(commit_batch, tables=(of_stream,))
@@ -458,7 +481,7 @@ def test_a_member_that_is_ahead_is_left_out_of_an_older_batch(tmp_path: Path) ->
     (behind,) = batch.tables
     janitor = NoJanitor()
     commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(1), attempt=5)
-    janitor.newest = Progress(query_id="R", commit=commit)
+    janitor.newest = Progress(query_id="R", commit=commit, sources={"s": {0: 21}})
     ahead = dataclasses.replace(
         behind, query_id="R", janitor=cast(Janitor, janitor), counts=BatchCounts(batch=BatchId(1))
     )

@@ -9,6 +9,7 @@ import pytest
 from standpipe.data.commit.takeover import Surplus
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
 from standpipe.pipeline.commit.checkpoint import (
+    PLANNED,
     BatchOffsets,
     Checkpoint,
     Identity,
@@ -86,8 +87,27 @@ def seen(batch: int, ends: dict[str, dict[int, int]] = ENDS) -> Progress | None:
 def test_roll_back_removes_the_files_and_their_checksums(tmp_path: Path) -> None:
     checkpoint = logs(tmp_path, commits=[0, 1, 2], offsets=[0, 1, 2, 3])
     assert checkpoint.roll_back(BatchId(1)) == Surplus(commits=(2,), offsets=(3,))
-    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    left = sorted(path.name for path in found if path.parent.name != PLANNED)
     assert left == [".0.crc", ".0.crc", ".1.crc", ".1.crc", ".2.crc", "0", "0", "1", "1", "2"]
+
+
+def test_what_is_planned_again_can_be_put_back(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, LeaseEpoch(2))
+    offsets = checkpoint.directory / "offsets"
+    offsets.mkdir(parents=True)
+    for batch in range(3):
+        (offsets / str(batch)).write_text(f"as it was {batch}")
+    checkpoint.roll_back(BatchId(0))
+    assert sorted(each.name for each in offsets.iterdir()) == ["0"]
+    (offsets / "1").write_text("otherwise")
+    (offsets / ".1.crc").write_text("of that")
+    checkpoint.put_back(1)
+    assert (offsets / "1").read_text() == "as it was 1"
+    assert not (offsets / ".1.crc").exists(), "Spark would compare it with the file"
+    checkpoint.roll_back(BatchId(1))
+    with pytest.raises(FileNotFoundError):  # of the newest rollback only
+        checkpoint.put_back(2)
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
