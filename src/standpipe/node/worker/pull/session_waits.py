@@ -5,7 +5,8 @@
     first_covered          one read that waits at several replicas at once: the first answer wins
 
 One timer per worker reads the pages that somebody waits for, every 1 ms at first and every 10 ms
-later; while nobody waits there is none. A page that has not changed costs 0.2 us, and wakes nobody.
+later; while nobody waits there is none. A page that has not changed costs 0.2 us, however many wait
+for it, and wakes nobody.
 A page only wakes: the reader then judges the rows by their own transaction, since a page may
 describe others (`node.worker.pull.local_read`).
 *Rejected:* a futex or a socket from the tailer (one more thing that must survive restarts of both
@@ -69,12 +70,44 @@ class _Waiter:
             self.woken.set_result(False)
 
 
+@dataclass(eq=False)
+class _Waiters:
+    """Those of one replica."""
+
+    waiting: list[_Waiter] = field(default_factory=list[_Waiter])
+    #: the page that all of them have seen, if it is one
+    seen: Page = None
+    #: somebody has come since
+    is_new: bool = True
+    #: until then nobody's time is over
+    until_s: float = float("inf")
+
+    def add(self, waiter: _Waiter) -> None:
+        self.waiting.append(waiter)
+        self.is_new = True
+
+    def turn(self, page: Page, now_s: float, *, is_look_due: bool) -> None:
+        """Each waiter's turn, if one of them can have news."""
+        is_same = page is self.seen and not self.is_new
+        if is_same and not is_look_due and now_s < self.until_s:
+            return
+        for waiter in self.waiting:
+            waiter.turn(page, now_s, is_look_due=is_look_due)
+        self.seen, self.is_new = page, False
+        self.until_s = min(one.until_s for one in self.waiting)
+
+    def without_page(self, now_s: float, *, is_look_due: bool) -> None:
+        """Likewise, when the page cannot be read."""
+        for waiter in self.waiting:
+            waiter.turn(waiter.seen, now_s, is_look_due=is_look_due)
+
+
 @dataclass
 class SessionWaits:
     """All waiters of a worker. `page_of`: the newest page of this node's replica."""
 
     page_of: Callable[[ReplicaId], Page]
-    _waiting: dict[ReplicaId, list[_Waiter]] = field(default_factory=dict[ReplicaId, list[_Waiter]])
+    _waiting: dict[ReplicaId, _Waiters] = field(default_factory=dict[ReplicaId, _Waiters])
     _count: int = 0
     _tick_s: float = TICK_S_MIN
     _looked_s: float = 0.0
@@ -99,7 +132,7 @@ class SessionWaits:
         """
         loop = asyncio.get_running_loop()
         waiter = _Waiter(seen, is_due, requester, until_s, loop.create_future())
-        self._waiting.setdefault(replica_id, []).append(waiter)
+        self._waiting.setdefault(replica_id, _Waiters()).add(waiter)
         self._count += 1
         self._hasten(loop)
         try:
@@ -117,10 +150,10 @@ class SessionWaits:
         self._timer = loop.call_later(TICK_S_MIN, self._tick)
 
     def _leave(self, replica_id: ReplicaId, waiter: _Waiter) -> None:
-        waiters = self._waiting[replica_id]
-        waiters.remove(waiter)
+        waiting = self._waiting[replica_id].waiting
+        waiting.remove(waiter)
         self._count -= 1
-        if not waiters:
+        if not waiting:
             del self._waiting[replica_id]
         if not self._count and self._timer is not None:
             self._timer.cancel()
@@ -135,12 +168,10 @@ class SessionWaits:
         for replica_id, waiters in self._waiting.items():
             try:
                 page = self.page_of(replica_id)
-                is_read = True
             except OSError:  # no descriptor is free, for instance: no news
-                page, is_read = None, False
-            for waiter in waiters:
-                shown = page if is_read else waiter.seen
-                waiter.turn(shown, now_s, is_look_due=is_look_due)
+                waiters.without_page(now_s, is_look_due=is_look_due)
+            else:
+                waiters.turn(page, now_s, is_look_due=is_look_due)
         self._tick_s = min(self._tick_s * _SLOWER, TICK_S_MAX)
         self._timer = loop.call_later(self._tick_s, self._tick) if self._count else None
 

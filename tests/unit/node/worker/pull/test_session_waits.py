@@ -92,6 +92,41 @@ def test_only_a_page_that_is_due_wakes() -> None:
     run(story)
 
 
+def test_a_page_is_judged_once_by_each_waiter() -> None:
+    """However often it is read: thousands may wait for it."""
+
+    async def story(pages: Pages) -> None:
+        judged: list[ReplicaStatus | None] = []
+
+        def is_due(seen: ReplicaStatus | None) -> bool:
+            judged.append(seen)
+            return False
+
+        pages.show(7)
+        seen, until_s = pages.now[REPLICA], asyncio.get_running_loop().time() + LONG_S
+        waiting = [
+            asyncio.create_task(pages.waits.until(REPLICA, seen, is_due, ScanRequester(), until_s))
+            for _ in range(5)
+        ]
+        await pages.ticks(3)
+        assert judged == [], "all have seen it"
+        pages.show(8)
+        await pages.ticks(10)
+        assert judged == [pages.now[REPLICA]] * 5
+        # who read an older page just now is told of the newest, which the others know
+        waiting.append(
+            asyncio.create_task(pages.waits.until(REPLICA, seen, is_due, ScanRequester(), until_s))
+        )
+        await pages.ticks(10)
+        assert judged == [pages.now[REPLICA]] * 6
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert pages.waits.count == 0
+
+    run(story)
+
+
 def test_nothing_is_read_while_nobody_waits() -> None:
     async def story(pages: Pages) -> None:
         pages.show(7)
