@@ -25,10 +25,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,15 +40,31 @@ sys.path.insert(0, str(ROOT))
 from bench.load import http, wrk  # noqa: E402
 from bench.load.cases import select_many  # noqa: E402
 from bench.load.machine import LOAD_CORE, LOAD_QUIET_MAX, capture, port_of  # noqa: E402
-from bench.load.tables import make_node, row_of, worker  # noqa: E402
+from bench.load.tables import (  # noqa: E402
+    PARTITIONS,
+    TABLE,
+    make_node,
+    row_of,
+    running,
+    worker,
+)
 from bench.load.wrk import CONNECTIONS, Run  # noqa: E402
 from tests import report  # noqa: E402
 
 from standpipe import session_token  # noqa: E402
+from standpipe.adapters.clock import Clock  # noqa: E402
+from standpipe.adapters.process import raise_file_limit  # noqa: E402
+from standpipe.adapters.store.status_page import StatusWriter, page_path  # noqa: E402
+from standpipe.data.replica.page_pace import ALL_MS  # noqa: E402
+from standpipe.model import LeaseEpoch  # noqa: E402
+from standpipe.node.configuration import NodeConfig  # noqa: E402
 from standpipe.session_token import SeenBatch, SessionToken, TableKey  # noqa: E402
 
 #: reads that wait at a worker: as many as may
 WAITERS = 1_000
+ALL_WAIT_S_MAX = 60.0
+#: between two pages of a tailer
+PAGES_S = ALL_MS / 1000
 RESULT = report.RESULTS / "levels.json"
 BODIES = 20_000
 PEER = "eventual"
@@ -101,31 +121,61 @@ def check(port: int, case: str, keys: int) -> None:
 
 
 async def wait_at(port: int) -> None:
-    """WAITERS clients, each of which asks again when its wait was in vain. A line once all wait."""
+    """WAITERS clients, each of which asks again when its wait was in vain."""
     request = http.post(body([1], {session_token.TOKEN_PROPERTY: token(2)}))
 
     async def client() -> None:
         while True:
             await http.asked(port, request)
 
-    clients = [asyncio.create_task(client()) for _ in range(WAITERS)]
-    await asyncio.sleep(1.5)  # all have asked
-    print("waiting", flush=True)
-    await asyncio.gather(*clients)
+    raise_file_limit()  # a connection each
+    await asyncio.gather(*(client() for _ in range(WAITERS)))
 
 
 @contextmanager
 def waiters(port: int) -> Iterator[None]:
     """While they wait. The worker counts them, and it must count as many."""
     command = ["taskset", "-c", LOAD_CORE, sys.executable, __file__, "--wait-at", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command)
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"waiting\n"
+        until_s = time.monotonic() + ALL_WAIT_S_MAX
+        while waiting_reads(port) <= 0.9 * WAITERS:  # some are about to ask again
+            assert process.poll() is None, "the waiters have ended"
+            assert time.monotonic() < until_s, f"{waiting_reads(port)} wait"
+            time.sleep(0.2)
         yield
     finally:
         process.terminate()
         process.wait(10)
+
+
+@contextmanager
+def beats(config: NodeConfig) -> Iterator[None]:
+    """Status pages as a tailer writes them, which has heard of Kafka that nothing newer is there:
+    else the lag counts as unknown after a minute. The replica itself was confirmed before."""
+    pages = [
+        StatusWriter(page_path(config.paths.run, TABLE.replica_id(partition)))
+        for partition in range(PARTITIONS)
+    ]
+    is_over, status, clock = (
+        threading.Event(),
+        replace(running(), lease_epoch=LeaseEpoch(0)),
+        Clock(),
+    )
+
+    def beat() -> None:
+        while not is_over.wait(PAGES_S):
+            now_ms = clock.boot_ms()
+            for page in pages:
+                page.write(replace(status, known_boot_ms=now_ms, beat_boot_ms=now_ms))
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def waiting_reads(port: int) -> int:
@@ -148,7 +198,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Run]]:
     for case, (properties, count) in CASES.items():
         wrk.write_script(scripts[case], bodies(given.keys, properties, count))
     done: list[dict[str, Run]] = []
-    with worker(folder, config) as ours:
+    with beats(config), worker(folder, config) as ours:
         for case, script in scripts.items():
             check(port, case, given.keys)
             wrk.run(ours.pid, port, script, 1)  # warm
@@ -160,7 +210,6 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Run]]:
             order = list(CASES) if number % 2 == 0 else list(CASES)[::-1]
             runs = {case: run(case) for case in order}
             with waiters(port):
-                assert waiting_reads(port) > 0.9 * WAITERS, waiting_reads(port)
                 runs["beside_waiters"] = run(PEER)
             done.append(runs)
             show(number, runs)

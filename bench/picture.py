@@ -112,6 +112,22 @@ def _linearizable(result: Result) -> list[Bar]:
     return [Bar("one follower", per_s, True, result["goal_per_s"])]
 
 
+def _levels(result: Result) -> list[Bar]:
+    return [
+        Bar(case.replace("_", " "), found["throughput"], True, result["goals"][case])
+        for case, found in result["ratio_median"].items()
+    ]
+
+
+def _idle_lag(result: Result) -> list[Bar]:
+    phases = {"idle": "nothing written", "spark_killed_nothing_unread": "Spark killed"}
+    return [
+        Bar(f"{said}: {name}", result[phase][f"lag_ms_{name}"], True, result["goal_lag_ms_max"])
+        for phase, said in phases.items()
+        for name in ("p50", "p99", "max")
+    ]
+
+
 def _freshness(result: Result) -> list[Bar]:
     limits = {"p50_ms": 600, "p99_ms": 1500, "max_ms": None}
     return [Bar(name[:-3], result["windows"][name], True, limit) for name, limit in limits.items()]
@@ -209,6 +225,7 @@ PICTURES: dict[str, Picture] = {
     "client": Picture("lookups per second of one process", _client),
     "lanes": Picture("time of a lookup beside 50 scans, × idle", _lanes),
     "linearizable": Picture("reads per second", _linearizable),
+    "levels": Picture("throughput, × that of eventual", _levels),
     "freshness": Picture("ms from an event to an answer that holds it", _freshness),
     "pipeline": Picture(
         "events per second",
@@ -256,6 +273,18 @@ PICTURES: dict[str, Picture] = {
     "sim_planted": Picture("seeds until it was found", _planted, is_log=True),
     "sim_data": Picture("count, in all seeds", lambda r: _greatest(r["counts"], 24), is_log=True),
     "sim_data_planted": Picture("seeds until it was found", _planted, is_log=True),
+    "read_levels": Picture(
+        "answers, all checked",
+        lambda r: [Bar(level, found["answers"]) for level, found in r["levels"].items()],
+    ),
+    "read_your_writes": Picture(
+        "ms from the commit of the batch to the answer, p50",
+        lambda r: [
+            Bar(table, found["beyond_the_batch_p50_ms"], True, r["goal_beyond_p50_ms"])
+            for table, found in r["tables"].items()
+        ],
+    ),
+    "idle_lag": Picture("ms of source lag", _idle_lag),
     "chaos": Picture(
         "slowest read of any run, ms",
         lambda r: [Bar(name, fault["worst_ms_max"]) for name, fault in r["faults"].items()],

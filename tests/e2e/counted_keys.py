@@ -141,14 +141,16 @@ def as_batches(
     """Which batches wrote each key, and an answer's counts as the batches that made them. `keys`:
     of a `Writer`."""
     writes, made = Writes(), dict[tuple[str, int], int]()
-    counts = dict.fromkeys(KEYS, 0)
+    counts, read = dict.fromkeys(KEYS, 0), dict.fromkeys(keys, 0)
     for batch in sorted(batches):
-        ends = batches[batch]
-        now = {key: _count(key, ends, keys) for key in KEYS}
-        changed = [key for key in KEYS if now[key] != counts[key]]
-        writes.add(batch, changed)
-        made |= {(key, now[key]): batch for key in changed}
-        counts = now
+        changed = set[str]()
+        for number, end in batches[batch].items():
+            for key in keys[number][read[number] : end]:
+                counts[key] += 1
+                changed.add(key)
+            read[number] = max(read[number], end)
+        writes.add(batch, sorted(changed))
+        made |= {(key, counts[key]): batch for key in changed}
 
     def judged(answer: SessionAnswer) -> SessionAnswer:
         values = {
@@ -158,11 +160,6 @@ def as_batches(
         return SessionAnswer(answer.session, answer.begin, answer.end, values, answer.where)
 
     return writes, judged
-
-
-def _count(key: str, ends: dict[int, int], keys: dict[int, list[str]]) -> int:
-    number = int(key[1:]) % PARTITIONS
-    return keys[number][: ends.get(number, 0)].count(key)
 
 
 def values_of(rows: Sequence[tuple[str, int]], keys: Sequence[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ import ast
 import importlib
 from pathlib import Path
 
-from bench import readme
+from bench import picture, readme
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -47,6 +47,10 @@ def test_each_result_is_on_the_page_and_has_a_picture() -> None:
     rows = {row.name for row in readme.ROWS}
     kept = {path.name for path in readme.RESULTS.iterdir()}
     assert kept == {f"{name}.{kind}" for name in rows for kind in ("json", "png")}
+
+
+def test_each_question_has_a_picture_even_before_its_answer_is_there() -> None:
+    assert {row.name for row in readme.ALL_ROWS} == picture.PICTURES.keys()
 
 
 def test_results_are_summaries() -> None:

@@ -1,0 +1,92 @@
+"""The results of the long proofs of read levels fit their rows on the page and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from bench import levels
+from bench.load.wrk import Run
+from bench.picture import PICTURES
+from bench.readme import ALL_ROWS
+from tests import report
+from tests.e2e import idle_lag, read_levels, writes_read_back
+from tests.e2e.counted_keys import as_batches
+from tests.e2e.level_readers import CONTROL, LEVELS, row_violations
+from tests.e2e.test_session_writes import TABLES, History, ReadBack
+from tests.sim.session_histories import NO_VALUE, SessionAnswer
+
+HEAD = {"question": "?", "date": "d", "commit": "c", "machine": {"cores": 2}}
+ANSWERS = 1_000_000
+
+
+def _of_levels() -> Mapping[str, Any]:
+    run = Run(1000, 0, 100, 200, 10, 400)
+    rounds = [dict.fromkeys([*levels.CASES, "beside_waiters"], run)] * 5
+    result = {
+        "goals": {**levels.GOALS, "beside_waiters": 0.9},
+        "ratio_median": levels.medians(rounds),
+        "runs": [{case: one.as_json() for case, one in runs.items()} for runs in rounds],
+    }
+    return cast("Mapping[str, Any]", report.summary(result))
+
+
+def _of_read_levels() -> Mapping[str, Any]:
+    one = {"answers": ANSWERS, "refused": 1, "violations": 0, f"violations_of_{CONTROL}": 9}
+    ran = {**HEAD, "levels": dict.fromkeys(LEVELS, one), "faults": {"node_killed": 2}}
+    return read_levels.on_record(read_levels.on_record({}, ran), ran)
+
+
+def _of_writes(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    monkeypatch.setattr(writes_read_back, "committed_ms", lambda *_: {7: 1_500})
+    whole = History([ReadBack(table, 7, 1_000, 1_530) for table in TABLES])
+    figures = {table: writes_read_back._figures(cast(Any, None), whole, table) for table in TABLES}
+    assert {each["beyond_the_batch_p50_ms"] for each in figures.values()} == {30}
+    return {"read_back": 2, "misses": 0, "tables": figures, "goal_beyond_p50_ms": 40}
+
+
+def _of_idle_lag() -> Mapping[str, Any]:
+    shown = [idle_lag.Shown(0.0, lag) for lag in (900, 1_100, None)]
+    figures = idle_lag.Phase("idle", shown).figures()
+    phases = ("idle", "spark_killed_nothing_unread")
+    return {"minutes": 60.0, "goal_lag_ms_max": 2_000, **dict.fromkeys(phases, figures)}
+
+
+def test_results_have_what_rows_and_pictures_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {
+        "levels": _of_levels(),
+        "read_levels": _of_read_levels(),
+        "read_your_writes": _of_writes(monkeypatch),
+        "idle_lag": _of_idle_lag(),
+    }
+    rows = {row.name: row for row in ALL_ROWS}
+    said = {name: rows[name].ours.format_map(result) for name, result in results.items()}
+    assert said == {
+        "levels": "1.0, 1.0 × eventual",
+        "read_levels": "0",
+        "read_your_writes": "0",
+        "idle_lag": "≤ 1,100 ms",
+    }
+    assert rows["read_levels"].what.format_map(results["read_levels"]).split()[2] == "2,000,000"
+    for name, result in results.items():
+        (rows[name].what + rows[name].limit).format_map(result)
+        bars = PICTURES[name].bars(dict(result))
+        assert bars, name
+        assert all(bar.middle >= 0 for bar in bars), name
+
+
+def test_counts_become_the_batches_that_made_them() -> None:
+    keys = {0: ["k0", "k4", "k0"], 1: ["k1"], 2: [], 3: []}
+    writes, judged = as_batches({1: {0: 3, 1: 1}, 0: {0: 1}, 2: {0: 3, 1: 1}}, keys)
+    assert writes.of == {"k0": [0, 1], "k1": [1], "k4": [1]}
+
+    def values_of(**counts: int) -> Mapping[str, int]:
+        return judged(SessionAnswer("s", 0.0, 1.0, counts)).values
+
+    assert values_of(k0=1, k1=NO_VALUE) == {"k0": 0, "k1": NO_VALUE}
+    assert values_of(k0=2, k1=1, k4=1) == {"k0": 1, "k1": 1, "k4": 1}
+    right = SessionAnswer("s", 0.0, 1.0, values_of(k0=1, k4=NO_VALUE))
+    assert row_violations(writes, [right]) == []
+    wrong = SessionAnswer("s", 0.0, 1.0, values_of(k0=3))
+    assert len(row_violations(writes, [right, wrong])) == 1, "no batch has counted three"

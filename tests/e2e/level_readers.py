@@ -1,0 +1,209 @@
+"""Reads of a table of counts at each level, in a process of their own, and what the judges say.
+
+`read_and_judge` runs all clients on one event loop until each level has enough answers, and judges
+them once it is told what was committed. The judges are those of `tests/sim`; of level eventual, one
+asks only whether a batch has committed each row.
+
+Not here: the cluster, what is written to it, and its faults (`read_levels.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import uvloop
+from tests import report
+from tests.e2e.counted_keys import KEYS, as_batches, values_of
+from tests.sim.linear_histories import bounded_violations, linear_violations
+from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes, violations
+from tests.sim.snapshot_histories import snapshot_violations
+
+import standpipe
+from standpipe.client import AsyncClient, NodesUnreachable, ServerRefused
+
+NAME: Final = "LEVELS"
+TABLE: Final = f"{NAME}_COUNTS"
+SCAN: Final = f"SELECT K, N FROM {TABLE};"
+BOUND_MS: Final = 1_000
+#: after a refusal: a node may be down, and others need the processor
+REFUSED_PAUSE_S: Final = 0.25
+#: (begin, end, keys that were asked for, their counts)
+Seen = tuple[float, float, tuple[str, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class LevelReads:
+    """How a level is read: what its clients are told, and how many tasks each of them serves."""
+
+    settings: Mapping[str, Any]
+    tasks: int
+    #: of one key, of several keys, of all rows: a scan costs as much as ten of the others
+    shares: tuple[int, int, int] = (32, 7, 1)
+    pause_s: float = 0.0
+
+
+EVENTUAL: Final = "eventual"
+LEVELS: Final = {
+    EVENTUAL: LevelReads({}, 4),
+    "bounded": LevelReads({"replica_lag_ms_max": BOUND_MS}, 8),
+    "session": LevelReads({"session": True}, 8),
+    "snapshot": LevelReads({"consistency": "snapshot"}, 8, (2, 36, 2)),
+    "linearizable": LevelReads({"consistency": "linearizable"}, 120),
+}
+#: reads without a level from the first instant to the last, which all judges get; too few of them
+#: to slow down the others
+CONTROL: Final = "control"
+ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 1, (6, 3, 1), pause_s=0.02)}
+
+
+@dataclass
+class Answers:
+    """Of one client at one node."""
+
+    level: str
+    session: str
+    seen: list[Seen] = field(default_factory=list[Seen])
+    refused: int = 0
+
+
+class Readers:
+    """All clients, on one event loop. `counts` and `is_over` are shared with the other process."""
+
+    def __init__(self, addresses: Sequence[str], reads: int, counts: Any, is_over: Any) -> None:
+        self.addresses, self.reads = addresses, reads
+        self.counts, self.is_over = counts, is_over
+        self.answers: list[Answers] = []
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, (level, how) in enumerate(ALL.items()):
+                for address in self.addresses:
+                    # the control is judged as if it were one session, so that its judge has work
+                    mine = Answers(level, level if level == CONTROL else f"{level} at {address}")
+                    self.answers.append(mine)
+                    client = standpipe.connect_async(
+                        address, finds_members=False, timeout_s=10, **how.settings
+                    )
+                    for task in range(how.tasks):
+                        chance = random.Random(f"{level} {address} {task}")
+                        group.create_task(self._read_on(client, number, how, mine, chance))
+
+    async def _read_on(
+        self,
+        client: AsyncClient,
+        number: int,
+        how: LevelReads,
+        mine: Answers,
+        chance: random.Random,
+    ) -> None:
+        is_control = mine.level == CONTROL
+        while not self.is_over.is_set() and (is_control or self.counts[number] < self.reads):
+            keys = tuple(chance.sample(KEYS, chance.randint(2, 6)))
+            (kind,) = chance.choices((_one, _many, _all), how.shares)
+            begin = time.monotonic()
+            try:
+                asked, found = await kind(client, keys)
+            except (ServerRefused, NodesUnreachable):
+                mine.refused += 1
+                await asyncio.sleep(REFUSED_PAUSE_S)
+                continue
+            mine.seen.append((begin, time.monotonic(), asked, found))
+            self.counts[number] += 1
+            if how.pause_s:
+                await asyncio.sleep(how.pause_s)
+
+
+Found = tuple[tuple[str, ...], tuple[int, ...]]
+
+
+async def _one(client: AsyncClient, keys: tuple[str, ...]) -> Found:
+    row = await client.get(TABLE, k=keys[0])
+    return _found(keys[:1], [] if row is None else [(row["K"], row["N"])])
+
+
+async def _many(client: AsyncClient, keys: tuple[str, ...]) -> Found:
+    rows = await client.get_many(TABLE, keys)
+    return _found(keys, [(row["K"], row["N"]) for row in rows if row is not None])
+
+
+async def _all(client: AsyncClient, _: tuple[str, ...]) -> Found:
+    return _found(KEYS, [(row["K"], row["N"]) for row in await client.query(SCAN)])
+
+
+def _found(keys: tuple[str, ...], rows: list[tuple[str, int]]) -> Found:
+    values = values_of(rows, keys)
+    return keys, tuple(values[key] for key in keys)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What was committed. `batches`: what each covers; `keys`: of the writer; `committed`: when a
+    batch was seen in the progress topic."""
+
+    batches: dict[int, dict[int, int]]
+    keys: dict[int, list[str]]
+    committed: list[tuple[float, int]]
+
+
+def read_and_judge(
+    addresses: Sequence[str], reads: int, counts: Any, is_over: Any, truth: Connection
+) -> None:
+    """The other process: reads until all levels have enough, and judges once it has the truth."""
+    readers = Readers(addresses, reads, counts, is_over)
+    gc.disable()  # millions of answers, none in a cycle
+    uvloop.run(readers.run())
+    is_over.set()
+    truth.send(_verdicts(readers.answers, truth.recv()))
+
+
+def _verdicts(answers: list[Answers], truth: Truth) -> dict[str, Any]:
+    writes, judged = as_batches(truth.batches, truth.keys)
+    judges: dict[str, Callable[[Writes, list[SessionAnswer]], list[str]]] = {
+        EVENTUAL: row_violations,
+        "bounded": lambda w, all_: bounded_violations(w, truth.committed, all_, BOUND_MS / 1000),
+        "session": violations,
+        "snapshot": snapshot_violations,
+        "linearizable": lambda w, all_: linear_violations(w, truth.committed, all_),
+    }
+
+    def of(level: str) -> list[SessionAnswer]:
+        return [
+            judged(SessionAnswer(one.session, begin, end, dict(zip(keys, values, strict=True))))
+            for one in answers
+            if one.level == level
+            for begin, end, keys, values in one.seen
+        ]
+
+    found: dict[str, Any] = {}
+    control = of(CONTROL)
+    for level, judge in judges.items():
+        listed = of(level)
+        wrong = judge(writes, listed)
+        took_ms = [1000 * (one.end - one.begin) for one in listed]
+        found[level] = {
+            "answers": len(listed),
+            "refused": sum(one.refused for one in answers if one.level == level),
+            "violations": len(wrong),
+            "first_violations": wrong[:5],
+            "p50_ms": round(report.quantile(took_ms, 0.5), 1),
+            "p99_ms": round(report.quantile(took_ms, 0.99), 1),
+            f"violations_of_{CONTROL}": len(judge(writes, control)),
+        }
+    return {"levels": found, f"answers_of_{CONTROL}": len(control)}
+
+
+def row_violations(writes: Writes, answers: Iterable[SessionAnswer]) -> list[str]:
+    """Rows that no batch has committed."""
+    return [
+        f"{answer.session}: {key} = {value}, which no batch wrote"
+        for answer in answers
+        for key, value in answer.values.items()
+        if value != NO_VALUE and not writes.has(key, value)
+    ]
