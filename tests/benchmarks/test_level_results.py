@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -11,11 +13,13 @@ from bench.load.wrk import Run
 from bench.picture import PICTURES
 from bench.readme import ALL_ROWS
 from tests import report
-from tests.e2e import idle_lag, read_levels, writes_read_back
-from tests.e2e.counted_keys import as_batches
-from tests.e2e.level_readers import CONTROL, LEVELS, row_violations
+from tests.e2e import idle_lag, level_readers, read_levels, writes_read_back
+from tests.e2e.counted_keys import KEYS, as_batches
+from tests.e2e.level_readers import CONTROL, LEVELS, Truth, row_violations
 from tests.e2e.test_session_writes import TABLES, History, ReadBack
 from tests.sim.session_histories import NO_VALUE, SessionAnswer
+
+from standpipe.client import ServerRefused
 
 HEAD = {"question": "?", "date": "d", "commit": "c", "machine": {"cores": 2}}
 ANSWERS = 1_000_000
@@ -90,3 +94,47 @@ def test_counts_become_the_batches_that_made_them() -> None:
     assert row_violations(writes, [right]) == []
     wrong = SessionAnswer("s", 0.0, 1.0, values_of(k0=3))
     assert len(row_violations(writes, [right, wrong])) == 1, "no batch has counted three"
+
+
+class Client:
+    """Answers what batch 0 has made, whatever the level; each tenth read is refused."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    async def get(self, _: str, k: str) -> Mapping[str, object] | None:
+        return (await self.get_many(_, [k]))[0]
+
+    async def get_many(self, _: str, keys: Sequence[str]) -> list[Mapping[str, object] | None]:
+        self.reads += 1
+        number = self.reads
+        await asyncio.sleep(0)
+        if number % 10 == 0:
+            raise ServerRefused("not now")
+        return [{"K": key, "N": 1} for key in keys]
+
+    async def query(self, _: str) -> list[Mapping[str, object] | None]:
+        return await self.get_many(_, KEYS)
+
+
+def test_all_levels_are_read_to_their_end_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the control, whose reads have no end of their own."""
+    monkeypatch.setattr(level_readers.standpipe, "connect_async", lambda *_, **__: Client())
+    monkeypatch.setattr(level_readers, "REFUSED_PAUSE_S", 0.0)
+    counts, reads = [0] * (len(LEVELS) + 1), 300
+    readers = level_readers.Readers(["a", "b"], reads, counts, threading.Event())
+    asyncio.run(asyncio.wait_for(readers.run(), 300))  # a second, unless it never ends
+    assert min(counts[:-1]) >= reads
+    keys = {number: [key for key in KEYS if int(key[1:]) % 4 == number] for number in range(4)}
+    batches = {0: {number: len(its) for number, its in keys.items()}, 1: {0: 3}}
+    truth = Truth(batches, keys, [(0.0, 0)])
+    found = level_readers._verdicts(readers.answers, truth)
+    assert set(found["levels"]) == set(LEVELS)
+    assert [one["violations"] for one in found["levels"].values()] == [0] * len(LEVELS)
+    assert all(one["answers"] >= reads and one["refused"] for one in found["levels"].values())
+    late = Truth(batches, keys, [(0.0, 1)])  # a batch that counts again what no answer shows
+    late.keys[0].append(late.keys[0][0])
+    late.batches[1] = {0: len(late.keys[0])}
+    found = level_readers._verdicts(readers.answers, late)
+    assert found["levels"]["linearizable"]["violations"], "the newest batch is missing"
+    assert found["levels"]["bounded"]["violations"]

@@ -118,6 +118,8 @@ class Readers:
             self.counts[number] += 1
             if how.pause_s:
                 await asyncio.sleep(how.pause_s)
+        if all(self.counts[place] >= self.reads for place in range(len(LEVELS))):
+            self.is_over.set()  # for the control, too
 
 
 Found = tuple[tuple[str, ...], tuple[int, ...]]
