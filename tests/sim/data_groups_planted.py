@@ -98,6 +98,11 @@ def replay_what_a_member_has_passed() -> list[Plant]:
     return [(takeover, "takes_part", lambda newest, batch: True)]
 
 
+def plan_again_what_readers_saw() -> list[Plant]:
+    """A batch that one member has committed is planned again for all, and may cover less."""
+    return [(takeover, "is_planned_otherwise", lambda newest, batch, ends: False)]
+
+
 def form_a_group_of_what_another_pipeline_has_taken() -> list[Plant]:
     """Two pipelines form groups at once, and a query is in both."""
     return [(Groups, "_is_taken", lambda groups, query: True)]
@@ -111,5 +116,6 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     share_the_directory_of_a_group,
     return_to_the_group,
     replay_what_a_member_has_passed,
+    plan_again_what_readers_saw,
     form_a_group_of_what_another_pipeline_has_taken,
 )
