@@ -237,6 +237,7 @@ class Checkpoint:
         draft = self.root / f"{DRAFT}{self.directory.name}"
         remove_tree(draft)
         copy_tree(heir, draft)
+        remove_tree(draft / PLANNED)  # `roll_back` makes it again
         if heir.parent != self.root:
             # two queries run from it from now on, and Spark runs one of the same id at a time
             spark_id = json.dumps({"id": str(uuid.uuid4())})
@@ -273,11 +274,11 @@ class Checkpoint:
         commits, offsets = (_batches(self.directory / log) for log in ("commits", "offsets"))
         gone = surplus(commits, offsets, valid)
         aside = self.directory / PLANNED
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_tree(aside)
         if gone.offsets:
             aside.mkdir()
-        for batch in gone.offsets:  # Spark replaces files and never modifies one
-            os.link(self.directory / "offsets" / str(batch), aside / str(batch))
+        for batch in gone.offsets:
+            write_whole(aside / str(batch), (self.directory / "offsets" / str(batch)).read_bytes())
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):
             for batch in reversed(batches):  # newest first: a crash in between leaves no gap
                 (self.directory / log / f".{batch}.crc").unlink(missing_ok=True)
@@ -289,7 +290,7 @@ class Checkpoint:
         be started again: Spark reads what its last batch covers when it starts."""
         offsets = self.directory / "offsets"
         (offsets / f".{batch}.crc").unlink(missing_ok=True)  # of the file that is replaced
-        (self.directory / PLANNED / str(batch)).replace(offsets / str(batch))
+        write_whole(offsets / str(batch), (self.directory / PLANNED / str(batch)).read_bytes())
 
     def next_batch(self, valid: BatchId) -> int:
         """The batch that Spark will run first once `roll_back(valid)` is done."""
