@@ -57,7 +57,7 @@ time from AT yyyy-MM-dd
 
 CREATE STREAM s (id INT KEY, at STRING) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='at');
 ----
-! 40001 1:88 Timestamp column, `AT`, should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.
+! 40001 1:88 A String timestamp field has been specified without also specifying the timestamp_format: AT is a STRING.
 
 CREATE STREAM s (id INT KEY, at BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', TIMESTAMP='ta');
 ----

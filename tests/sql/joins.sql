@@ -18,13 +18,14 @@ CREATE STREAM s AS SELECT a.tail, delay FROM flights a JOIN departures b WITHIN 
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b ON a.tail = b.tail;
 ----
-! 40001 1:63 Stream-Stream joins must have a WITHIN clause specified. None was provided.
+! 40001 1:63 Stream-Stream joins must have a WITHIN clause specified. None was provided. To learn about how to specify a WITHIN clause with a stream-stream join, please visit: https://docs.confluent.io/current/ksql/docs/syntax-reference.html#create-stream-as-select
 !   For example: … JOIN … WITHIN 1 HOUR ON …
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.seats;
 ----
-! 40001 1:95 Invalid join. Key types differ: STRING vs INTEGER
-!   Got A.TAIL{STRING} = B.SEATS{INTEGER}. Convert one of them with CAST.
+! 40001 1:95 Invalid join condition: types don't match. Got A.TAIL{STRING} = B.SEATS{INTEGER}.
+!   Invalid join. Key types differ: STRING vs INTEGER
+!   Convert one of them with CAST.
 
 CREATE STREAM s AS SELECT a.tail, b.delay FROM flights a JOIN departures b WITHIN 1 MINUTE ON a.tail = b.tail AND a.seats = b.seats;
 ----

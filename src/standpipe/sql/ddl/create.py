@@ -130,8 +130,8 @@ def drop(statement: DropSource, sources: Mapping[str, Source], context: Context)
 def _columns(definitions: Sequence[ColumnDefinition], creation: Creation) -> list[Column]:
     if not definitions:
         raise refusal(
-            "The statement does not define any columns, and only formats of a schema registry"
-            f" (AVRO) can tell those of {creation.name}.",
+            "The statement does not define any columns. Only formats of a schema registry (AVRO)"
+            f" can tell those of {creation.name}.",
             creation.at,
         )
     columns = [_column(definition, creation) for definition in definitions]

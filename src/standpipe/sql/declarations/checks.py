@@ -181,7 +181,13 @@ def timestamp_column(properties: Properties, columns: Sequence[Column]) -> str |
             nearest(name, by_name),
         )
     has_format = properties.text("TIMESTAMP_FORMAT") is not None
-    if column.type not in ("BIGINT", "TIMESTAMP") and not (column.type == "STRING" and has_format):
+    if column.type == "STRING" and not has_format:
+        raise refusal(
+            "A String timestamp field has been specified without also specifying the"
+            f" timestamp_format: {name} is a STRING.",
+            at,
+        )
+    if column.type not in ("BIGINT", "TIMESTAMP", "STRING"):
         raise refusal(
             f"Timestamp column, `{name}`, should be LONG(INT64), TIMESTAMP, or a String with a"
             " timestamp_format specified.",

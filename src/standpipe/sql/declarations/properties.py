@@ -160,6 +160,13 @@ class Properties:
         text = self.text(name)
         if text is None:
             return None
+        if not text.strip():
+            raise refusal(
+                "Delimiter cannot be empty, if you meant to have a tab or space for delimiter,"
+                " please use the special values 'TAB' or 'SPACE'. Invalid delimiter value:"
+                f" '{text}'.",
+                self.at(name),
+            )
         character = _DELIMITERS.get(text.upper(), text)
         if len(character) != 1:
             raise refusal(

@@ -26,8 +26,7 @@ def header_column(definition: ColumnDefinition) -> Column:
     wanted, mark = ("BYTES", f"HEADER('{key}')") if key else (_HEADERS_TYPE, "HEADERS")
     if str(definition.type) != wanted:
         raise refusal(
-            f"Invalid type for {mark} column: expected {wanted.replace('`', '')}, got"
-            f" {str(definition.type).replace('`', '')}",
+            f"Invalid type for {mark} column: expected {wanted}, got {definition.type}",
             definition.at,
         )
     return Column(name=definition.name, type=wanted, header=key)

@@ -32,6 +32,11 @@ _EMPTY: Final = (
     " https://github.com/confluentinc/ksql/issues/4239)."
 )
 
+_ALL_NULL: Final = (
+    "Cannot construct {} with all NULL {} (see https://github.com/confluentinc/ksql/issues/4239)."
+    " As a workaround, you may cast a NULL value to the desired type."
+)
+
 
 class Types(Protocol):
     """The part of the Typer that this module calls (the Typer imports this module)."""
@@ -78,7 +83,7 @@ def make_array(typer: Types, node: ast.MakeArray) -> Typed:
     items = [typer.type(item) for item in node.items]
     of, made = _common(items, node.items, "elements of an array")
     if of == NULL:
-        raise refusal("Cannot construct an array with all NULL elements", node.at)
+        raise refusal(_ALL_NULL.format("an array", "elements"), node.at)
     return Operation(types.array(of), coercion.ARRAY, tuple(made))
 
 
@@ -92,7 +97,7 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
     value_of, values = _common(values, [value for _, value in node.entries], "values of a map")
     for of, what in ((key_of, "keys"), (value_of, "values")):
         if of == NULL:
-            raise refusal(f"Cannot construct a map with all NULL {what}", node.at)
+            raise refusal(_ALL_NULL.format("a map", what), node.at)
     parts: list[Typed] = []
     for key, value in zip(keys, values, strict=True):
         parts += [_map_key(key), value]

@@ -92,7 +92,7 @@ _STRINGS: Final = (
     ),
     Function(
         "CONCAT",
-        (STRING, STRING),
+        (STRING,),
         STRING,
         "concat_ws('', {all})",
         is_variadic=True,
@@ -100,7 +100,7 @@ _STRINGS: Final = (
     ),
     Function(
         "CONCAT",
-        (BYTES, BYTES),
+        (BYTES,),
         BYTES,
         "aggregate(array({all}), X'', (s, e) -> if(e IS NULL, s, concat(s, e)))",
         is_variadic=True,

@@ -254,10 +254,10 @@ def _check_types(join: ast.Join, left: Side, right: Side, *, are_tables: bool) -
         first, second = _in_order(join, left, right)
         got = f"Got {_typed(first)} = {_typed(second)}."
         at = join.condition.at
-        if are_tables:
-            raise refusal(f"Invalid join condition: types don't match. {got}", at)
-        differ = f"Key types differ: {left.key.type} vs {right.key.type}"
-        raise refusal(f"Invalid join. {differ}", at, f"{got} Convert one of them with CAST.")
+        differ = f"Invalid join condition: types don't match. {got}"
+        if not are_tables:  # of streams, ksqlDB says so where it makes the joined schema
+            differ += f"\nInvalid join. Key types differ: {left.key.type} vs {right.key.type}"
+        raise refusal(differ, at, "Convert one of them with CAST.")
     if right.key.type.contains("MAP"):
         key = left.key
         name = joined_name(left.alias, key.name) if isinstance(key, TypedColumn) else ROWKEY
@@ -279,16 +279,21 @@ def _check_within(join: ast.Join, kinds: tuple[str, str]) -> None:
     if kinds == ("STREAM", "STREAM"):
         if join.within is None:
             raise refusal(
-                "Stream-Stream joins must have a WITHIN clause specified. None was provided.",
+                "Stream-Stream joins must have a WITHIN clause specified. None was provided. To"
+                " learn about how to specify a WITHIN clause with a stream-stream join, please"
+                " visit: https://docs.confluent.io/current/ksql/docs/syntax-reference.html"
+                "#create-stream-as-select",
                 join.at,
                 "For example: … JOIN … WITHIN 1 HOUR ON …",
             )
     elif join.within is not None:
-        name = "Stream-Table" if "STREAM" in kinds else "Table-Table"
+        name, end = "Stream-Table", "(ie. the WITHIN clause) and try to execute your join again."
+        if "STREAM" not in kinds:
+            name = "Table-Table"
+            end = "(i.e. the WITHIN clause) and try to execute your Table-Table join again."
         raise refusal(
             f"A window definition was provided for a {name} join. These joins are not windowed."
-            " Please drop the window definition (ie. the WITHIN clause) and try to execute your"
-            " join again.",
+            f" Please drop the window definition {end}",
             join.at,
         )
 

@@ -19,6 +19,16 @@ CREATE = "CREATE STREAM s {} WITH (KAFKA_TOPIC='here', {});"
         ("", "VALUE_FORMAT='DELIMITED', VALUE_DELIMITER='ab'", "Invalid delimiter value: 'ab'."),
         (
             "(v INT)",
+            "VALUE_FORMAT='DELIMITED', VALUE_DELIMITER=' '",
+            "please use the special values 'TAB' or 'SPACE'. Invalid delimiter value: ' '.",
+        ),
+        (
+            "(k INT KEY, v INT)",
+            "FORMAT='DELIMITED', KEY_DELIMITER=''",
+            "Delimiter cannot be empty, if you meant to have a tab or space for delimiter,",
+        ),
+        (
+            "(v INT)",
             "VALUE_FORMAT='JSON', VALUE_DELIMITER='|'",
             "JSON does not support the following",
         ),
@@ -31,8 +41,14 @@ CREATE = "CREATE STREAM s {} WITH (KAFKA_TOPIC='here', {});"
         (
             "(t STRING)",
             "FORMAT='JSON', TIMESTAMP='t'",
-            "a String with a timestamp_format specified",
+            "has been specified without also specifying the timestamp_format: T is a STRING.",
         ),
+        (
+            "(t INT)",
+            "FORMAT='JSON', TIMESTAMP='t'",
+            "should be LONG(INT64), TIMESTAMP, or a String with a timestamp_format specified.",
+        ),
+        ("", "FORMAT='JSON'", "The statement does not define any columns."),
         (
             "(t STRING)",
             "FORMAT='JSON', TIMESTAMP='t', TIMESTAMP_FORMAT='yyyy bb'",

@@ -45,6 +45,10 @@ def test_windows(plan: Callable[..., Plan], kind: str, size: str, window: tuple[
             create("k STRING KEY, h INT HEADER('k')"),
             "Invalid type for HEADER('k') column: expected BYTES, got INTEGER",
         ),
+        (
+            create("k STRING KEY, h ARRAY<STRUCT<key STRING, v BYTES>> HEADERS"),
+            "`KEY` STRING, `VALUE` BYTES>>, got ARRAY<STRUCT<`KEY` STRING, `V` BYTES>>",
+        ),
         (create("v INT", ", WINDOW_TYPE='SESSION'"), "Windowed sources require a key column."),
         (create("k INT KEY, v INT", ", WINDOW_TYPE='TUMBLING'"), "require 'WINDOW_SIZE'"),
         (create("k INT KEY, v INT", ", WINDOW_TYPE='ROUND'"), "String must be one of: SESSION"),

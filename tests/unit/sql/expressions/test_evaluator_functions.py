@@ -48,6 +48,7 @@ def value(text: str) -> object:
         ("1E0 / -0.0E0", -math.inf, "... and by the other zero"),
         ("1 / 0", None, "an INTEGER by zero"),
         ("GREATEST(1, 2.5E0, NULL)", 2.5, "of several types"),
+        ("CONCAT('a')", "a", "of one text"),
         ("LEN('a😀')", 3, "UTF-16 units"),
         ("INSTR('CORPORATE FLOOR', 'OR', -3)", 5, "from the end"),
         ("INSTR('CORPORATE FLOOR', 'OR', -3, 2)", 2, "the second one"),

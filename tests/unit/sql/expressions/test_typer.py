@@ -113,7 +113,11 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
         ("DECIMAL 'x'", "Not a number: DECIMAL 'x'."),
         ("info->z", "Could not find field 'Z' in 'INFO'"),
         ("day = 'x'", "Failed to parse timestamp: x"),
-        ("ARRAY[NULL]", "Cannot construct an array with all NULL elements"),
+        (
+            "ARRAY[NULL]",
+            "with all NULL elements (see https://github.com/confluentinc/ksql/issues/4239). As a",
+        ),
+        ("MAP(NULL := 1)", "Cannot construct a map with all NULL keys (see"),
         ("STRUCT(a := 1, a := 2)", "Duplicate field names found in STRUCT: 'A'."),
         ("UCASE(x => x)", "Function UCASE takes no lambda."),
         ("FILTER(tags, x => 1)", "FILTER's lambda must return BOOLEAN, not INTEGER"),

@@ -113,6 +113,7 @@ def test_kinds_of_joins(plan: Callable[..., Plan], kind: str, joined: str, messa
         ("TABLE", "T JOIN U ON T.K = U.V", "primary key of the right input table", "no key of U"),
         ("TABLE", "T JOIN U ON T.V = U.K", "Got T.V{INTEGER} = U.K{STRING}.", "tables: both"),
         ("STREAM", "A JOIN N ON A.K = N.K", "Key types differ: STRING vs INTEGER", "no WITHIN"),
+        ("STREAM", "A JOIN N ON A.K = N.K", "Got A.K{STRING} = N.K{INTEGER}.", "and the condition"),
         ("STREAM", f"A JOIN T {IN} ON A.V = T.K", "Key types differ: INTEGER vs", "then WITHIN"),
         ("STREAM", "A JOIN B ON A.M = B.M", "Map keys, including types that", "then WITHIN"),
     ],
@@ -121,6 +122,21 @@ def test_keys_are_checked_before_types_and_these_before_within(
     plan: Callable[..., Plan], kind: str, joined: str, message: str, why: str
 ) -> None:
     assert message in refused(plan, f"* FROM {joined}", kind).message, why
+
+
+@pytest.mark.parametrize(
+    ("kind", "joined", "message"),
+    [
+        ("STREAM", "A JOIN B ON A.K = B.K", "syntax-reference.html#create-stream-as-select"),
+        ("STREAM", f"A JOIN T {IN} ON A.K = T.K", "(ie. the WITHIN clause) and try to execute"),
+        ("TABLE", f"T JOIN U {IN} ON T.K = U.K", "(i.e. the WITHIN clause) and try to execute"),
+        ("TABLE", f"T JOIN U {IN} ON T.K = U.K", "to execute your Table-Table join again."),
+    ],
+)
+def test_within_is_for_streams(
+    plan: Callable[..., Plan], kind: str, joined: str, message: str
+) -> None:
+    assert message in refused(plan, f"* FROM {joined}", kind).message
 
 
 @pytest.mark.parametrize(
