@@ -219,7 +219,7 @@ CREATE TABLE t AS SELECT carrier, CONT(*) FROM flights GROUP BY carrier;
 
 CREATE TABLE t AS SELECT carrier, SUM(carrier) FROM flights GROUP BY carrier;
 ----
-! 40001 1:35 Function 'sum' does not accept parameters (STRING).
+! 40001 1:35 Function 'SUM' does not accept parameters (STRING).
 !   Valid alternatives are:
 !   SUM(NUMBER)
 
@@ -386,13 +386,13 @@ CREATE TABLE t AS SELECT f.seats + 1 AS more, tail, carrier, COUNT(*) FROM fligh
 # Without arguments.
 CREATE TABLE t AS SELECT tail, MAX() AS m FROM flights GROUP BY tail;
 ----
-! 40001 1:32 Function 'max' does not accept parameters ().
+! 40001 1:32 Function 'MAX' does not accept parameters ().
 !   Valid alternatives are:
 !   MAX(T)
 
 CREATE TABLE t AS SELECT tail, TOPK() AS m FROM flights GROUP BY tail;
 ----
-! 40001 1:32 Function 'topk' does not accept parameters ().
+! 40001 1:32 Function 'TOPK' does not accept parameters ().
 !   Valid alternatives are:
 !   TOPK(T, INTEGER)
 !   TOPK(T, ANY, INTEGER)

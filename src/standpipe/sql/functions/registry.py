@@ -26,8 +26,13 @@ class Resolved:
     result: SqlType
 
 
-#: ksqlDB's messages have function names in lower case, except these
-_UPPER: Final = frozenset({"COALESCE"})
+#: ksqlDB's messages have function names in lower case, except these: what it built first
+_UPPER: Final = frozenset(
+    {
+        *("COALESCE", "COUNT", "EARLIEST_BY_OFFSET", "LATEST_BY_OFFSET", "MAX", "MIN", "SUM"),
+        *("TOPK", "TOPKDISTINCT"),
+    }
+)
 #: aggregates that compare their first argument, for which ksqlDB has plain types only
 _COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
 _ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT", "GREATEST", "LEAST"})

@@ -168,17 +168,28 @@ def _check_grouped(
     grouping: list[Typed],
     scope: ScopeNames,
 ) -> None:
-    stray = [
-        item.expression
-        for item, (_, each) in zip(items, typed, strict=True)
-        if any(True for _ in _stray(each, grouping))
-    ]
-    if stray:
-        texts = ", ".join(expression_text(_resolved(each, scope)) for each in stray)
+    """Refuses columns that are not grouped by. As ksqlDB's AggregateAnalyzer, it names items
+    without an aggregate whole, and columns beside aggregates only if there is no such item."""
+    plain: list[ast.Expression] = []
+    beside: list[tuple[ast.Expression, str]] = []
+    for item, (_, each) in zip(items, typed, strict=True):
+        found = [column.name for column in _stray(each, grouping)]
+        if found and not aggregates_in(each):
+            plain.append(item.expression)
+        beside += [(item.expression, name) for name in found]
+    advice = "\nEither add the column(s) to the GROUP BY or remove them from the SELECT."
+    if plain:
+        texts = ", ".join(expression_text(_resolved(each, scope)) for each in plain)
+        message = f"Non-aggregate SELECT expression(s) not part of GROUP BY: {texts}"
+        raise refusal(f"{message}{advice}", plain[0].at)
+    if beside:
+        node, _ = beside[0]
+        names = dict.fromkeys(name for _, name in beside)
+        texts = ", ".join(expression_text(ast.ColumnName(node.at, name)) for name in names)
         raise refusal(
-            f"Non-aggregate SELECT expression(s) not part of GROUP BY: {texts}"  # noqa: S608 - text
-            "\nEither add the column(s) to the GROUP BY or remove them from the SELECT.",
-            stray[0].at,
+            "Column used in aggregate SELECT expression(s) outside of aggregate functions not part"
+            f" of GROUP BY: {texts}{advice}",
+            node.at,
         )
 
 

@@ -101,7 +101,7 @@ def any_keys(keys: Sequence[Typed], typed: Sequence[tuple[str, Typed]]) -> Named
 def _expanded(query: ast.Query, scope: ScopeNames) -> Iterator[ast.SelectItem]:
     for item in query.items:
         if isinstance(item, ast.StructStar):
-            base = Typer(scope, "SELECT").type(item.base).type
+            base = Typer(scope, "SELECT", takes_tables=True).type(item.base).type
             check_struct(base, item)
             for field in base.field_names:
                 node = ast.Dereference(item.at, item.base, field)

@@ -47,8 +47,9 @@ def test_resolve(
         ("LEN", ["INT"], "Function 'len' does not accept parameters (INTEGER)."),
         ("LEN", [], "Function 'len' does not accept parameters ()."),
         ("COALESCE", ["INT", "STRING"], "does not accept parameters (INTEGER, STRING)."),
-        ("CONCAT", ["STRING"], "Valid alternatives are:\nCONCAT(STRING, STRING...)"),
-        ("SUM", ["STRING"], "does not accept parameters (STRING)."),
+        ("CONCAT", [], "Valid alternatives are:\nCONCAT(STRING...)"),
+        ("SUM", ["STRING"], "Function 'SUM' does not accept parameters (STRING)."),
+        ("LATEST_BY_OFFSET", [], "Function 'LATEST_BY_OFFSET' does not accept parameters ()."),
     ],
 )
 def test_not_accepted(name: str, arguments: list[str], message: str) -> None:

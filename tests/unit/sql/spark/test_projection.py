@@ -64,7 +64,10 @@ def test_columns_of_having_that_are_not_grouped_by(
 @pytest.mark.parametrize(
     ("query", "named"),
     [
-        ("f.seats + COUNT(*) FROM flights f GROUP BY carrier", "(SEATS + COUNT())"),
+        (
+            "delay, f.seats + COUNT(*) FROM flights f GROUP BY carrier",
+            "DELAY",
+        ),
         (
             (
                 "LEN(p.maker), COUNT(*) FROM flights f JOIN planes p ON f.tail = p.tail"
@@ -84,5 +87,35 @@ def test_items_that_are_not_grouped_by(plan: Callable[..., Plan], query: str, na
         plan(f"CREATE TABLE t AS SELECT {query};")
     assert refused.value.message == (
         f"Non-aggregate SELECT expression(s) not part of GROUP BY: {named}"
+        "\nEither add the column(s) to the GROUP BY or remove them from the SELECT."
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("f.seats + COUNT(*), LEN(carrier) FROM flights f GROUP BY carrier", "SEATS"),
+        (
+            "SUM(delay) / seats + seats, MAX(fare) - delay FROM flights GROUP BY carrier",
+            "SEATS, DELAY",
+        ),
+        (
+            (
+                "COUNT(*) + LEN(p.maker) FROM flights f JOIN planes p ON f.tail = p.tail"
+                " GROUP BY f.carrier"
+            ),
+            "P_MAKER",
+        ),
+    ],
+)
+def test_columns_beside_aggregates_that_are_not_grouped_by(
+    plan: Callable[..., Plan], query: str, named: str
+) -> None:
+    """The item is an aggregate; ksqlDB says which of its columns is none."""
+    with pytest.raises(StatementError) as refused:
+        plan(f"CREATE TABLE t AS SELECT {query};")
+    assert refused.value.message == (
+        "Column used in aggregate SELECT expression(s) outside of aggregate functions not part of"
+        f" GROUP BY: {named}"
         "\nEither add the column(s) to the GROUP BY or remove them from the SELECT."
     )

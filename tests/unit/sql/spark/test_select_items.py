@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from standpipe.errors import StatementError
-from standpipe.sql.plans import Plan
+from standpipe.sql.plans import CreateTableAsPlan, Plan
 
 WITH = "WITH (KAFKA_TOPIC='here', FORMAT='JSON');"
 SETUP = "".join(
@@ -93,3 +93,13 @@ def test_a_list_with_the_key_twice(plan: Callable[..., Plan], statement: str, tw
     message = refused(plan, statement)
     assert f"The projection contains {twice}\nEach key column must only be in the" in message
     assert "consider using the AS_VALUE function" in message
+
+
+def test_the_fields_of_what_a_table_function_makes(plan: Callable[..., Plan]) -> None:
+    made = plan(
+        "CREATE STREAM L (K INT KEY, A ARRAY<STRUCT<X INT, Y STRING>>)"
+        " WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+        "CREATE STREAM X AS SELECT K, EXPLODE(A)->* FROM L;"
+    )
+    assert isinstance(made, CreateTableAsPlan)
+    assert [column.name for column in made.source.columns] == ["K", "X", "Y"]
