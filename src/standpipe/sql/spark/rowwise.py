@@ -77,7 +77,7 @@ def project_rows(
             _check_left_key(wanted, typed, scope, query)
         else:
             wanted = [_joined_key(scope, typed, query, sink)]
-    elif not query.partition_by and not _has_key(wanted, typed, scope):
+    elif is_transient and not query.partition_by and not _has_key(wanted, typed, scope):
         wanted = []
     if query.partition_by and any(isinstance(item, ast.Star) for item in query.items):
         typed = _with_new_key(typed, wanted, scope)
@@ -86,8 +86,6 @@ def project_rows(
     else:
         missing = _missing(wanted, query, sink, scope) if wanted else ""
         keys = tuple(_key(each, typed, query, missing) for each in wanted)
-    if not query.partition_by and not is_transient:  # as ksqlDB's new planner: the list's order
-        keys = tuple(sorted(keys, key=typed.index))
     values = tuple(each for each in typed if each not in keys)
     _check_values(values, query)
     _check_apart(keys, values, query)
@@ -97,8 +95,7 @@ def project_rows(
 
 
 def _has_key(wanted: list[_Key], typed: list[tuple[str, Typed]], scope: ScopeNames) -> bool:
-    """Whether the result has a key: the list of a stream may leave out its whole key, as with
-    ksqlDB's new planner (ksql.new.query.planner.enabled)."""
+    """Whether a push query's result has a key: that of a stream may leave out its whole key."""
     if isinstance(scope, Scope) and scope.source.kind == "TABLE":
         return True
     shown = [each for _, each in typed]
