@@ -430,14 +430,17 @@ def table_sql() -> str:
     """The same rows as an inline table of Spark's."""
     columns = [(kind, copy) for kind in KINDS.values() for copy in range(kind.copies)]
     listed = ", ".join(
-        "(" + ", ".join(_sql(value(kind, copy, row), kind.type) for kind, copy in columns) + ")"
+        "("
+        + ", ".join(value_sql(value(kind, copy, row), kind.type) for kind, copy in columns)
+        + ")"
         for row in range(ROWS)
     )
     names = ", ".join(quoted(f"{kind.name}_{copy}") for kind, copy in columns)
     return f"SELECT * FROM VALUES {listed} AS T({names})"
 
 
-def _sql(given: object, of: SqlType) -> str:
+def value_sql(given: object, of: SqlType) -> str:
+    """Spark's SQL for a value."""
     if given is None:
         return f"cast(NULL AS {spark_name(of)})"
     if of.base == "DOUBLE":
@@ -449,15 +452,15 @@ def _sql(given: object, of: SqlType) -> str:
     if of.base == "INTEGER":
         return f"cast('{given}' AS INT)"
     if of.base == "ARRAY":
-        items = [_sql(item, of.arguments[0]) for item in cast("list[object]", given)]
+        items = [value_sql(item, of.arguments[0]) for item in cast("list[object]", given)]
         return f"cast(array({', '.join(items)}) AS {spark_name(of)})"
     if of.base == "MAP":
         pairs = cast("dict[object, object]", given).items()
-        parts = [_sql(part, of.arguments[n]) for pair in pairs for n, part in enumerate(pair)]
+        parts = [value_sql(part, of.arguments[n]) for pair in pairs for n, part in enumerate(pair)]
         return f"cast(map({', '.join(parts)}) AS {spark_name(of)})"
     if of.base == "STRUCT":
         fields = cast("dict[str, object]", given).items()
-        parts = [f"'{name}', {_sql(item, of.field(name) or of)}" for name, item in fields]
+        parts = [f"'{name}', {value_sql(item, of.field(name) or of)}" for name, item in fields]
         return f"named_struct({', '.join(parts)})"
     return constant_sql(given, of)
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.e2e import both_lambdas, both_values
+from tests.e2e import both_breaking, both_lambdas, both_values
 from tests.e2e.both_values import KINDS, ROWS, Kind
 
 from standpipe.errors import NotComputable, StatementError
@@ -313,16 +313,20 @@ def main() -> int:
     spark = local_session()
     try:
         result = Both(spark).run(trials(options.literals, options.only))
+        broken = both_breaking.not_null_in(spark) if options.only is None else []
     finally:
         spark.stop()
     print(report(result))
+    print("\n".join(broken))
     explained = sum(map(len, result.differences.values()))
     unexplained_count = sum(map(len, unexplained(result).values()))
     print(
         f"{result.pairs} results compared; {explained - unexplained_count} differ for a reason,"
         f" {unexplained_count} do not; not in Python: {', '.join(sorted(result.missing))}"
     )
-    return 1 if unexplained_count else 0
+    if options.only is None:
+        print(f"{len(both_breaking.BREAKING) - len(broken)} values that break expressions: NULL")
+    return 1 if unexplained_count or broken else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.e2e.both_breaking import not_null_in
 from tests.e2e.both_ways import Both, report, trials, unexplained
+
+from standpipe.pipeline.run.start import session_functions
 
 pytestmark = pytest.mark.e2e
 
@@ -21,3 +24,10 @@ def test_spark_and_the_evaluator_agree(spark: SparkSession) -> None:
     assert unexplained(result) == {}, report(result)
     assert result.missing <= set(ONLY_IN_SPARK)
     assert result.pairs > 10_000, "they are found"
+
+
+def test_a_value_that_breaks_an_expression_makes_null_in_spark(spark: SparkSession) -> None:
+    """Spark would fail the batch, again and again. The same list without Spark:
+    tests/unit/sql/expressions/test_breaking_values.py."""
+    session_functions.register(spark)
+    assert not_null_in(spark) == []
