@@ -413,3 +413,19 @@ CREATE STREAM s AS SELECT tail, DATEADD() AS m FROM flights;
 CREATE STREAM s AS SELECT tail, delay AS `rowtime` FROM flights;
 ----
 ! 40001 1:33 `rowtime` is a reserved column name. You cannot use it as an alias for a column.
+
+# Spark cannot order maps: their texts are compared.
+CREATE TABLE t AS SELECT carrier, ATTR(MAP('a' := seats)) AS m FROM flights GROUP BY carrier;
+----
+TABLE T: `CARRIER` STRING KEY, `M` MAP<STRING, INTEGER>
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads flights as T_7__IN0, watermark None
+SELECT `__KEY_0` AS `CARRIER`, if(size(array_distinct(transform(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', map('a', `SEATS`))), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), m -> coalesce(to_json(array_sort(transform(map_entries(m), e -> struct(e.key AS k, e.value AS v)), (l, r) -> CASE WHEN l.k < r.k THEN -1 WHEN l.k > r.k THEN 1 ELSE 0 END), map('ignoreNullFields', 'false')), '')))) = 1, element_at(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', map('a', `SEATS`))), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), 1), NULL) AS `M`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`
+
+# A histogram has the thousand values that came first.
+CREATE TABLE t AS SELECT carrier, HISTOGRAM(tail) AS h FROM flights GROUP BY carrier;
+----
+TABLE T: `CARRIER` STRING KEY, `H` MAP<STRING, BIGINT>
+topic T x 4, KAFKA → JSON
+CTAS_T_7 reads flights as T_7__IN0, watermark None
+SELECT `__KEY_0` AS `CARRIER`, map_from_entries(transform(slice(array_distinct(filter(transform(array_sort(collect_list(named_struct('o', `__ORDER`, 'v', `TAIL`)), (l, r) -> CASE WHEN l.`o` < r.`o` THEN -1 WHEN l.`o` > r.`o` THEN 1 ELSE 0 END), e -> e.`v`), e -> e IS NOT NULL)), 1, 1000), k -> struct(k, cast(size(filter(collect_list(`TAIL`), x -> x = k)) AS BIGINT)))) AS `H`, max(`ROWTIME`) AS `__ROWTIME`, true AS `__LIVE` FROM (SELECT *, `CARRIER` AS `__KEY_0` FROM `T_7__IN0`) WHERE `__KEY_0` IS NOT NULL GROUP BY `__KEY_0`

@@ -33,6 +33,7 @@ _TEMPLATES: Final = {
     "ARRAY_CONTAINS": "coalesce(array_contains({2}, {3}), false)",
     "NULLIF": "if({2} = {3}, NULL, {0})",
 }
+_ATTR: Final = "if(size(array_distinct({1})) = 1, element_at({0}, 1), NULL)"
 
 
 def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed | None:
@@ -40,6 +41,10 @@ def over_maps(name: str, arguments: Sequence[Typed], result: SqlType) -> Typed |
     if name == "COLLECT_SET" and arguments[0].type.contains("MAP"):
         everything = Aggregate(result, ARRIVED, tuple(arguments))
         return over_maps("ARRAY_DISTINCT", (everything,), result)
+    if name == "ATTR" and arguments[0].type.contains("MAP"):
+        of = array(result)
+        each = Aggregate(of, ARRIVED, tuple(arguments))
+        return Operation(result, _ATTR, (each, _texts(each, of)))
     if name not in _TEMPLATES or not arguments[0].type.contains("MAP"):
         return None
     of = arguments[0].type

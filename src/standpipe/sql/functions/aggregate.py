@@ -140,8 +140,11 @@ def _sum_list(of: SqlType, inner: str) -> Function:
     return _aggregate("SUM_LIST", (array(of),), _element, total, on_tables=True)
 
 
+#: ksqlDB counts no more values than these, the first that came
+_HISTOGRAM_VALUES_MAX: Final = 1_000
 _HISTOGRAM: Final = (
-    "map_from_entries(transform(array_distinct(collect_list({0})), k -> "
+    f"map_from_entries(transform(slice(array_distinct(filter({ARRIVED}, e -> e IS NOT NULL)), 1, "
+    f"{_HISTOGRAM_VALUES_MAX}), k -> "
     "struct(k, cast(size(filter(collect_list({0}), x -> x = k)) AS BIGINT))))"
 )
 

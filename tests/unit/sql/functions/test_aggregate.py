@@ -55,3 +55,26 @@ def test_whole_numbers_are_added_as_whole_numbers(of: str, inner: str) -> None:
     found = registry.resolve("SUM_LIST", [parse_type(f"ARRAY<{of}>")])
     assert str(found.result) == of
     assert f"cast(0 AS {inner})" in found.function.template
+
+
+def sql(plan: Callable[..., Plan], call: str) -> str:
+    made = plan(f"CREATE TABLE t AS SELECT tail, {call} AS x FROM flights GROUP BY tail;")
+    assert isinstance(made, CreateTableAsPlan)
+    return made.query.plan.sql
+
+
+def test_a_histogram_has_the_thousand_values_that_came_first(plan: Callable[..., Plan]) -> None:
+    """ksqlDB's bound: later ones are counted only if they are among these."""
+    made = sql(plan, "HISTOGRAM(carrier)")
+    kept = made.partition("slice(")[2].partition(", 1, 1000)")[0]
+    assert kept.startswith("array_distinct(filter(")
+    assert "`__ORDER`" in kept
+
+
+@pytest.mark.parametrize("of", ["MAP('a' := seats)", "ARRAY[MAP('a' := seats)]"])
+def test_attr_does_not_order_maps(plan: Callable[..., Plan], of: str) -> None:
+    """Spark has no order of maps: min() of them made a statement that could never run."""
+    assert "min(" in sql(plan, "ATTR(seats)")
+    made = sql(plan, f"ATTR({of})")
+    assert "min(" not in made
+    assert "if(size(array_distinct(" in made
