@@ -19,11 +19,19 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import StandpipeError
 from standpipe.model import LogIndex, PersistentQuery, Source
+from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.pipeline.run import reconcile
+from standpipe.sql.expressions.statement_values import in_insert, in_text
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.syntax import ast, variables
-from standpipe.sql.syntax.ast_statements import AssertTopic, CreateAs, CreateSource, Define
+from standpipe.sql.syntax.ast_statements import (
+    AssertTopic,
+    CreateAs,
+    CreateSource,
+    Define,
+    InsertValues,
+)
 
 NOT_SUPPORTED = "is not supported yet."
 
@@ -104,9 +112,12 @@ class Session:
                 return
 
     def _one(self, statement: ast.Statement, number: int, properties: dict[str, str]) -> None:
+        values = statement_values()  # of RANDOM(), UNIX_TIMESTAMP() …, as a worker has them
         if isinstance(statement, ast.Query):
-            self.selects.append((number, statement.text))
+            self.selects.append((number, in_text(statement.text, values)))
             return
+        if isinstance(statement, InsertValues):
+            statement = in_insert(statement, values)
         asked = _partitions_asked(statement)
         known = {source.topic: source.partitions for source in self.catalog.sources.values()}
         own = _topic_made(statement) - set(known) - set(self.case.partitions)
