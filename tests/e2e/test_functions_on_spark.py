@@ -28,6 +28,6 @@ def test_spark_and_the_evaluator_agree(spark: SparkSession) -> None:
 
 def test_a_value_that_breaks_an_expression_makes_null_in_spark(spark: SparkSession) -> None:
     """Spark would fail the batch, again and again. The same list without Spark:
-    tests/unit/sql/expressions/test_breaking_values.py."""
+    tests/unit/sql/expressions/test_evaluator_breaking.py."""
     session_functions.register(spark)
     assert not_null_in(spark) == []
