@@ -108,7 +108,8 @@ class Typer:
     def literal(self, node: ast.LiteralValue) -> Typed:
         """A constant; a decimal literal has the precision and scale with which it is written."""
         if node.kind == "DECIMAL":
-            return Constant(types.literal_decimal(node.text), node.value)
+            check_known(of := types.literal_decimal(node.text), node.at)
+            return Constant(of, node.value)
         return Constant(SqlType(node.kind), node.value)
 
     def under(self, variables: dict[str, Typed], body: ast.Expression) -> Typed:

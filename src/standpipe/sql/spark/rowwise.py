@@ -221,7 +221,8 @@ def _key(
 
 
 def _missing(wanted: list[_Key], query: ast.Query, sink: str, scope: ScopeNames) -> str:
-    what, texts = "key column", [key.name for key in wanted]
+    names = (ast.ColumnName(query.at, key.name) for key in wanted)
+    what, texts = "key column", list(map(expression_text, names))
     if query.partition_by:
         what, nodes = "partitioning expression", query.partition_by
         alias = scope.alias if isinstance(scope, Scope) else ""

@@ -100,6 +100,7 @@ def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: s
         ("CAST(tail AS FOO)", "Cannot resolve unknown type: FOO"),
         ("seats LIKE 'x'", "Like condition must be between strings"),
         ("-tail", "Cannot negate TAIL"),
+        (f"{'9' * 38}.5", "DECIMAL precision must be <= 38: DECIMAL(39,1)"),
         ("seats[1]", "Subscript expression (SEATS[1]) do not apply to INTEGER."),
         (
             "info['X']",

@@ -56,6 +56,13 @@ def test_a_stream_keeps_its_whole_key(plan: Callable[..., Plan], select: str) ->
     )
 
 
+def test_names_of_missing_keys_are_quoted_where_they_must_be(plan: Callable[..., Plan]) -> None:
+    made = "CREATE STREAM S (`k!` STRING KEY, V INT) WITH (KAFKA_TOPIC='here', FORMAT='JSON');"
+    with pytest.raises(StatementError) as refusal:
+        plan(f"{made}CREATE STREAM X AS SELECT V FROM S;")
+    assert "must include the key column `k!` in its" in refusal.value.message
+
+
 def test_one_without_keys_needs_none(plan: Callable[..., Plan]) -> None:
     assert made(plan, "A FROM NONE_") == "A"
     assert made(plan, "A FROM TWO PARTITION BY NULL") == "A"
