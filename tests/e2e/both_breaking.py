@@ -100,6 +100,7 @@ BREAKING: Final[tuple[tuple[str, Mapping[str, object]], ...]] = (
     ("GENERATE_SERIES({I}, {SMALL}, 0)", {"I": 1, "SMALL": 3}),
     ("GENERATE_SERIES(1, 3, {SMALL})", {"SMALL": -1}),
     ("ARRAY_SORT({AI}, {SORT})", {"AI": [1], "SORT": "x"}),
+    ("TRANSFORM({MI}, (k, v) => NULLIF(k, 'a'), (k, v) => v)", {"MI": {"a": 1}}),
     ("TRANSFORM({AI}, x => 1 / x)", {"AI": [1, 0]}),
     ("REDUCE({AI}, 1, (s, x) => s / x)", {"AI": [0]}),
     ("EXTRACTJSONFIELD({JSON}, '$.a')", {"JSON": "bad"}),

@@ -59,6 +59,7 @@ _CALLS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "TRANSFORM({0}, (k, v) => k, (k, v) => v)",
         "TRANSFORM({0}, (k, v) => UCASE(k), (k, v) => v + 1)",
         "TRANSFORM({0}, (k, v) => 'same', (k, v) => v)",
+        "TRANSFORM({0}, (k, v) => NULLIF(k, 'a'), (k, v) => v)",
         "TRANSFORM({0}, (k, v) => k, (k, v) => CASE WHEN v IS NULL THEN 0 ELSE v + 1 END)",
         "FILTER({0}, (k, v) => v > 1)",
         "FILTER({0}, (k, v) => v + 1 > 1)",

@@ -378,6 +378,7 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     for one, two in (("I", "I"), ("I", "D"), ("S", "S"), ("I", "C")):
         kinds = KINDS[one], KINDS[two]
         yield f"MAP {one} {two}", "MAP('a' := {0}, 'b' := {1})", kinds
+        yield f"MAP of keys {one}", "MAP({0} := {1}, {0} := {1})[{0}]", kinds
         yield f"STRUCT {one} {two}", "STRUCT(A := {0}, B := {1})->B", kinds
         yield f"GREATEST {one} {two}", "GREATEST({0}, {1})", kinds
         yield f"LEAST {one} {two}", "LEAST({0}, {1})", kinds
@@ -396,6 +397,7 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     for name in ("AI", "AS", "AA"):
         yield f"{name}[]", "{0}[{1}]", (KINDS[name], KINDS["SMALL"])
     yield "MAP[]", "{0}[{1}]", (KINDS["MI"], KINDS["S"])
+    yield "MAP with keys", "MAP({0} := {1})", (KINDS["S"], KINDS["I"])
     yield "STRUCT->", "{0}->A", (KINDS["Z"],)
     for kind in KINDS.values():
         if kind.name == _BY_TYPE.get(kind.type) or kind.name in ("W", "TTIME", "TSTAMP"):

@@ -7,6 +7,7 @@ turns into dates, times or bytes. The Evaluator computes everything else.
 from __future__ import annotations
 
 from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.expressions.python.collections import entries_of
 from standpipe.sql.functions.cast import check_cast
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression
@@ -81,7 +82,8 @@ def _map(node: ast.MakeMap) -> tuple[SqlType, object] | None:
     if key_of is None or value_of is None:
         return None
     pairs = zip(keys, items, strict=True)
-    return types.map_of(key_of, value_of), {
-        values.coerce(key, one, key_of): values.coerce(value, two, value_of)
+    made = [
+        (values.coerce(key, one, key_of), values.coerce(value, two, value_of))
         for (one, key), (two, value) in pairs
-    }
+    ]
+    return types.map_of(key_of, value_of), entries_of(key_of, made)

@@ -101,14 +101,24 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
     parts: list[Typed] = []
     for key, value in zip(keys, values, strict=True):
         parts += [_map_key(key), value]
-    return Operation(types.map_of(key_of, value_of), coercion.MAP, tuple(parts))
+    template = coercion.MAP
+    if key_of != STRING and not all(map(_is_there, keys)):
+        pairs = (f"struct({{{n}}} AS key, {{{n + 1}}} AS value)" for n in range(0, len(parts), 2))
+        listed = ", ".join(pairs)
+        template = f"map_from_entries(filter(array({listed}), e -> e.key IS NOT NULL))"
+    return Operation(types.map_of(key_of, value_of), template, tuple(parts))
 
 
 def _map_key(key: Typed) -> Typed:
-    """Spark's maps cannot have a null key; ksqlDB's can, and show it as "null"."""
-    if key.type != STRING or (isinstance(key, Constant) and key.value is not None):
+    """Spark's maps cannot have a null key, and would end the query. ksqlDB's can: it shows a text
+    as "null". Keys of other types, which no format can show, are left out."""
+    if key.type != STRING or _is_there(key):
         return key
     return Operation(STRING, "coalesce({0}, 'null')", (key,))
+
+
+def _is_there(key: Typed) -> bool:
+    return isinstance(key, Constant) and key.value is not None
 
 
 def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
@@ -203,9 +213,11 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
     pair = Operation(NULL, "named_struct('k', {0}, 'v', {1})", (key, value))
     result = types.map_of(key.type, value.type)
     made = "transform(map_entries({0}), {1})"
-    # two entries with one key: ksqlDB's function fails, and a failure is null
+    # two entries with one key: ksqlDB's function fails, and a failure is null. A key that is null
+    # would end the query
     keys = f"transform({made}, e -> e.k)"
-    template = f"if(size(array_distinct({keys})) < size({keys}), NULL, map_from_entries({made}))"
+    different = f"size(array_distinct(filter({keys}, e -> e IS NOT NULL)))"
+    template = f"if({different} < size({keys}), NULL, map_from_entries({made}))"
     plain = Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
     return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), [key, value])
 

@@ -23,7 +23,7 @@ from standpipe.sql.expressions import coercion, lambdas
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
 from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.arithmetic import computed, with_nan
-from standpipe.sql.expressions.python.collections import element, key_of
+from standpipe.sql.expressions.python.collections import element, entries_of, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
 from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.expressions.typer import Names, Typer
@@ -249,7 +249,7 @@ class Evaluator:
             (self._coerced(key, of_key), self._coerced(value, of_value))
             for key, value in node.entries
         ]
-        return lambda row: {key(row): value(row) for key, value in entries}
+        return lambda row: entries_of(of_key, [(key(row), value(row)) for key, value in entries])
 
     def struct(self, node: ast.MakeStruct) -> Compute:
         """STRUCT(…) as a dict by field name."""

@@ -1,4 +1,4 @@
-"""STRUCT(…) multiplies the type of a column by the number of its fields."""
+"""STRUCT(…) multiplies the type of a column by the number of its fields; keys of MAP(…)."""
 
 from __future__ import annotations
 
@@ -45,3 +45,25 @@ def carried_out(sources: dict[str, Source], sql: str) -> None:
     made = analyze(statement, sources, Context(topics={"here": 2}, next_index=7))
     assert isinstance(made, CreateTableAsPlan)
     sources[made.source.name] = made.source
+
+
+@pytest.mark.parametrize(
+    ("made", "guard"),
+    [
+        ("MAP(NULLIF(seats, 1) := 'x')[2]", "filter(array(struct("),
+        ("MAP(NULLIF(tail, 'a') := 'x')", "map(coalesce(nullif("),
+        ("MAP(1 := 'x')[1]", "map((1), 'x')"),
+        (
+            "TRANSFORM(MAP('a' := 1), (k, v) => NULLIF(k, 'a'), (k, v) => v)",
+            "e -> e.k), e -> e IS NOT NULL))) < size(",
+        ),
+    ],
+)
+def test_no_null_key_reaches_a_map_of_sparks(
+    sources: Mapping[str, Source], made: str, guard: str
+) -> None:
+    """It would end the query, again and again."""
+    (statement,) = parse(f"CREATE STREAM x AS SELECT tail, {made} AS x FROM flights;")
+    plan = analyze(statement, sources, Context(topics={"here": 2}, next_index=7))
+    assert isinstance(plan, CreateTableAsPlan)
+    assert guard in plan.query.plan.sql

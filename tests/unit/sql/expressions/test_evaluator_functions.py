@@ -64,6 +64,8 @@ def value(text: str) -> object:
         ("TRIM('\u00a0x ')", "\u00a0x", "only what Java's trim removes"),
         ("'a\\b' LIKE 'a\\_'", True, "there is no escape character without ESCAPE"),
         ("ARRAY_CONTAINS(ARRAY[1, 2], 3)", False, ""),
+        ("MAP(NULLIF('a', 'a') := 1)", {"null": 1}, "a key that is null is shown as a text"),
+        ("MAP(NULLIF(1, 1) := 'x', 7 := 'y')", {7: "y"}, "of another type, it is left out"),
         ("ARRAY_JOIN(ARRAY[1E7, NULL])", "1.0E7,null", "Java's text of a DOUBLE"),
         ("CAST(ARRAY[1.5E0] AS ARRAY<STRING>)", ["1.5"], "by parts"),
         ("CAST(2147483648 AS INT)", -(2**31), "wraps"),

@@ -27,6 +27,14 @@ from standpipe.sql.types.types import SqlType
 _NAN: Final = object()
 
 
+def entries_of(keys: SqlType, pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """MAP(…) with keys of a type; the last of equal ones wins. A null among texts is shown as
+    "null". Keys of other types, which no format can show, are left out if they are null."""
+    if keys.base == "STRING":
+        return {"null" if key is None else key: value for key, value in pairs}
+    return {key: value for key, value in pairs if key is not None}
+
+
 def key_of(value: Any) -> Any:
     """A hashable key that equal values share, and no others."""
     if isinstance(value, float):
