@@ -93,6 +93,7 @@ _WORDS: Final = (
     "1_000",
     "-",
     "12d",
+    "x\\E(y",
 )
 
 KINDS: Final = {
@@ -198,9 +199,10 @@ KINDS: Final = {
         _kind("NEW", STRING, "", "x", "<$0>", "$1", "$2-$1", "${n}", "\\$", "$", "\\", "$9", "${x}",
               "$12", "a\\b$1c", "😀", copies=1),
         _kind("SORT", STRING, "ASC", "DESC", "desc", "Descending", "x"),
-        _kind("PAIRS", STRING, "a:1,b:2", "a:1,,b", "", "a:1:2", "x", "a:1,a:2", "😀:é"),
+        _kind("PAIRS", STRING, "a\\E(1,b:2", "a:1,b:2", "a:1,,b", "", "a:1:2", "x", "a:1,a:2",
+              "😀:é"),
         _kind("MARK", STRING, "X", "#", "é", "Xx", "", copies=4),
-        _kind("COMMA", STRING, ",", ":", "", "::", "."),
+        _kind("COMMA", STRING, ",", ":", "", "::", ".", "\\E("),
         _kind("LAT", DOUBLE, 0.0, 51.5, -33.9, 90.0, -90.0, 37.4, 180.0),
         _kind("MILES", STRING, "KM", "MI", "miles", "x", "Mi"),
         _kind("LIKED", STRING, "a%", "%", "", "_", "__", "x\\%y%", "a\\b", "%B%", "%😀", "x!%y!_z",
@@ -396,6 +398,7 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     yield "AND OR NOT", "(({0} AND {1}) OR NOT {0})", (KINDS["B"], KINDS["B"])
     for name in ("AI", "AS", "AA"):
         yield f"{name}[]", "{0}[{1}]", (KINDS[name], KINDS["SMALL"])
+    yield "SPLIT at odd texts", "SPLIT({0}, {1})", (KINDS["S"], KINDS["COMMA"])
     yield "MAP[]", "{0}[{1}]", (KINDS["MI"], KINDS["S"])
     yield "MAP with keys", "MAP({0} := {1})", (KINDS["S"], KINDS["I"])
     yield "STRUCT->", "{0}->A", (KINDS["Z"],)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.sql.functions.signature import Function, K, T, V
-from standpipe.sql.functions.text import LITERALLY
+from standpipe.sql.functions.text import LITERALLY, literally
 from standpipe.sql.types.typed_expression import EXPLODE
 from standpipe.sql.types.types import (
     BIGINT,
@@ -29,7 +29,7 @@ _NULLS: Final = (
     Function("NULLIF", (T, T), T, "nullif({0}, {1})"),
 )
 
-_PAIR: Final = "split(e, concat('\\\\Q', {2}, '\\\\E'))"
+_PAIR: Final = f"split(e, {literally('{2}')})"
 
 
 def _entries(types: tuple[SqlType, ...]) -> SqlType:

@@ -8,12 +8,19 @@ from standpipe.sql.functions.cast import BLANKS
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types.types import BYTES, INTEGER, STRING, array
 
-#: a regular expression that matches exactly this text
-LITERALLY: Final = "concat('\\\\Q', {1}, '\\\\E')"
+
+def literally(text: str) -> str:
+    """Spark SQL: a regular expression that matches exactly a text, given as SQL. As Java's
+    Pattern.quote: an end of the quotation within the text is quoted apart."""
+    return f"concat('\\\\Q', replace({text}, '\\\\E', '\\\\E\\\\\\\\E\\\\Q'), '\\\\E')"
+
+
+LITERALLY: Final = literally("{1}")
+_BYTES_LITERALLY: Final = literally("decode({1}, 'ISO-8859-1')")
 #: splits bytes as text in which each character is one byte
 _SPLIT_BYTES: Final = (
     "transform(if(octet_length({1}) = 0, split(decode({0}, 'ISO-8859-1'), ''),"
-    " split(decode({0}, 'ISO-8859-1'), concat('\\\\Q', decode({1}, 'ISO-8859-1'), '\\\\E'), -1)),"
+    f" split(decode({{0}}, 'ISO-8859-1'), {_BYTES_LITERALLY}, -1)),"
     " e -> encode(e, 'ISO-8859-1'))"
 )
 #: 16 bytes as text in five groups
