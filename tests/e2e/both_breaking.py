@@ -46,6 +46,8 @@ BREAKING: Final[tuple[tuple[str, Mapping[str, object]], ...]] = (
     ("CAST({S} AS DATE)", {"S": "2020-02-30"}),
     ("CAST({S} AS TIME)", {"S": "24:00"}),
     ("CAST({S} AS TIMESTAMP)", {"S": "2020-13-01"}),
+    ("CAST({DT} AS TIMESTAMP)", {"DT": 2147483647}),
+    ("CAST({MI} AS MAP<INTEGER, STRING>)[1]", {"MI": {"a": 1}}),
     ("FORMAT_DATE({DT}, {S})", {"DT": 1, "S": "yyyy bb"}),
     ("FORMAT_DATE({DT}, {S})", {"DT": 1, "S": "yyyy-MM-dd'"}),
     ("FORMAT_DATE({DT}, {S})", {"DT": 1, "S": "HH"}),

@@ -123,6 +123,7 @@ KINDS: Final = {
               b"\x00" * 7 + b"\x05", b"\xc0\x09\x21\xfb\x54\x44\x2d\x18", b","),
         _kind("B", BOOLEAN, True, False),
         _kind("DT", DATE, 0, 1, -1, 18321, 18628, -719162, 2932896, 19000, -141428),
+        _kind("FARDAY", DATE, 0, 106751990, -106751990, 106751991, 2147483647, -2147483648),
         _kind("TM", TIME, 0, 1, 1000, 60000, 86399999, 45296789, 43200000, 45296700),
         _kind("TS", TIMESTAMP, 0, 1, -1, 1582979696789, 1604217600000, 1585443600000,
               253402300799999, -62135596800000, -12219292800001, 1700000000000),
@@ -399,6 +400,9 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     for name in ("AI", "AS", "AA"):
         yield f"{name}[]", "{0}[{1}]", (KINDS[name], KINDS["SMALL"])
     yield "SPLIT at odd texts", "SPLIT({0}, {1})", (KINDS["S"], KINDS["COMMA"])
+    yield "far days as instants", "UNIX_TIMESTAMP(CAST({0} AS TIMESTAMP))", (KINDS["FARDAY"],)
+    yield "far days beside instants", "({0} > {1})", (KINDS["FARDAY"], KINDS["TS"])
+    yield "MAP of other keys", "CAST({0} AS MAP<INTEGER, STRING>)", (KINDS["MI"],)
     yield "MAP[]", "{0}[{1}]", (KINDS["MI"], KINDS["S"])
     yield "MAP with keys", "MAP({0} := {1})", (KINDS["S"], KINDS["I"])
     yield "STRUCT->", "{0}->A", (KINDS["Z"],)

@@ -93,6 +93,10 @@ _WITH_SECONDS: Final = (
 _AS_INSTANT: Final = _fitting(_INSTANT, f"cast({_WITH_SECONDS} AS TIMESTAMP)")
 #: (from, to) -> template, where Spark's own CAST differs. TIME is the INT of its milliseconds
 _CASTS: Final = {
+    ("DATE", "TIMESTAMP"): (  # beyond Spark's range of instants: an error would end the query
+        f"cast(if(unix_date({{0}}) BETWEEN -{types.DATE_DAYS_MAX} AND {types.DATE_DAYS_MAX}, {{0}},"
+        " NULL) AS TIMESTAMP)"
+    ),
     ("TIME", "TIME"): "{0}",
     ("TIME", "STRING"): TIME_TEXT,
     ("TIMESTAMP", "TIME"): "cast(pmod(unix_millis({0}), 86400000L) AS INT)",
@@ -158,7 +162,10 @@ def _cast_nested(source: SqlType, target: SqlType, value: str) -> str:
             )
         )
         pair = f"struct({key} AS key, {item} AS value)"
-        return f"map_from_entries(transform(map_entries({value}), e -> {pair}))"
+        pairs = f"transform(map_entries({value}), e -> {pair})"
+        if source.arguments[0] != target.arguments[0]:  # a null key would end the query
+            pairs = f"filter({pairs}, e -> e.key IS NOT NULL)"
+        return f"map_from_entries({pairs})"
     parts: list[str] = []
     for name, of in zip(target.field_names, target.arguments, strict=True):
         own = source.field(name)

@@ -14,7 +14,16 @@ from standpipe.sql.functions import time_patterns
 from standpipe.sql.functions.signature import Function
 from standpipe.sql.types import zones
 from standpipe.sql.types.typed_expression import Constant, Typed
-from standpipe.sql.types.types import BIGINT, DATE, INSTANT_MS_MAX, INTEGER, STRING, TIME, TIMESTAMP
+from standpipe.sql.types.types import (
+    BIGINT,
+    DATE,
+    DATE_DAYS_MAX,
+    INSTANT_MS_MAX,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+)
 
 #: name of a unit as an argument of DATEADD and similar functions -> milliseconds
 UNITS: Final = {
@@ -30,8 +39,6 @@ TAKES_UNIT: Final = frozenset(
     {"TIMESTAMPADD", "TIMESTAMPSUB", "DATEADD", "DATESUB", "TIMEADD", "TIMESUB"}
 )
 _DAY: Final = "86400000L"
-#: days around 1970 whose midnight is an instant for Spark
-DATE_DAYS_MAX: Final = INSTANT_MS_MAX // 86_400_000 - 1
 _WHENS: Final = " ".join(f"WHEN '{name}' THEN {length}L" for name, length in UNITS.items())
 _STEP: Final = f"({{1}} * CASE {{0}} {_WHENS} END)"
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from standpipe.sql.types import values
 from standpipe.sql.types.calendar import DAY_MS, date_text, time_text, timestamp_text
-from standpipe.sql.types.types import SqlType
+from standpipe.sql.types.types import DATE_DAYS_MAX, SqlType
 
 #: texts that a CAST to a number accepts, between blanks: those of Java's parsers
 WHOLE: Final = r"[+-]?[0-9]+"
@@ -180,7 +180,8 @@ def _cast_nested(value: Any, source: SqlType, target: SqlType) -> object:
         return [_part(item, source.arguments[0], target.arguments[0]) for item in value]
     if target.base == "MAP":
         key_of, value_of = zip(source.arguments, target.arguments, strict=True)
-        return {_part(key, *key_of): _part(item, *value_of) for key, item in value.items()}
+        entries = ((_part(key, *key_of), _part(item, *value_of)) for key, item in value.items())
+        return {key: item for key, item in entries if key is not None}
     return {
         name: _part(value.get(name), source.field(name) or of, of)
         for name, of in zip(target.field_names, target.arguments, strict=True)
@@ -195,6 +196,12 @@ def _part(value: object, source: SqlType, target: SqlType) -> object:
         return None
 
 
+def _midnight(days: int) -> int:
+    if abs(days) > DATE_DAYS_MAX:
+        raise ValueError(f"Cannot convert day {days} to TIMESTAMP")
+    return days * DAY_MS
+
+
 _TO: Final[dict[str, Callable[[object, SqlType, SqlType], object]]] = {
     "BOOLEAN": _boolean,
     "INTEGER": _whole,
@@ -203,7 +210,7 @@ _TO: Final[dict[str, Callable[[object, SqlType, SqlType], object]]] = {
     "DECIMAL": _decimal,
 }
 _MOMENTS: Final[dict[tuple[str, str], Callable[[int], int]]] = {
-    ("DATE", "TIMESTAMP"): lambda days: days * DAY_MS,
+    ("DATE", "TIMESTAMP"): _midnight,
     ("TIMESTAMP", "DATE"): lambda millis: millis // DAY_MS,
     ("TIMESTAMP", "TIME"): lambda millis: millis % DAY_MS,
 }

@@ -47,6 +47,8 @@ TOO_DEEP: Final = f"A type is nested deeper than {NESTING_MAX} levels."
 TYPE_CHARS_MAX: Final = 32_768
 #: Spark stores instants as 64-bit microseconds, and one that does not fit ends the query
 INSTANT_MS_MAX: Final = 2**63 // 1000 - 1
+#: days around 1970 whose midnight is an instant for Spark
+DATE_DAYS_MAX: Final = INSTANT_MS_MAX // 86_400_000 - 1
 
 
 @dataclass(frozen=True, slots=True)

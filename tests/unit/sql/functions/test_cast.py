@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from standpipe.sql.functions.cast import castable, spark_name
+from standpipe.sql.functions.cast import castable, convert, spark_name
+from standpipe.sql.types.typed_expression import Operation, TypedColumn
 from standpipe.sql.types.types import NULL, parse_type
 
 
@@ -42,3 +43,16 @@ def test_castable(source: str, target: str, may: bool) -> None:
 )
 def test_spark_name(of: str, name: str) -> None:
     assert spark_name(parse_type(of)) == name
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "guard"),
+    [
+        ("DATE", "TIMESTAMP", "if(unix_date({0}) BETWEEN -106751990 AND 106751990, {0}, NULL)"),
+        ("MAP<STRING, INT>", "MAP<INT, INT>", "e -> e.key IS NOT NULL"),
+    ],
+)
+def test_what_spark_cannot_convert_ends_no_query(source: str, target: str, guard: str) -> None:
+    made = convert(TypedColumn(parse_type(source), "A"), parse_type(target))
+    assert isinstance(made, Operation)
+    assert guard in made.template

@@ -85,3 +85,16 @@ def test_decimals_of_38_digits() -> None:
 )  # fmt: skip
 def test_a_double_as_java_prints_it(number: float, text: str) -> None:
     assert double_text(number) == text
+
+
+@pytest.mark.parametrize("days", [106751991, -(2**31)])
+def test_a_day_whose_midnight_is_no_instant(days: int) -> None:
+    """Spark's CAST would end the query."""
+    assert cast_value(106751990, parse_type("DATE"), parse_type("TIMESTAMP")) == 9223371936000000
+    with pytest.raises(ValueError, match="Cannot convert day"):
+        cast_value(days, parse_type("DATE"), parse_type("TIMESTAMP"))
+
+
+def test_a_key_that_does_not_fit_is_left_out() -> None:
+    source, target = parse_type("MAP<STRING, INT>"), parse_type("MAP<INT, STRING>")
+    assert cast_value({"a": 1, "2": 3}, source, target) == {2: "3"}

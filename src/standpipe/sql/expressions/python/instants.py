@@ -17,9 +17,9 @@ from standpipe.sql.expressions.python.computed import Computed
 from standpipe.sql.expressions.python.formats import Moment, Read
 from standpipe.sql.functions import time_patterns
 from standpipe.sql.functions.time_patterns import Letters
-from standpipe.sql.functions.times import DATE_DAYS_MAX, UNITS
+from standpipe.sql.functions.times import UNITS
 from standpipe.sql.types.calendar import DAY_MS
-from standpipe.sql.types.types import INSTANT_MS_MAX
+from standpipe.sql.types.types import DATE_DAYS_MAX, INSTANT_MS_MAX
 from standpipe.sql.types.zones import zone_of
 
 _UTC: Final = zone_of("UTC")
