@@ -11,11 +11,14 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from msgspec.structs import replace
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from tests.e2e.cluster import wait_until
 from tests.e2e.test_frame_rows_on_spark import ROWS, table_of
 from tests.samples import sample_table
@@ -37,6 +40,7 @@ from standpipe.model import BatchId, Commit, LeaseEpoch, Progress, Source, Windo
 from standpipe.pipeline.commit.janitor import COMPACTION_LAG_MS
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.spark.changes import changed_rows
 from standpipe.spark.complete import Differences
 from standpipe.spark.read import (
     USABLE_MS_MAX,
@@ -219,6 +223,81 @@ def test_only_the_newest_committed_row_of_a_key(servers: str, session: SparkSess
     later = writer.read(session)
     assert (later.lease_epoch, later.batch) == (3, 2)
     assert ("ada", 3) in set(map(tuple, later.collect()))
+
+
+def follow(
+    session: SparkSession, writer: Writer, checkpoint: Path, of: Source | None = None
+) -> tuple[DataFrame, list[tuple[Any, ...]]]:
+    """A streaming query over the changes, until it has all that is committed now. `of`: another
+    table at the same topic."""
+    reads = KafkaReads(kafka=writer.servers, config=registry.load({}))
+    changes = changed_rows(session, of or writer.table, writer.log, reads, "_deleted")
+    return changes, drained(changes, checkpoint)
+
+
+def drained(changes: DataFrame, checkpoint: Path) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    query = (
+        changes.writeStream.option("checkpointLocation", str(checkpoint))
+        .foreachBatch(lambda rows, _: found.extend(map(tuple, rows.collect())))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return found
+
+
+def test_each_committed_change_is_seen_once(
+    servers: str, session: SparkSession, tmp_path: Path
+) -> None:
+    writer, checkpoint = Writer(servers, table(f"changes-{now_ms()}")), tmp_path / "c"
+    writer.write([row("ada", 1), row("bob", 1)], of(1, 0))
+    writer.write([row("far", 1)], of(1, 0), partition=1)
+    writer.write([row("ada", 66)], None)  # a stranger
+    writer.commit(of(1, 0))
+    writer.write([row("bob", 67)], of(1, 1, attempt=1))  # an attempt that failed
+    writer.write([row("ada", 2), (b"bob", None)], of(1, 1, attempt=2))
+    writer.commit(of(1, 1, attempt=2))
+    writer.write([row("ada", 68)], of(1, 2))  # nobody has committed it yet
+
+    changes, found = follow(session, writer, checkpoint)
+    assert changes.columns == ["K", "N", "_deleted"]
+    assert changes.isStreaming
+    first = [("ada", 1, False), ("bob", 1, False), ("far", 1, False)]
+    second = [("ada", 2, False), ("bob", None, True)]
+    assert sorted(found, key=repr) == sorted(first + second, key=repr)
+    of_ada = [each for each in found if each[0] == "ada"]
+    assert of_ada == [("ada", 1, False), ("ada", 2, False)], "in their order"
+
+    writer.commit(of(1, 2))
+    assert follow(session, writer, checkpoint)[1] == [("ada", 68, False)], "it goes on from there"
+    assert len(follow(session, writer, tmp_path / "another")[1]) == len(found) + 1
+    with pytest.raises(StreamingQueryException, match="another query has read this DataFrame"):
+        drained(changes, tmp_path / "third")
+
+
+def test_a_table_that_was_made_again_is_not_followed(
+    servers: str, session: SparkSession, tmp_path: Path
+) -> None:
+    """Its rows would be left out up to where the old one was."""
+    writer, checkpoint = Writer(servers, table(f"old-{now_ms()}")), tmp_path / "c"
+    writer.write([row("ada", 1), row("bob", 1)], of(1, 0))
+    writer.commit(of(1, 0))
+    assert len(follow(session, writer, checkpoint)[1]) == 2
+    again = replace(writer.table, query_id=f"again-{now_ms()}")
+    with pytest.raises(StreamingQueryException, match="further than what was ever committed"):
+        follow(session, writer, checkpoint, of=again)
+
+
+def test_changes_of_windows(servers: str, session: SparkSession, tmp_path: Path) -> None:
+    window = Window(kind="TUMBLING", size_ms=10, advance_ms=10, grace_ms=0, retention_ms=0)
+    writer = Writer(servers, table(f"changed-windows-{now_ms()}", window=window))
+    key = b"ada" + struct.pack(">q", 20)
+    writer.write([(key, b'{"N":1}'), (key, None)], of(1, 0))
+    writer.commit(of(1, 0))
+    changes, found = follow(session, writer, tmp_path / "c")
+    assert changes.columns == ["K", "WINDOWSTART", "WINDOWEND", "N", "_deleted"]
+    assert found == [("ada", 20, 30, 1, False), ("ada", 20, 30, None, True)]
 
 
 def test_what_a_whole_result_changes(servers: str, session: SparkSession) -> None:

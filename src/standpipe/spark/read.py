@@ -45,7 +45,7 @@ from standpipe.topics import TOMBSTONES_MS
 #: for (`COMPACTION_LAG_MS`), so that it has the other half to end
 USABLE_MS_MAX: Final = COMPACTION_LAG_MS // 2
 #: no record is too large to be read again
-_BYTES_MAX: Final = 2**31 - 1
+BYTES_MAX: Final = 2**31 - 1
 #: how often the progress topic is read if records are removed from it meanwhile
 _TRIES: Final = 3
 
@@ -154,17 +154,24 @@ def committed_frame(spark: SparkSession, found: NewestBatch, reads: KafkaReads) 
     """The rows of the batch, as a DataFrame of the user's session. Raises ServeRefused if records
     that would have to be there are missing."""
     rows = _in_time(_parsed(_live(newest_records(spark, found, reads), found), found), found)
-    session, jvm = cast(Any, spark)._jsparkSession, cast(Any, spark)._jvm
-    dataset = companion(jvm.org.apache.spark.sql.classic, "Dataset")
-    plan = cast(Any, rows)._jdf.queryExecution().analyzed()
-    frame = cast(CommittedFrame, CommittedFrame(dataset.ofRows(session, plan), spark))
+    frame = cast(CommittedFrame, in_session(spark, rows, CommittedFrame))
     commit = found.progress.commit
     frame.lease_epoch, frame.batch = commit.lease_epoch, commit.batch
     frame.committed_at_ms = found.progress.committed_at_ms
     return frame
 
 
-def _session(spark: SparkSession) -> SparkSession:
+def in_session(
+    spark: SparkSession, rows: DataFrame, kind: type[ClassicDataFrame] = ClassicDataFrame
+) -> DataFrame:
+    """Rows of another session as a DataFrame of this one, whose expressions keep their meaning."""
+    session, jvm = cast(Any, spark)._jsparkSession, cast(Any, spark)._jvm
+    dataset = companion(jvm.org.apache.spark.sql.classic, "Dataset")
+    plan = cast(Any, rows)._jdf.queryExecution().analyzed()
+    return kind(dataset.ofRows(session, plan), spark)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
     """A session in which our expressions mean what they mean in a pipeline (`run/session.py`)."""
     own = spark.newSession()
     for name, value in (("ansi.enabled", "false"), ("caseSensitive", "true")):
@@ -218,7 +225,7 @@ def newest_records(spark: SparkSession, found: NewestBatch, reads: KafkaReads) -
     (`value`, `timestamp`, `offset`), or null; and `shadow`: the offset of a foreign record that
     may be why it is null, or null. In a session of ours. Raises ServeRefused if records that would
     have to be there are missing."""
-    own = _session(spark)
+    own = own_session(spark)
     _check_whole(own, found, reads)
     records = _records(own, found, reads)
     clean = found.progress.clean_through
@@ -264,18 +271,23 @@ def _parsed(records: DataFrame, found: NewestBatch) -> DataFrame:
     source = structs.replace(
         spark_input(table, view="rows"), timestamp_column=None, is_ours=None, timestamp_format=None
     )
-    rows = parse(records, source, bytes_max=_BYTES_MAX).filter("__bad IS NULL")
+    rows = parse(records, source, bytes_max=BYTES_MAX).filter("__bad IS NULL")
     rows = rows.select(*visible_columns(source))
     expiry = Expiry.of(table.window)
     expired_ms = expiry and expiry.newest_expired_ms(found.progress.watermark_ms)
     if table.window is not None and expired_ms is not None:
         edge = "WINDOWEND" if table.window.kind == "SESSION" else "WINDOWSTART"
         rows = rows.filter(f.col(edge) > expired_ms)
+    return rows.select(*(f.col(quoted(name)) for name in shown_names(table)))
+
+
+def shown_names(table: Source) -> list[str]:
+    """The columns of a DataFrame of a table: key columns, bounds of the window, the others."""
     bounds = ("WINDOWSTART", "WINDOWEND") if table.window else ()
     keys, values = (
         [column.name for column in part] for part in (table.key_columns, table.value_columns)
     )
-    return rows.select(*(f.col(quoted(name)) for name in (*keys, *bounds, *values)))
+    return [*keys, *bounds, *values]
 
 
 def _in_time(rows: DataFrame, found: NewestBatch) -> DataFrame:

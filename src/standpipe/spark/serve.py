@@ -34,6 +34,7 @@ from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import session_checks
+from standpipe.spark.changes import changed_rows
 from standpipe.spark.cluster import ClusterNodes, addresses
 from standpipe.spark.complete import Differences
 from standpipe.spark.errors import ServeRefused
@@ -188,15 +189,32 @@ class Standpipe:
         Raises ServeRefused if the table cannot be read, and KafkaUnavailable. An action fails once
         it is too late, and if the topic no longer tells a row.
         """
-        session = spark or SparkSession.getActiveSession()
-        if session is None:
-            raise ServeRefused("there is no session of Spark", next_step="give `spark`")
-        session_checks.check_connector(session)
-        now_ms = time.time_ns() // 1_000_000
+        session, now_ms = session_checks.session_to_read(spark), time.time_ns() // 1_000_000
+        source, log, reads = self._to_read(table)
+        return committed_frame(session, newest_batch(source, log, now_ms), reads)
+
+    def read_stream(
+        self, table: str, spark: SparkSession | None = None, *, deleted: str = "_deleted"
+    ) -> DataFrame:
+        """The committed changes of a table as a streaming DataFrame, from the first one that its
+        topic has: each record of each batch once. `table`, `spark`: as of `read`. `deleted`: the
+        name of a Boolean column; where it is true, the row of that key was deleted, and all other
+        columns are null.
+
+        For one query: call it again for another, and to start one again.
+
+        Raises ServeRefused if the table cannot be read, and KafkaUnavailable.
+        """
+        session = session_checks.session_to_read(spark)
+        source, log, reads = self._to_read(table)
+        return changed_rows(session, source, log, reads, deleted)
+
+    def _to_read(self, table: str) -> tuple[Source, ProgressLog, KafkaReads]:
+        """A table, and how its topics are read. Raises ServeRefused."""
         kafka, service_id = self._kafka()
         source = readable(self._nodes.catalog(), capitals(table))
-        found = newest_batch(source, ProgressLog(kafka, service_id, self._secret), now_ms)
-        return committed_frame(session, found, KafkaReads(kafka=kafka, config=self._config))
+        log = ProgressLog(kafka, service_id, self._secret)
+        return source, log, KafkaReads(kafka=kafka, config=self._config)
 
     def _kafka(self) -> tuple[KafkaConnection, str]:
         """How to reach the cluster's Kafka, and its service id. Raises ServeRefused."""

@@ -58,6 +58,15 @@ def check_writer(spark: SparkSession) -> None:
     check_connector(spark)
 
 
+def session_to_read(given: SparkSession | None) -> SparkSession:
+    """The one that was given, or the active one. Raises ServeRefused."""
+    session = given or SparkSession.getActiveSession()
+    if session is None:
+        raise ServeRefused("there is no session of Spark", next_step="give `spark`")
+    check_connector(session)
+    return session
+
+
 def check_connector(spark: SparkSession) -> None:
     """Raises ServeRefused for a session of Spark Connect, or one that cannot reach Kafka."""
     session: Any = spark

@@ -157,7 +157,7 @@ class CommittedSource:
 
     def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802
         """Where the next batch ends; `start` itself (None: nothing was read) if it has no rows."""
-        starts = self._starts() if start is None else self._all(_offsets_of(start)[self._topic])
+        starts = self._starts() if start is None else self._all(offsets_of(start)[self._topic])
         ends = self._feed.next_ends(starts, self._records_max)
         if self._frozen is not None:
             ends = {p: min(end, max(starts[p], self._frozen.get(p, 0))) for p, end in ends.items()}
@@ -167,8 +167,8 @@ class CommittedSource:
 
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         """The committed rows between two offsets."""
-        starts = _offsets_of(start.get())[self._topic] if start.isDefined() else {}
-        ranges = self._feed.ranges(starts, _offsets_of(end)[self._topic])
+        starts = offsets_of(start.get())[self._topic] if start.isDefined() else {}
+        ranges = self._feed.ranges(starts, offsets_of(end)[self._topic])
         rows = ClassicDataFrame(self._kafka.getBatch(start, end), self._spark)
         return cast(Any, visible(rows, ranges))._jdf
 
@@ -182,7 +182,7 @@ class CommittedSource:
 
     def commit(self, end: Any) -> None:
         """No later batch begins below `end`."""
-        self._feed.forget(_offsets_of(end)[self._topic])
+        self._feed.forget(offsets_of(end)[self._topic])
 
     def _all(self, offsets: dict[int, int]) -> dict[int, int]:
         """`offsets` plus partitions that were added to the topic since, from 0."""
@@ -249,12 +249,16 @@ class CommittedSource:
 
 
 def committed_stream(
-    spark: SparkSession, reads: KafkaReads, source: SparkInput, upstream: Upstream
+    spark: SparkSession,
+    reads: KafkaReads,
+    source: SparkInput,
+    upstream: Upstream,
+    kind: type[CommittedSource] = CommittedSource,
 ) -> DataFrame:
     """The committed records of a topic, in the form of `KafkaReads.stream`, which has all."""
     gateway = cast(Any, spark.sparkContext)._gateway
     cast(Any, java_gateway).ensure_callback_server_started(gateway)
-    committed = CommittedSource(spark, reads, source, upstream)
+    committed = kind(spark, reads, source, upstream)
     jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
     runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
     relation = companion(runtime, "StreamingExecutionRelation").apply(committed, session)
@@ -314,7 +318,7 @@ def _any_sql(ranges: Mapping[int, list[Range]]) -> tuple[str, str]:
     return f"array({lows})", f"array({highs})"
 
 
-def _offsets_of(offset: Any) -> dict[str, dict[int, int]]:
+def offsets_of(offset: Any) -> dict[str, dict[int, int]]:
     """{topic: {partition: offset}} of an offset of Spark's Kafka source or of its offset log."""
     found = cast("dict[str, dict[str, int]]", json.loads(offset.json()))
     return {
