@@ -26,10 +26,15 @@ IDLE_SHARE: Final = 0.1
 
 
 class Garbage:
-    """That of this process. `used_s`: its processor time."""
+    """That of this process. `is_computing`: whether one of its threads does, which may wait for the
+    processor; `used_s`: its processor time."""
 
-    def __init__(self, used_s: Callable[[], float] = time.process_time) -> None:
-        self._used_s = used_s
+    def __init__(
+        self,
+        is_computing: Callable[[], bool] = lambda: False,
+        used_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._is_computing, self._used_s = is_computing, used_s
         self._before_s = used_s()
         gc.set_threshold(gc.get_threshold()[0], YOUNG_MAX, OLDEST_MAX)
 
@@ -37,6 +42,6 @@ class Garbage:
         """Called every TURN_MS by the loop: collect all of it, if that is due and delays nobody."""
         now_s = self._used_s()
         is_idle = now_s - self._before_s < IDLE_SHARE * TURN_MS / 1000
-        if is_idle and gc.get_count()[2] >= OLDEST_MIN:
+        if is_idle and not self._is_computing() and gc.get_count()[2] >= OLDEST_MIN:
             gc.collect()
         self._before_s = self._used_s()

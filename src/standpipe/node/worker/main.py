@@ -108,7 +108,8 @@ def _background_work(
     yield REFRESH_MS, lambda: _reload_if_changed(worker, listeners[1:]), "leaving"
     yield TURN_MS, worker.in_hand.turn, "turns"
     yield WEIGH_MS, worker.memory.weigh, "memory"
-    yield garbage.TURN_MS, garbage.Garbage().turn, "garbage"
+    collected = garbage.Garbage(lambda: worker.in_hand.computing.is_taken)
+    yield garbage.TURN_MS, collected.turn, "garbage"
     yield SAVE_METRICS_MS, worker.metrics.save, "metrics"
     for listener in listeners:
         if listener.certificate:

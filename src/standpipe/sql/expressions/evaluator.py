@@ -74,8 +74,11 @@ class Evaluator:
         #: functions of the clause that share WORK_MAX
         self._limited_count = 0
         self.parameters = lambdas.LambdaParameters(self.typer)
-        #: of each node, as a lambda's arithmetic is asked for and then its whole body
+        #: of each node, as a lambda's arithmetic is asked for and then its whole body. Empty while
+        #: nothing is compiled: what is compiled refers to this object, and a ring of thousands of
+        #: objects would be left to the collection of garbage
         self._compiled: dict[Hashable, tuple[ast.Expression, Compute]] = {}
+        self._depth = 0
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -94,7 +97,14 @@ class Evaluator:
             handler = _HANDLERS.get(type(node))
             if handler is None:
                 raise unsupported(f"This expression in {self.kind}", node.at)
-            self._compiled[key] = node, handler(self, node)
+            self._depth += 1
+            try:
+                self._compiled[key] = node, handler(self, node)
+                return self._compiled[key][1]
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._compiled.clear()
         return self._compiled[key][1]
 
     # ------------------------------------------------------------------------------ simple nodes

@@ -41,7 +41,7 @@ def old_ring() -> weakref.ref[Ring]:
 
 def test_an_idle_worker_collects_it() -> None:
     used_s = iter([0.0, BUSY_S / 2, BUSY_S / 2])
-    garbage = Garbage(lambda: next(used_s))
+    garbage = Garbage(used_s=lambda: next(used_s))
     ring = old_ring()
     assert ring() is not None
     garbage.turn()
@@ -50,7 +50,7 @@ def test_an_idle_worker_collects_it() -> None:
 
 def test_a_busy_worker_waits_for_an_idle_turn() -> None:
     used_s = iter([0.0, BUSY_S, BUSY_S, 1.5 * BUSY_S, 1.5 * BUSY_S])
-    garbage = Garbage(lambda: next(used_s))
+    garbage = Garbage(used_s=lambda: next(used_s))
     ring = old_ring()
     garbage.turn()
     assert ring() is not None
@@ -58,8 +58,20 @@ def test_a_busy_worker_waits_for_an_idle_turn() -> None:
     assert ring() is None
 
 
+def test_a_worker_whose_thread_waits_for_the_processor_is_not_idle() -> None:
+    """At a low priority on a busy machine it looked idle in the middle of a large text."""
+    computing = [True]
+    garbage = Garbage(lambda: computing[0], lambda: 0.0)
+    ring = old_ring()
+    garbage.turn()
+    assert ring() is not None
+    computing[0] = False
+    garbage.turn()
+    assert ring() is None
+
+
 def test_where_little_was_made_nothing_is_collected() -> None:
-    garbage = Garbage(lambda: 0.0)
+    garbage = Garbage(used_s=lambda: 0.0)
     gc.collect()
     before = gc.get_stats()[2]["collections"]
     garbage.turn()
@@ -68,7 +80,7 @@ def test_where_little_was_made_nothing_is_collected() -> None:
 
 def test_a_worker_that_is_never_idle_collects_it_in_the_end() -> None:
     used_s = iter(range(10_000))
-    garbage = Garbage(lambda: float(next(used_s)))
+    garbage = Garbage(used_s=lambda: float(next(used_s)))
     gc.set_threshold(1, 1, gc.get_threshold()[2])
     ring = old_ring()
     kept: list[list[object]] = []

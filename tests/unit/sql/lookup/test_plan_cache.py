@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -244,3 +246,18 @@ def test_properties_that_change_plans_are_asked_each_time(sources: dict[str, Sou
 def test_one_select_only(sources: dict[str, Source], text: str, message: str) -> None:
     with pytest.raises(StatementError, match=message):
         PlanCache(sources).plan(text, {})
+
+
+def test_a_plan_that_is_not_kept_is_freed_at_once(sources: dict[str, Source]) -> None:
+    """A compiled clause was a ring of thousands of objects, left to the collection of garbage."""
+    cache = PlanCache(sources)
+    text = "SELECT CONCAT(tail, 'x') AS X FROM flights WHERE tail LIKE '%a%' OR LEN(tail) > 3;"
+    text = text.replace("flights", next(n for n, s in sources.items() if s.is_materialized))
+    gc.collect()
+    gc.disable()
+    try:
+        compiled = cache.compiled(text, {})
+        del compiled
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

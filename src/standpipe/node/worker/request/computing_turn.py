@@ -28,6 +28,11 @@ class FreeTurn:
     """Everybody computes whenever it wants to: in workers that have ports, whose threads are few
     and whose large texts are a heavy worker's; and where work waits for others in between."""
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether a thread computes, as far as is known."""
+        return False
+
     def __enter__(self) -> None:
         return
 
@@ -52,6 +57,11 @@ class ComputingTurn(FreeTurn):
         #: each is held until its thread's turn has come
         self._waiting: deque[threading.Lock] = deque()
         self._until_s = 0.0
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a thread computes."""
+        return self._is_taken
 
     def __enter__(self) -> None:
         with self._guard:

@@ -41,8 +41,10 @@ def test_one_at_a_time_in_the_order_in_which_they_came() -> None:
             threads.append(started(lambda name=name: work(name)))
             waits(turn, number + 1)
         assert done == []
+        assert turn.is_taken
     for thread in threads:
         thread.join()
+    assert not turn.is_taken
     assert done == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
     with turn:
         done.append("it is free again")
