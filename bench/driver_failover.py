@@ -5,9 +5,10 @@ over HTTP all the time. The pipeline that holds the table's lease gets SIGKILL, 
 JVM; freshness resumes when an event that was due after the kill is readable. The supervisor starts
 the killed one again, and it becomes the warm one of the next run.
 
-    python bench/driver_failover.py [--runs 10] [--rate 200]
+    python bench/driver_failover.py [--runs 10] [--rate 200] [--hdfs]
 
-writes bench/results/driver_failover.json.
+writes bench/results/driver_failover.json, or with `--hdfs`, where the checkpoints are on a real
+HDFS, driver_failover_hdfs.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -29,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.freshness import PARTITIONS, STREAM, TABLE, Feed, Probes, Reader  # noqa: E402
 from tests import report  # noqa: E402
+from tests.e2e import hdfs_server  # noqa: E402
 from tests.sealed_http import sealed_client  # noqa: E402
 
 from standpipe.local.cluster.process_group import ManagedProcess  # noqa: E402
@@ -36,6 +39,7 @@ from standpipe.local.cluster.steps import Steps  # noqa: E402
 from standpipe.local.cluster.supervisor import ClusterOptions, LocalCluster  # noqa: E402
 
 RESULT = report.RESULTS / "driver_failover.json"
+RESULT_ON_HDFS = report.RESULTS / "driver_failover_hdfs.json"
 WAIT_S_MAX = 180.0
 #: before each kill: tables are fresh, and the other driver idles
 PAUSE_S = 3.0
@@ -159,17 +163,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--rate", type=int, default=200, help="events per second")
-    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--hdfs", action="store_true", help="with the checkpoints on HDFS")
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    output = options.output or (RESULT_ON_HDFS if options.hdfs else RESULT)
     described = report.circumstances()
-    with tempfile.TemporaryDirectory(prefix="bench-driver-failover-") as directory:
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="bench-driver-failover-")
+        folder = Path(stack.enter_context(made))
+        checkpoints = ""
+        if options.hdfs:
+            hdfs = stack.enter_context(hdfs_server.restartable(folder / "hdfs"))
+            checkpoints = f"{hdfs.server.url}/checkpoints"
         chosen = ClusterOptions(
-            directory=Path(directory) / "cluster", nodes=1, workers=1, pipelines=2
+            directory=folder / "cluster", nodes=1, workers=1, pipelines=2, checkpoints=checkpoints
         )
-        with LocalCluster(chosen, Steps(Console())) as cluster:
-            measured = measure(cluster, options)
-    result = {"question": (__doc__ or "").splitlines()[0], **described, **measured}
-    print(json.dumps(report.write_summary(options.output, result), indent=2))
+        cluster = stack.enter_context(LocalCluster(chosen, Steps(Console())))
+        measured = measure(cluster, options)
+    question = (__doc__ or "").splitlines()[0]
+    place = {"checkpoints": "HDFS"} if options.hdfs else {}
+    result = {"question": question, **described, **place, **measured}
+    print(json.dumps(report.write_summary(output, result), indent=2))
 
 
 if __name__ == "__main__":
