@@ -2,10 +2,10 @@
 
 CPython frees most objects when their last reference goes, and finds the rest, those that refer to
 each other in a circle, by looking at all that it has. It looks at the young ones often, which takes
-well below a millisecond. To look at the oldest takes up to 60 ms while a heavy worker plans texts
-of thousands of words, and the event loop stands still meanwhile. So these wait for a turn of the
-loop before which the process was idle; without one, they come after 20 times as many new objects as
-by default, some 100 MB of them at the most.
+well below a millisecond. To look at the oldest took up to 139 ms while a heavy worker planned texts
+of thousands of words, and the event loop stood still meanwhile. So these wait for a turn of the
+loop before which the process was idle. Without one, they come after 20 times as many new objects as
+by default, at most some 100 MB of them.
 """
 
 from __future__ import annotations

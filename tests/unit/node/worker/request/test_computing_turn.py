@@ -23,7 +23,7 @@ def waits(turn: ComputingTurn, count: int) -> None:
     until_s = time.monotonic() + 60
     while len(turn._waiting) < count:
         assert time.monotonic() < until_s
-        time.sleep(0.001)
+        time.sleep(0.001)  # a thread that begins to wait wakes nobody
 
 
 def test_one_at_a_time_in_the_order_in_which_they_came() -> None:
@@ -32,7 +32,7 @@ def test_one_at_a_time_in_the_order_in_which_they_came() -> None:
     def work(name: str) -> None:
         with turn:
             done.append(f"{name} begins")
-            time.sleep(0.01)
+            time.sleep(0.01)  # another one that computed meanwhile would show
             done.append(f"{name} ends")
 
     threads: list[threading.Thread] = []
