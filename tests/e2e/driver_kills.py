@@ -36,6 +36,7 @@ from tests import report
 from tests.e2e import hdfs_server, kill_runs
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.hdfs_server import Hdfs, HdfsFile
+from tests.e2e.processes import is_dead
 
 from standpipe.client import NodesUnreachable, ServerRefused
 from standpipe.config import keys
@@ -239,7 +240,7 @@ class Kills:
             # is looked at; its death is not the one that is waited for
             pid = wait_until(lambda: self.driver.pid != before and self.driver.pid, "a driver")
             dies, deadline = psutil.Process(pid), time.monotonic() + DEATH_S_MAX
-            while dies.is_running() and dies.status() != psutil.STATUS_ZOMBIE:
+            while not is_dead(dies):
                 assert time.monotonic() < deadline, f"{place}@{batch} was not reached"
                 self.send(LITTLE)  # until there are so many batches
                 time.sleep(2)
@@ -270,11 +271,7 @@ class Kills:
             self._await_death(process)
 
     def _await_death(self, process: psutil.Process) -> None:
-        def is_dead() -> bool | None:
-            gone = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-            return gone or None
-
-        wait_until(is_dead, f"{process.pid} to be gone")
+        wait_until(lambda: is_dead(process), f"{process.pid} to be gone")
 
     # ----------------------------------------------------------------------------- the judges
 

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 from tests import report
 from tests.e2e import kill_runs
 from tests.e2e.cluster import TestCluster, start
 from tests.e2e.driver_kills import kept_on_failure
+from tests.e2e.processes import descendants
 from tests.e2e.user_programs import Program, Purchases, programs, verify
 
 VERIFY_EVERY = 10
@@ -83,10 +83,8 @@ class ServeKills:
 
     def the_jvm_alone(self) -> None:
         time.sleep(self.random.uniform(0, 1))
-        family = psutil.Process(self.writer.process.pid).children(recursive=True)
-        for process in family:
-            if process.name() == "java":
-                process.kill()
+        for process in descendants(self.writer.process.pid, "java"):
+            process.kill()
         assert self.writer.wait_for_end() != 0
 
     def stopped(self) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import psutil
 from tests.e2e.cluster import wait_until
+from tests.e2e.processes import command_line, is_dead
 
 from standpipe.adapters.process import signal_at_parent_death
 from standpipe.local.cluster import jvm
@@ -247,7 +248,7 @@ def tasks_lost(directory: Path) -> int:
 
 
 def _is_executor(process: psutil.Process) -> bool:
-    return any(word.endswith(_EXECUTOR) for word in process.cmdline())
+    return any(word.endswith(_EXECUTOR) for word in command_line(process).split())
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -256,7 +257,4 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _await_death(process: psutil.Process) -> None:
-    def is_dead() -> bool:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-    wait_until(is_dead, f"{process.pid} to be gone")
+    wait_until(lambda: is_dead(process), f"{process.pid} to be gone")

@@ -21,6 +21,7 @@ import httpx2
 import psutil
 import pytest
 from tests.e2e.cluster import WAIT_S_MAX, TestCluster, start, wait_until
+from tests.e2e.processes import descendants
 
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.writer import StoreWriter
@@ -70,8 +71,7 @@ def kill_jvm_alone(cluster: TestCluster) -> None:
         pid = cluster.local.pipeline.pid if cluster.local.pipeline else None
         if pid is None:
             return None
-        children = psutil.Process(pid).children(recursive=True)
-        return next((child for child in children if child.name() == "java"), None)
+        return next(iter(descendants(pid, "java")), None)
 
     found = wait_until(jvm, "a JVM of the driver")
     assert found is not None

@@ -6,6 +6,7 @@ tests/e2e/broker_kills.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
 from tests.e2e.kafka_cluster import KafkaCluster
+from tests.e2e.processes import descendants
 from tests.e2e.secured_cluster import (
     CANARY,
     KEYS,
@@ -173,9 +175,9 @@ def test_no_output_has_a_secret(cluster: TestCluster) -> None:
     processes, and what clients may ask for."""
     shown: dict[str, bytes] = {}
     folders = [Path(cluster.local.options.directory)]
-    for child in psutil.Process().children(recursive=True):
+    for child in descendants(os.getpid()):
         for name in ("cmdline", "environ"):
-            with suppress(OSError):
+            with suppress(OSError, psutil.NoSuchProcess):
                 what = Path(f"/proc/{child.pid}/{name}").read_bytes()
                 shown[f"{child.name()} {child.pid} {name}"] = what
                 folders += map(Path, re.findall(r"-Djava.io.tmpdir=([^\0\"]+)", what.decode()))

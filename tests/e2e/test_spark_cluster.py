@@ -6,12 +6,13 @@ tests/e2e/spark_kills.py.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 
 import psutil
 import pytest
+from tests.e2e.processes import command_line, descendants
 from tests.e2e.spark_kills import CANARY, SparkKills, running
 
 
@@ -51,7 +52,6 @@ def test_settings_arrived_and_no_secret_is_shown(story: SparkKills) -> None:
     assert '"spark.hadoop.fs.s3a.secret.key":"*********(redacted)"' in text
     for path in story.cluster.local.options.directory.rglob("*.log"):
         text += path.read_text(errors="replace")
-    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # a zombie, too
-            text += " ".join(process.cmdline())
+    for process in (psutil.Process(), *descendants(os.getpid())):
+        text += command_line(process)
     assert CANARY not in text

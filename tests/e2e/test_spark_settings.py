@@ -11,11 +11,11 @@ from pathlib import Path
 CANARY = "canary-7f3a"
 #: a session as the driver opens it; prints what Spark says of itself, and runs a job
 CHILD = """
-import json, sys
-import psutil
+import json, os, sys
 from standpipe.config import registry
 from standpipe.local.cluster import jvm
 from standpipe.pipeline.run import session
+from tests.e2e.processes import command_line, descendants
 
 config = registry.load(json.loads(sys.argv[1]))
 spark = session.open_session(
@@ -23,7 +23,7 @@ spark = session.open_session(
 )
 conf = spark.sparkContext.getConf()
 context = session.java_context(spark)
-lines = [" ".join(each.cmdline()) for each in psutil.Process().children(recursive=True)]
+lines = [command_line(each) for each in descendants(os.getpid())]
 names = ["spark.executor.heartbeatInterval", "spark.locality.wait"]
 names += ["spark.hadoop.fs.s3a.secret.key"]
 print(json.dumps({"rows": spark.range(7).count(), "lines": lines,
