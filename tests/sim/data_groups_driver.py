@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from standpipe.data.commit import takeover
-from standpipe.model import LeaseEpoch, Progress
+from standpipe.model import BatchId, LeaseEpoch, Progress
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.failures import NotYet, QueryFailed
 from standpipe.pipeline.io import checkpoint_path
@@ -263,8 +263,7 @@ class SimRun:
             self._dying(lambda: checkpoint.inherit(*newest))
         yield self._pause()
         self._let_apart_leave(own, newest, checkpoint)
-        gone = checkpoint.roll_back(takeover.furthest_behind(newest))
-        world.counts["batches taken back"] += len(gone.commits)
+        self._roll_back(checkpoint, takeover.furthest_behind(newest))
         yield self._pause()
         world.began(self, checkpoint.directory, newest)
         spark = SimSpark(world, checkpoint)
@@ -300,6 +299,28 @@ class SimRun:
         except NotYet:
             self.world.counts["members apart from their group"] += 1
             raise
+
+    def _roll_back(self, checkpoint: Checkpoint, valid: BatchId) -> None:
+        """Perhaps the storage is away in the middle of it; then it is begun again."""
+        removals = self.random.randint(0, 4) if self.random.random() < 0.3 else 10**9
+        unlink = Path.unlink
+
+        def failing(path: Path, missing_ok: bool = False) -> None:
+            nonlocal removals
+            removals -= 1
+            if removals == -1:
+                raise OSError("the storage is away")
+            unlink(path, missing_ok)
+
+        before = len(list((checkpoint.directory / "commits").glob("*")))
+        with patch.object(Path, "unlink", failing):
+            try:
+                checkpoint.roll_back(valid)
+            except OSError:
+                self.world.counts["rollbacks that failed in the middle"] += 1
+                checkpoint.roll_back(valid)
+        after = len(list((checkpoint.directory / "commits").glob("*")))
+        self.world.counts["batches taken back"] += before - after
 
     def _dying(self, step: Callable[[], None]) -> None:
         """A step on files, in which the process may be killed."""

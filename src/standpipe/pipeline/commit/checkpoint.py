@@ -270,13 +270,16 @@ class Checkpoint:
 
     def roll_back(self, valid: BatchId) -> Surplus:
         """Make Spark continue after batch `valid`. Returns what was removed. What the batches
-        cover that are planned again is kept aside (`put_back`)."""
+        cover that are planned again is kept aside (`put_back`). Raises OSError, after which it can
+        be called again: what it had kept until then stays."""
         commits, offsets = (_batches(self.directory / log) for log in ("commits", "offsets"))
         gone = surplus(commits, offsets, valid)
         aside = self.directory / PLANNED
-        remove_tree(aside)
+        for batch in _batches(aside):
+            if batch <= next_batch(commits, valid):  # it is not planned again
+                (aside / str(batch)).unlink()
         if gone.offsets:
-            aside.mkdir()
+            aside.mkdir(exist_ok=True)
         for batch in gone.offsets:
             write_whole(aside / str(batch), (self.directory / "offsets" / str(batch)).read_bytes())
         for log, batches in (("offsets", gone.offsets), ("commits", gone.commits)):

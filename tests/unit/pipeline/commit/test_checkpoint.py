@@ -105,9 +105,40 @@ def test_what_is_planned_again_can_be_put_back(tmp_path: Path) -> None:
     checkpoint.put_back(1)
     assert (offsets / "1").read_text() == "as it was 1"
     assert not (offsets / ".1.crc").exists(), "Spark would compare it with the file"
+    (checkpoint.directory / "commits").mkdir()
+    for batch in range(2):
+        (checkpoint.directory / "commits" / str(batch)).touch()
     checkpoint.roll_back(BatchId(1))
-    with pytest.raises(FileNotFoundError):  # of the newest rollback only
-        checkpoint.put_back(2)
+    with pytest.raises(FileNotFoundError):  # it is committed, and will not be planned again
+        checkpoint.put_back(1)
+
+
+def test_a_rollback_that_failed_in_the_middle_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = logs(tmp_path, commits=[0], offsets=[0, 1, 2, 3])
+    offsets = checkpoint.directory / "offsets"
+    (offsets / "3").write_text("as it was 3")
+    unlink, is_away = Path.unlink, False
+
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        nonlocal is_away
+        if path == offsets / "2":
+            is_away = True
+            raise OSError("the storage is away")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", failing)
+        with pytest.raises(OSError, match="is away"):
+            checkpoint.roll_back(BatchId(0))
+    assert is_away
+    assert not (offsets / "3").exists(), "the newest has gone"
+    checkpoint.roll_back(BatchId(0))
+    assert sorted(path.name for path in offsets.glob("?")) == ["0", "1"]
+    for batch in (2, 3):
+        checkpoint.put_back(batch)
+    assert (offsets / "3").read_text() == "as it was 3"
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
