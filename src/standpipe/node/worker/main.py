@@ -89,7 +89,7 @@ async def run(worker: Worker) -> None:
     await worker.pushes.transients.close()
     worker.live.close()
     worker.hedged_reads.close()
-    worker.slow_path.large_texts.close()
+    worker.large_texts.close()
     worker.row_thread.close()
     worker.slow_path.stream_pulls.close()
     worker.lanes.close()

@@ -46,7 +46,6 @@ from standpipe.node.worker.heavy_workers import HeavyWorkers
 from standpipe.node.worker.inspect.route import Routes
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.hedging import HedgedReads
-from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.linearizable import Barriers
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.scans import Scans
@@ -59,6 +58,7 @@ from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.cluster_view import Map, Replicas
 from standpipe.node.worker.request.computing_turn import FREE, ComputingTurn
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.large_texts import LargeTexts
 from standpipe.node.worker.request.own_memory import OwnMemory
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.node.worker.request.row_thread import RowThread
@@ -126,6 +126,7 @@ class Worker:
         #: a heavy worker has no lookups that it should make room for
         self.lookups = (lambda: 0) if self.is_heavy else answered
         self.row_thread = RowThread(self.lookups)
+        self.large_texts = LargeTexts(self.in_hand)
         self.slow_path = self._slow_path(progress)
         #: of clients, and of peers: neither can take all that there is for answers
         self.answers = AnswerBudget(self.settings[MEMORY_MAX] // 8)
@@ -152,7 +153,7 @@ class Worker:
             scan_timeout_ms=self.settings[SCAN_TIMEOUT],
             in_hand=in_hand,
             scans=Scans(self.lookups, may_begin, in_hand, self.row_thread),
-            large_texts=LargeTexts(in_hand),
+            large_texts=self.large_texts,
             stream_pulls=self._stream_pulls(may_begin, in_hand),
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
         )
@@ -173,6 +174,7 @@ class Worker:
             may_begin=self.memory.check,
             in_hand=self.in_hand,
             schemas=self.schemas,
+            texts=self.large_texts,
         )
 
 

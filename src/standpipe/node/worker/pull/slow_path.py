@@ -41,7 +41,6 @@ from standpipe.node.worker.pull.forward_headers import (
     RequestFormat,
 )
 from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
-from standpipe.node.worker.pull.large_texts import LargeTexts
 from standpipe.node.worker.pull.linearizable import Barriers, LinearRead, first_caught_up
 from standpipe.node.worker.pull.own_rows import OwnRows
 from standpipe.node.worker.pull.pull_query import PullQuery
@@ -67,6 +66,7 @@ from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replica
 from standpipe.node.worker.request.drawn import settled
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.large_texts import LargeTexts
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.request.wait_limits import WaitLimits
 from standpipe.sql.plans import PullPlan

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -26,10 +27,11 @@ from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
+from standpipe.node.worker.request.large_texts import LargeTexts
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.takes_long import TakesLong
 from standpipe.sql.lookup.push import needs_spark, print_topic, push
-from standpipe.sql.plans import PushPlan
+from standpipe.sql.plans import PrintPlan, PushPlan, TransientPlan
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located
@@ -60,6 +62,7 @@ class Pushes:
     in_hand: TextsInHand = field(default_factory=TextsInHand)
     #: None: there is no schema registry
     schemas: SchemaFetcher | None = None
+    texts: LargeTexts = field(default_factory=LargeTexts)
 
     async def answer(
         self,
@@ -78,9 +81,11 @@ class Pushes:
         digest = self.in_hand.admitted(asked.text)
         queries = self.transients
         self.map.refresh()  # another worker may just have acknowledged its CREATE
-        if isinstance(statement, Query) and needs_spark(statement) and queries.are_known:
-            with self.in_hand.on_loop(digest):
-                query_id, wanted = queries.planned(statement, asked)
+        plan = partial(self._planned, statement, asked)
+        planned = await self.texts.beside(asked.text, digest, plan)
+        if isinstance(planned, tuple):
+            assert isinstance(statement, Query)
+            query_id, wanted = planned
             async with self.live.place(query_id, receive) as place, AsyncExitStack() as stack:
                 running = queries.running(statement, asked, query_id, wanted)
                 plan = await place.unless_ended(stack.enter_async_context(running))
@@ -89,24 +94,28 @@ class Pushes:
                 answer = self._pushing(query_id, plan, starts, form)
                 await self.live.pump(place, _InHand(answer, self.in_hand, digest), send)
             return
-        with self.in_hand.on_loop(digest):
-            query_id, live = self._prepared(statement, asked, form)
+        query_id, live = self._prepared(planned, asked, form)
         if may_pass_on and live.is_costly:
             raise TakesLong
         watched = _InHand(live, self.in_hand, digest)
         await self.live.answer(query_id, watched, receive, send)
 
-    def _prepared(
-        self, statement: Query | PrintTopic, asked: Lookup, form: Form
-    ) -> tuple[str, Live]:
+    def _planned(
+        self, statement: Query | PrintTopic, asked: Lookup
+    ) -> PrintPlan | PushPlan | tuple[str, TransientPlan]:
+        """The last one: it needs Spark. Called in a thread if the text is large."""
         try:
             if isinstance(statement, PrintTopic):
-                printed = print_topic(statement, self.rules)
-                query_id = new_query_id(f"PRINT {printed.topic}")
-                return query_id, PrintAnswer(printed, self.kafka, self.schemas)
-            plan = push(statement, self.map.view.sources)
+                return print_topic(statement, self.rules)
+            if not (needs_spark(statement) and self.transients.are_known):
+                return push(statement, self.map.view.sources)
         except StatementError as error:
             raise located(error, statement) from None
+        return self.transients.planned(statement, asked)
+
+    def _prepared(self, plan: PrintPlan | PushPlan, asked: Lookup, form: Form) -> tuple[str, Live]:
+        if isinstance(plan, PrintPlan):
+            return new_query_id(f"PRINT {plan.topic}"), PrintAnswer(plan, self.kafka, self.schemas)
         query_id = new_query_id(plan.source.name)
         return query_id, self._pushing(query_id, plan, asked.properties, form)
 

@@ -22,10 +22,11 @@ from tests.unit.node.worker.push.test_transients import (
 )
 
 from standpipe.errors import BadRequest, NodeLeaving, TooManyPushQueries
-from standpipe.node.worker.push import transients
+from standpipe.node.worker.push import endpoint, transients
 from standpipe.node.worker.push.endpoint import Pushes
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.large_texts import INLINE_CHARS_MAX
 
 
 class Worker:
@@ -164,6 +165,31 @@ def test_the_statement_is_refused(tmp_path: Path) -> None:
         assert worker.is_idle()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("characters", [20, 2_000])
+def test_a_long_text_is_planned_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int
+) -> None:
+    """2,000 numbers of an IN list held the loop for 60 ms."""
+    planners: list[threading.Thread] = []
+
+    def planned(statement: Any) -> bool:
+        planners.append(threading.current_thread())
+        raise BadRequest("it is enough that it is planned")
+
+    monkeypatch.setattr(endpoint, "needs_spark", planned)
+
+    async def run() -> None:
+        worker, client = Worker(tmp_path, Control(CATALOG)), Client(9)
+        lookup = Lookup("x" * characters, {})
+        with pytest.raises(BadRequest):
+            await worker.pushes.answer(query_of(), lookup, Form.LINES, client.receive, client.send)
+        worker.pushes.texts.close()
+
+    asyncio.run(run())
+    is_beside = [each is not threading.main_thread() for each in planners]
+    assert is_beside == [characters > INLINE_CHARS_MAX]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Plans pull queries with a large text in threads beside the event loop.
+"""Plans queries with a large text in threads beside the event loop.
 
 Parsing and analysing take some 30 µs a token. The loop plans a short text itself, and serves other
 requests before the next one. A text beyond INLINE_CHARS_MAX would delay every lookup of the worker,
@@ -13,16 +13,18 @@ Not here: how large a text may be (`sql.syntax.limits`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from standpipe.errors import TooManyRequests
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.request.takes_long import refuse_long, refuse_unknown
-from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
+from standpipe.sql.lookup.plan_cache import PlanCache
 from standpipe.sql.plans import PullPlan
 
 #: Characters of a text that is still planned on the loop: at most as many tokens, some 8 ms.
@@ -31,6 +33,8 @@ INLINE_CHARS_MAX: Final = 256
 MEDIUM_CHARS_MAX: Final = 4_000
 #: Texts of a lane that are planned, or wait for it: at its first thread and at its second.
 PENDING_MAX: Final = (64, 16)
+
+T = TypeVar("T")
 
 
 class _Lane:
@@ -76,26 +80,36 @@ class LargeTexts:
             refuse_long(plan)
         return plan
 
+    async def beside(self, text: str, digest: bytes, plan: Callable[[], T]) -> T:
+        """What `plan` returns or raises, of a client's text that is no pull query. Raises
+        TooManyRequests."""
+        if len(text) > INLINE_CHARS_MAX:
+            return await self._planned(self._clients, text, digest, plan)
+        async with self._clients.turn:
+            with self._in_hand.on_loop(digest):
+                found = plan()
+            await asyncio.sleep(0)
+        return found
+
     async def _found(
         self, plans: PlanCache, asked: Lookup, digest: bytes, *, is_peer: bool
     ) -> PullPlan:
         lane = self._peers if is_peer else self._clients
         if len(asked.text) > INLINE_CHARS_MAX:
-            return plans.keep(await self._planned(lane, digest, plans, asked))
+            compiled = partial(plans.compiled, asked.text, asked.properties)
+            return plans.keep(await self._planned(lane, asked.text, digest, compiled))
         async with lane.turn:
             with self._in_hand.on_loop(digest):
                 plan = plans.plan(asked.text, asked.properties)
             await asyncio.sleep(0)
         return plan
 
-    async def _planned(
-        self, lane: _Lane, digest: bytes, plans: PlanCache, asked: Lookup
-    ) -> Compiled:
-        number = int(len(asked.text) > MEDIUM_CHARS_MAX)
+    async def _planned(self, lane: _Lane, text: str, digest: bytes, plan: Callable[[], T]) -> T:
+        number = int(len(text) > MEDIUM_CHARS_MAX)
         if lane.pending[number] >= PENDING_MAX[number]:
             raise TooManyRequests("too many large queries wait to be planned: retry in a second")
         lane.pending[number] += 1
-        planning = lane.threads[number].submit(self._compiled, digest, plans, asked)
+        planning = lane.threads[number].submit(self._in_turn, digest, plan)
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -109,9 +123,9 @@ class LargeTexts:
         planning.add_done_callback(in_thread)
         return await asyncio.wrap_future(planning)
 
-    def _compiled(self, digest: bytes, plans: PlanCache, asked: Lookup) -> Compiled:
+    def _in_turn(self, digest: bytes, plan: Callable[[], T]) -> T:
         with self._in_hand.in_thread(digest):
-            return plans.compiled(asked.text, asked.properties)
+            return plan()
 
     def close(self) -> None:
         """End the threads; what waits for them is cancelled."""

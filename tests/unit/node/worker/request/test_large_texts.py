@@ -11,13 +11,13 @@ import pytest
 from tests.samples import sample_table
 
 from standpipe.errors import StatementError, TooManyRequests
-from standpipe.node.worker.pull.large_texts import (
+from standpipe.node.worker.request.body import Lookup
+from standpipe.node.worker.request.large_texts import (
     INLINE_CHARS_MAX,
     MEDIUM_CHARS_MAX,
     PENDING_MAX,
     LargeTexts,
 )
-from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.lookup.plan_cache import Compiled, PlanCache
 
