@@ -1,4 +1,4 @@
-"""When a worker collects its garbage: while it has nothing else to do.
+"""When a worker collects its garbage: while it has nothing else to do; and how it makes little.
 
 CPython frees most objects when their last reference goes, and finds the rest, those that refer to
 each other in a circle, by looking at all that it has. It looks at the young ones often, which takes
@@ -6,6 +6,9 @@ well below a millisecond. To look at the oldest took up to 139 ms while a heavy 
 of thousands of words, and the event loop stood still meanwhile. So these wait for a turn of the
 loop before which the process was idle. Without one, they come after 20 times as many new objects as
 by default, at most some 100 MB of them.
+
+Much of it was errors. One that a frame still names keeps its traceback, which keeps that frame, and
+all that it and the frames below have in hand, such as the plan of a long text. `let_go` ends that.
 """
 
 from __future__ import annotations
@@ -23,6 +26,16 @@ YOUNG_MAX, OLDEST_MAX = 10, 200
 OLDEST_MIN: Final = 10
 #: of the processor time since the last turn: below, the process was idle
 IDLE_SHARE: Final = 0.1
+
+
+def let_go(error: BaseException) -> None:
+    """Forget the frames that an error came through, and those of the errors that led to it. For one
+    that nobody will raise again."""
+    found: list[BaseException] = [error]
+    for one in found:  # it grows meanwhile
+        one.__traceback__ = None
+        led = (one.__cause__, one.__context__)
+        found += [each for each in led if each is not None and each not in found]
 
 
 class Garbage:

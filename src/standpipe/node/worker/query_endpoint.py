@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import WORKING, Headers, Receive, Send
 from standpipe.errors import BadRequest, BodyTooLarge
+from standpipe.node.worker.garbage import let_go
 from standpipe.node.worker.heavy_workers import PIECE_S_MAX, HeavyWorkers
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.response import PullResponse
@@ -85,6 +86,7 @@ class QueryEndpoint:
         except Exception as error:
             shown = as_standpipe_error(error)
             self.slow_path.metrics.count("standpipe_pull_errors", str(shown.code))
+            let_go(shown)
             await error_response(shown)(scope, receive, send)
         else:
             try:

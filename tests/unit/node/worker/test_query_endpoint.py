@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, cast
@@ -193,3 +195,37 @@ def test_an_error_gives_back_what_was_collected(tmp_path: Path) -> None:
         assert budget.held_bytes == 0
 
     asyncio.run(story())
+
+
+class Plan:
+    """What a request has in hand."""
+
+
+def test_an_answered_error_keeps_nothing_in_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint's own frame names the error that it shows: whole plans waited for a collection
+    of all garbage, which held the loop for 70 ms."""
+    plans: list[weakref.ref[Plan]] = []
+
+    async def failing(*_: object) -> PullResponse:
+        plan = Plan()
+        plans.append(weakref.ref(plan))
+        try:
+            raise KeyError(plan)
+        except KeyError as error:
+            raise TooManyRequests("too many scans") from error
+
+    async def story() -> None:
+        answers, client = Answers(tmp_path, in_pieces=False), Client()
+        monkeypatch.setattr(answers, "answer", failing)
+        asked = endpoint(answers, AnswerBudget())
+        await asked({**SCOPE, "type": "http"}, client.receive, client.send)
+        assert client.got[0]["status"] == 429
+
+    gc.disable()
+    try:
+        asyncio.run(story())
+        assert [plan() for plan in plans] == [None]
+    finally:
+        gc.enable()

@@ -29,6 +29,7 @@ from typing import Any, Final
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.control.routing.route import Verdict
 from standpipe.model import NodeId, NodeInfo
+from standpipe.node.worker.garbage import let_go
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused, PartitionAnswer
 from standpipe.sql.plans import PullPlan
 
@@ -197,7 +198,7 @@ class _Race:
         try:
             return await self.read.attempt(verdict, timeout_ms)
         except ForwardRefused as refusal:
-            self.refusals.append((verdict, refusal))
+            self._refused(verdict, refusal)
             return None
 
     def _outcome(self, task: asyncio.Task[PartitionAnswer], now_s: float) -> PartitionAnswer | None:
@@ -205,7 +206,7 @@ class _Race:
         try:
             return task.result()
         except ForwardRefused as refusal:
-            self.refusals.append((verdict, refusal))
+            self._refused(verdict, refusal)
             self.queue.extend(self.read.further(refusal))
             self.silence_count += refusal.was_sent
             if self._is_suspect():
@@ -213,6 +214,10 @@ class _Race:
             if refusal.is_path_failure and not self.running:
                 self._spend_retry(now_s)
             return None
+
+    def _refused(self, verdict: Verdict, refusal: ForwardRefused) -> None:
+        let_go(refusal)  # one of its frames has this object, which has the refusal
+        self.refusals.append((verdict, refusal))
 
     def _is_suspect(self) -> bool:
         """Whether the read itself may be what silences its peers."""

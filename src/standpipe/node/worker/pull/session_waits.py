@@ -27,6 +27,7 @@ from typing import Any, Final
 from standpipe.control.routing.route import Verdict
 from standpipe.errors import StandpipeError, TooManyRequests
 from standpipe.model import ReplicaId, ReplicaStatus
+from standpipe.node.worker.garbage import let_go
 from standpipe.node.worker.pull.forward import ForwardRefused, PartitionAnswer
 from standpipe.node.worker.pull.hedging import AllRefused
 from standpipe.node.worker.pull.scans import LOOK_S
@@ -199,6 +200,7 @@ async def first_covered(
                 try:
                     return task.result()
                 except ForwardRefused as refusal:
+                    let_go(refusal)
                     refusals.append((verdict, refusal))
                 except TooManyRequests as refusal:
                     full = refusal

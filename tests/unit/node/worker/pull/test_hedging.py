@@ -268,6 +268,23 @@ def test_all_refuse_with_one_reason_each() -> None:
     assert run(replicas, "a b") == ["a: reset", "b: lag"]
 
 
+def test_a_refusal_keeps_no_frame() -> None:
+    """One of them has the read, which has the refusal: a ring, with all that is in hand."""
+    refused: list[ForwardRefused] = []
+
+    async def attempt(verdict: Verdict, left_ms: int) -> PartitionAnswer:
+        try:
+            raise KeyError(verdict.node_id)
+        except KeyError as error:
+            refused.append(ForwardRefused("lag"))
+            raise refused[-1] from error
+
+    with pytest.raises(AllRefused):
+        timeless(hedged_reads().first(read_of([candidate("a"), candidate("b")], attempt, 1000)))
+    causes = [each.__cause__ for each in refused]
+    assert [each and each.__traceback__ for each in (*refused, *causes)] == [None] * 4
+
+
 def test_no_candidate() -> None:
     assert run(Replicas(), "") == []
 
