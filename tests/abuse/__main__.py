@@ -6,8 +6,8 @@
 Three nodes with real Kafka and a real pipeline. Lookups run at a steady pace from a process of
 their own: first alone, then beside the requests of `tests.abuse.corpus`. Exit status 0: every
 request was answered or refused, no read failed, no worker ended, none grew by MEMORY_BYTES_MAX, no
-event loop of lookups stood still for STANDSTILL_MS_MAX, and their p99 stayed within P99_RATIO_MAX.
-Heavy workers, which have no lookups, may stand still for longer; by how much is reported.
+event loop stood still for STANDSTILL_MS_MAX, not of a heavy worker either, and lookups' p99 stayed
+within P99_RATIO_MAX.
 """
 
 from __future__ import annotations
@@ -188,8 +188,9 @@ def verdict(found: dict[str, Any]) -> list[str]:
     grown = max(each["memory_growth_bytes_max"] for each in (found, found["heavy_workers"]))
     if grown > MEMORY_BYTES_MAX:
         wrong.append(f"a worker grew by {grown:,} bytes")
-    if found["standstill_ms_max"] > STANDSTILL_MS_MAX:
-        wrong.append(f"a loop stood still for {found['standstill_ms_max']} ms")
+    still_ms = max(each["standstill_ms_max"] for each in (found, found["heavy_workers"]))
+    if still_ms > STANDSTILL_MS_MAX:
+        wrong.append(f"a loop stood still for {still_ms} ms")
     if found["p99_ratio"] > P99_RATIO_MAX:
         wrong.append(f"lookups' p99 is {found['p99_ratio']} x idle")
     return wrong
