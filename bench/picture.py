@@ -204,6 +204,7 @@ def _abuse(result: Result) -> list[Bar]:
     shares = {
         "lookups' p99, of 3 × idle": result["p99_ratio"] / 3,
         "a loop of lookups stands still, of 50 ms": result["standstill_ms_max"] / 50,
+        "a loop of a heavy worker, of 50 ms": heavy["standstill_ms_max"] / 50,
         "a lookup worker grows, of 200 MB": result["memory_growth_bytes_max"] / 2e8,
         "a heavy worker grows, of 200 MB": heavy["memory_growth_bytes_max"] / 2e8,
     }
