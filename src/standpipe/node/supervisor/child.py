@@ -186,13 +186,12 @@ class Child:
         return _Life(pid, output, log, time.monotonic())
 
     def _listen(self, life: _Life) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(life.output, LINE_BYTES_MAX):
-                life.log.write(data)
-            # end of the pipe: the process is ending; it can be reaped a little later
-            pid, status = os.waitpid(life.pid, os.WNOHANG)
-            if pid:
-                self._reap(life, os.waitstatus_to_exitcode(status))
+        _copy(life)
+        # not only at the end of its output: a process that it started may keep that open
+        pid, status = os.waitpid(life.pid, os.WNOHANG)
+        if pid:
+            _copy(life)  # what it wrote meanwhile
+            self._reap(life, os.waitstatus_to_exitcode(status))
 
     def _reap(self, life: _Life, status: int) -> None:
         os.close(life.output)
@@ -216,6 +215,12 @@ class Child:
             published.replace(self._paths.run / f"{self.name}.pid", b"%d\n" % pid)
         except OSError as error:
             _log.warning("pid file cannot be written", child=self.name, pid=pid, error=str(error))
+
+
+def _copy(life: _Life) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(life.output, LINE_BYTES_MAX):
+            life.log.write(data)
 
 
 def _live(name: str, run: Callable[[], int], output: int) -> NoReturn:

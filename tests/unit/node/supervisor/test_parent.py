@@ -171,6 +171,25 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     assert len(set(pids)) == len(pids) >= 2
 
 
+def test_a_death_is_noticed_while_something_holds_the_child_s_output(tmp_path: Path) -> None:
+    """A process that control had started, for instance; the node went on without control."""
+
+    def sick() -> int:
+        holder = os.fork()
+        if holder == 0:
+            time.sleep(20)  # its end if the test does not come to kill it
+            os._exit(0)
+        print("holder", holder, file=sys.stderr)
+        return 3
+
+    child = made("sick", sick, tmp_path)
+    log = tmp_path / "logs" / "sick.log"
+    until("holder ", log, child, count=2)
+    end([child], 1.0)
+    for holder in map(int, log.read_text().split()[1::2]):
+        os.kill(holder, signal.SIGKILL)
+
+
 def test_a_child_that_raises_leaves_its_traceback(tmp_path: Path) -> None:
     def broken() -> int:
         raise ValueError("what went wrong")
