@@ -131,6 +131,7 @@ class Pushes:
             kafka=self.kafka,
             seal=self.seal,
             schemas=self.schemas,
+            turn=self.in_hand.computing,
         )
 
     def close(self, body: bytes) -> None:

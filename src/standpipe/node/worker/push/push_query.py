@@ -39,6 +39,7 @@ from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
+from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
@@ -89,6 +90,8 @@ class PushAnswer:
     seal: ProgressSeal = NO_SEAL
     #: None: there is no schema registry
     schemas: SchemaFetcher | None = None
+    #: which thread computes while it is opened
+    turn: FreeTurn = FREE
     _query: PushQuery = field(init=False)
     _tail: TopicTail = field(init=False)
     _is_token_due: bool = field(
@@ -123,12 +126,17 @@ class PushAnswer:
 
     def open(self) -> None:
         """Raises KafkaUnavailable, or BadRequest for a token that does not fit."""
+        with self.turn:
+            self._open()
+
+    def _open(self) -> None:
         committed, read = None, 0
         if self._writer is not None:
             committed, read = self._committed(self._writer)
         numbers = range(self.plan.source.partitions)
         if committed is None:
-            ends = log_ends(self.kafka, self._topic, self.plan.source.partitions)
+            with self.turn.waiting():
+                ends = log_ends(self.kafka, self._topic, self.plan.source.partitions)
         else:
             ends = {number: committed.end(number) for number in numbers}
         starts = self._starts(ends)
@@ -143,11 +151,13 @@ class PushAnswer:
         """What is committed by now, and the offset after it in the progress topic."""
         committed, read = Committed(writer), 0
         deadline = time.monotonic() + READ_S_MAX
-        for record in read_topic(self.kafka, self._progress_topic, 1, deadline):
+        waiting = self.turn.waiting
+        for record in read_topic(self.kafka, self._progress_topic, 1, deadline, waiting):
             self._take_progress(committed.take, record)
             read = record.offset + 1
         if read == 0:  # nothing was ever committed
-            read = log_starts(self.kafka, self._progress_topic, 1)[0]
+            with waiting():
+                read = log_starts(self.kafka, self._progress_topic, 1)[0]
         return committed, read
 
     def _take_progress(self, take: Callable[[Progress], None], record: TopicRecord) -> None:
@@ -168,7 +178,8 @@ class PushAnswer:
         return dict(ends) if self._from_end else self._log_starts()
 
     def _log_starts(self) -> dict[int, int]:
-        return log_starts(self.kafka, self._topic, self.plan.source.partitions)
+        with self.turn.waiting():
+            return log_starts(self.kafka, self._topic, self.plan.source.partitions)
 
     def head(self) -> bytes:
         """The answer's first item."""

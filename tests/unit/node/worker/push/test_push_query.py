@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,15 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
+from standpipe.node.worker.push import push_query
+from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.node.worker.request.computing_turn import ComputingTurn
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.lookup.push import push
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.parser import parse
 
 STREAM = sample_stream(topic="t", columns=(Column(name="V", type="BIGINT"),))
 TABLE = replace(STREAM, name="T", kind="TABLE", query_id="Q")
@@ -52,6 +60,37 @@ def test_what_ends_a_query_on_the_topic_of_a_table(
     ends = pytest.raises(ServerError, match=said) if said else nullcontext()
     with ends:
         check_source(STREAM, writer_of("t", snapshot_of(STREAM, TABLE)), view)
+
+
+def test_it_waits_for_its_turn_to_open_and_lets_others_compute_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn, seen = ComputingTurn(), dict[str, bool]()
+
+    def ends(*_: object) -> dict[int, int]:
+        seen["while it asks Kafka"] = turn.is_taken
+        return {0: 7, 1: 7, 2: 7}
+
+    def tail(*_: object) -> None:
+        seen["while it computes"] = turn.is_taken
+
+    monkeypatch.setattr(push_query, "log_ends", ends)
+    monkeypatch.setattr(push_query, "TopicTail", tail)
+    catalog: Any = SimpleNamespace(view=ClusterView.of(snapshot_of(STREAM)))
+    (query,) = parse("SELECT * FROM S EMIT CHANGES;")
+    assert isinstance(query, Query)
+    answer = push_query.PushAnswer(
+        plan=push(query, {"S": STREAM}),
+        properties={},
+        form=PushForm(Form.LINES),
+        query_id="transient_S_7",
+        map=catalog,
+        kafka="",
+        turn=turn,
+    )
+    answer.open()
+    assert seen == {"while it asks Kafka": False, "while it computes": True}
+    assert not turn.is_taken
 
 
 TRANSIENT_ID = "transient_S_7"
