@@ -254,8 +254,8 @@ repositories: $(DONE)/standpipe ## statements of 45 public repositories: make re
 store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a store damaged in 500 places
 	$(PYTHON_IN) -m tests.e2e.store_kills $(SIM)
 
-driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 GROUPED=1 HDFS=1
-	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(GROUPED),--grouped) \
+driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 ALONE=1 HDFS=1
+	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(ALONE),--alone) \
 		$(if $(HDFS),--hdfs)
 
 serve-loads: setup ## batches loaded into served tables, and output mode complete, with kills between

@@ -340,7 +340,7 @@ def kept_on_failure(prefix: str) -> Generator[Path]:
 
 @contextmanager
 def story_of(
-    folder: Path, seed: int, *, is_grouped: bool = False, is_on_hdfs: bool = False
+    folder: Path, seed: int, *, is_grouped: bool = True, is_on_hdfs: bool = False
 ) -> Generator[Kills]:
     """A cluster that runs, and the kills of its driver."""
     with ExitStack() as stack:
@@ -358,7 +358,7 @@ def story_of(
 
 
 def run(
-    kills: int, seed: int, *, is_grouped: bool = False, is_on_hdfs: bool = False
+    kills: int, seed: int, *, is_grouped: bool = True, is_on_hdfs: bool = False
 ) -> dict[str, Any]:
     checks: list[dict[str, Any]] = []
     with (
@@ -398,12 +398,12 @@ def on_record(before: Mapping[str, Any], ran: Mapping[str, Any]) -> dict[str, An
 
 def main() -> int:
     options = kill_runs.options(__doc__, kills=60, result=RESULTS)
-    options.add_argument("--grouped", action="store_true", help="the tables share one query")
+    options.add_argument("--alone", action="store_true", help="each table has a query of its own")
     options.add_argument("--hdfs", action="store_true", help="checkpoints are on HDFS")
     given = options.parse_args()
     ran = kill_runs.record(
         given,
-        lambda: run(given.kills, given.seed, is_grouped=given.grouped, is_on_hdfs=given.hdfs),
+        lambda: run(given.kills, given.seed, is_grouped=not given.alone, is_on_hdfs=given.hdfs),
         on_record,
     )
     print(f"{ran['kinds']}\n{given.kills} kills, {len(ran['checks'])} checks, 0 wrong")

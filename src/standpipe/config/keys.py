@@ -297,7 +297,7 @@ BATCH_OFFSETS_MAX = key(
 QUERY_GROUPS = key(
     "standpipe.pipeline.query.groups",
     bool,
-    False,
+    True,
     doc="Tables over one stream that are created together share one query of Spark, which costs a"
     " fraction of one query for each. From feature level 9 on: `standpipe quorum upgrade`, once"
     " every node and every pipeline runs a release that knows it.",
