@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
 
+from standpipe.config import keys
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.commands import (
     CreateTableAs,
@@ -138,6 +139,8 @@ class World:
     drivers: list[Driver] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: str = "checkpoints"
+    #: whether its tables share a query
+    together: bool = True
 
     def __post_init__(self) -> None:
         for command in commands_of(sql(self.tag)):
@@ -163,7 +166,8 @@ class World:
         command += ["--nodes", self.node.address, "--bootstrap-servers", self.bootstrap_servers]
         command += ["--checkpoints", str(self.directory / self.checkpoints)]
         command += ["--secret-file", str(self.directory / "secret")]
-        command += ["--config", f"standpipe.pipeline.commit.batch.offsets.max={BATCH_RECORDS}"]
+        command += ["--config", f"{keys.BATCH_OFFSETS_MAX.name}={BATCH_RECORDS}"]
+        command += ["--config", f"{keys.QUERY_GROUPS.name}={str(self.together).lower()}"]
         with log.open("wb") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         driver = Driver(process, log)
@@ -630,7 +634,8 @@ def is_clean(progress: list[Progress], ends: dict[int, int]) -> bool:
     return all(told.get(partition, 0) >= end for partition, end in ends.items())
 
 
-def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: World) -> None:
+def give_planes_the_checkpoint_of_days(world: World) -> None:
+    """PLANES then fails by name."""
     world.send_flights(300, seed=5)
     first = world.drive()
     world.wait_until_caught_up()
@@ -641,7 +646,7 @@ def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: Worl
         for name in ("PLANES", "DAYS")
     )
     planes.rename(planes.with_name("aside"))
-    days.rename(planes)  # planes' place now holds the checkpoint of days
+    days.rename(planes)
 
     world.drive()
     query_id = world.query("PLANES").query_id
@@ -651,6 +656,20 @@ def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: Worl
     )
     assert status.reason == "CHECKPOINT_MISMATCH"
     assert "belongs to another query" in status.message
+
+
+def test_in_a_group_the_checkpoint_of_another_query_is_refused(world: World) -> None:
+    """The others have the group's, and go on."""
+    give_planes_the_checkpoint_of_days(world)
+    world.send_flights(300, seed=6)
+    eventually("days goes on", lambda: world.is_caught_up("DAYS"))
+    rows, _ = fold(world, "DAYS")
+    assert rows == expected(world, "DAYS")
+
+
+def test_the_checkpoint_of_another_query_is_refused_and_others_go_on(world: World) -> None:
+    world.together = False
+    give_planes_the_checkpoint_of_days(world)
     # days has no checkpoint any more, though readers have seen its batches: named as well
     days_id = world.query("DAYS").query_id
     lost = eventually(
