@@ -3,30 +3,40 @@
 A token names, for each table that was read, the generation and the newest batch of its query, with
 the lease epoch that batch was committed under. A batch covers all partitions of its table, so two
 numbers stand for all of them. For each topic that was written it has the offset after the last
-record of each partition, and Kafka's id of the topic, if the writer knew it. The form on the wire
-is ksqlDB's, JSON in base64:
+record of each partition, and Kafka's id of the topic, if the writer knew it. Of what push queries
+have shown, it has the offset of the next record of each partition. The form on the wire is
+ksqlDB's, JSON in base64:
 
     {"version":0,"offsetVector":{
         "sp:<cluster>:<table id>:<generation>":{"-1":batch,"-2":epoch},
-        "<topic>@<topic id>":{"<partition>":offset}}}
+        "<topic>@<topic id>":{"<partition>":offset},
+        "at:<cluster>:<table id>:<generation>":{"-1":batch,"-2":epoch,"-3":batch,"-4":epoch,
+                                                "<partition>":offset},
+        "at:<topic>@<topic id>":{"<partition>":offset}}}
 
 ksqlDB's clients merge tokens by the maximum of each number, and so does `merged`: it is
 commutative, associative and idempotent, and what it returns covers each of its arguments. A token
 is no secret and grants nothing: a forged one can only make its own reads wait, or be refused.
 
+A push query begins behind the batch that a token's reads have shown. Where the parts of an answer
+were of several batches, "-3" and "-4" name the oldest, and of what a push query has shown, "-1" and
+"-2" name the newest: reads may not be older than that.
+
 Nodes make and check tokens, clients merge them. Releases before the one that wrote topics into them
-refuse those that name one. Source: ksqlDB's consistency tokens, which it never released
-(docs/sources.md). Not here: whether a replica covers one (`control/routing/session.py`, for what
-was written `data/commit/written_offsets.py`).
+refuse those that name one, and those before push queries had sessions refuse "at:". Source:
+ksqlDB's consistency tokens, which it never released (docs/sources.md). Not here: whether a replica
+covers one (`control/routing/session.py`, for what was written `data/commit/written_offsets.py`),
+where a push query begins (`data/query/push_start.py`).
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import cached_property, reduce
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,10 +50,13 @@ TABLES_MAX: Final = 256
 #: of a topic, as many as a Kafka cluster has
 PARTITION_MAX: Final = 2**31 - 1
 _BATCH, _EPOCH = "-1", "-2"
+_WHOLE_BATCH, _WHOLE_EPOCH = "-3", "-4"
 _NUMBER_MAX: Final = 2**63 - 1
 
-_TABLE: Final = re.compile(r"sp:([0-9A-Za-z_-]{0,64}):([0-9A-Za-z_]{1,255}):([1-9][0-9]{0,17})")
-_TOPIC: Final = re.compile(r"([0-9A-Za-z._-]{1,249})(?:@([0-9A-Za-z+/_=-]{1,64}))?")
+_TABLE: Final = re.compile(
+    r"(sp|at):([0-9A-Za-z_-]{0,64}):([0-9A-Za-z_]{1,255}):([1-9][0-9]{0,17})"
+)
+_TOPIC: Final = re.compile(r"(at:)?([0-9A-Za-z._-]{1,249})(?:@([0-9A-Za-z+/_=-]{1,64}))?")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 #: The properties of a request. The first is ksqlDB's: the token, "" for the first read.
@@ -53,9 +66,10 @@ ENABLE_PROPERTY: Final = "ksql.query.pull.consistency.token.enabled"
 #: ours: a level of LEVELS
 LEVEL_PROPERTY: Final = "standpipe.read.consistency"
 EVENTUAL: Final = "eventual"
+SESSION: Final = "session"
 SNAPSHOT: Final = "snapshot"
 LINEARIZABLE: Final = "linearizable"
-LEVELS: Final = (EVENTUAL, "session", SNAPSHOT, LINEARIZABLE)
+LEVELS: Final = (EVENTUAL, SESSION, SNAPSHOT, LINEARIZABLE)
 PROPERTIES: Final = frozenset({TOKEN_PROPERTY, ENABLE_PROPERTY, LEVEL_PROPERTY})
 
 
@@ -90,27 +104,82 @@ class SeenBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FollowedTable:
+    """How far a session has followed one generation of a table, for a push query to go on.
+
+    `positions`: {partition: offset of the next record}, behind all that push queries have shown.
+    `newest`: the newest batch of which they have shown something; None: they have shown nothing.
+    `whole`: the newest batch up to which reads have shown all that they were about; None: no read.
+    """
+
+    generation: int
+    positions: Mapping[int, int] = field(default_factory=dict[int, int])
+    newest: SeenBatch | None = None
+    whole: SeenBatch | None = None
+
+    def merged(self, other: FollowedTable) -> FollowedTable:
+        """Covers both: a newer generation covers all of an older one."""
+        if self.generation != other.generation:
+            return self if self.generation > other.generation else other
+        return FollowedTable(
+            self.generation,
+            _maxima(self.positions, other.positions),
+            _later(self.newest, other.newest),
+            _later(self.whole, other.whole),
+        )
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+#: {topic: {partition: offset}}
+_Offsets = Mapping[TopicKey, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
 class SessionToken:
     """What a session has seen and written. Empty: nothing yet."""
 
     marks: Mapping[TableKey, SeenBatch] = field(default_factory=dict[TableKey, SeenBatch])
     #: {topic: {partition: offset after the last record that was written}}
-    writes: Mapping[TopicKey, Mapping[int, int]] = field(
-        default_factory=dict[TopicKey, Mapping[int, int]]
+    writes: _Offsets = field(default_factory=dict[TopicKey, Mapping[int, int]])
+    #: where it differs from what `marks` say alone
+    followed: Mapping[TableKey, FollowedTable] = field(
+        default_factory=dict[TableKey, FollowedTable]
     )
+    #: {topic: {partition: offset of the next record}} of push queries on topics
+    streamed: _Offsets = field(default_factory=dict[TopicKey, Mapping[int, int]])
 
     def merged(self, *others: SessionToken) -> SessionToken:
         """The least token that covers this one and all others."""
-        marks, writes = dict(self.marks), dict(self.writes)
-        for other in others:
-            for table, mark in other.marks.items():
-                known = marks.get(table)
-                marks[table] = mark if known is None else known.merged(mark)
-            for topic, ends in other.writes.items():
-                written = writes.get(topic, {})
-                more = {each: max(end, written.get(each, 0)) for each, end in ends.items()}
-                writes[topic] = {**written, **more}
-        return SessionToken(marks, writes)
+        tokens = (self, *others)
+        marks = _joined([each.marks for each in tokens], SeenBatch.merged)
+        return SessionToken(
+            marks,
+            _joined([each.writes for each in tokens], _maxima),
+            _followed(tokens, marks),
+            _joined([each.streamed for each in tokens], _maxima),
+        )
+
+    @cached_property
+    def seen(self) -> Mapping[TableKey, SeenBatch]:
+        """The batches that reads may not be older than: what reads and push queries have shown."""
+        newest = {
+            table: each.newest for table, each in self.followed.items() if each.newest is not None
+        }
+        return _joined([self.marks, newest], SeenBatch.merged)
+
+    @cached_property
+    def offsets(self) -> _Offsets:
+        """What tables downstream must have read: what was written, and what push queries on topics
+        have shown."""
+        return _joined([self.writes, self.streamed], _maxima)
+
+    def followed_of(self, table: TableKey) -> FollowedTable | None:
+        """How far it has followed a table; None: it has seen nothing of it."""
+        followed, mark = self.followed.get(table), self.marks.get(table)
+        if mark is None or (followed is not None and followed.generation >= mark.generation):
+            return followed
+        return FollowedTable(mark.generation, whole=mark)
 
     def covers(self, other: SessionToken) -> bool:
         """Whether all that the other has seen and written was seen and written here."""
@@ -118,18 +187,18 @@ class SessionToken:
 
     def text(self) -> str:
         """As clients carry it; "" if it is empty. Equal tokens have equal texts."""
-        if not self.marks and not self.writes:
-            return ""
         vector = {
-            f"sp:{table.cluster}:{table.table_id}:{mark.generation}": {
-                _BATCH: mark.batch,
-                _EPOCH: mark.epoch,
-            }
+            f"sp:{_named(table)}:{mark.generation}": {_BATCH: mark.batch, _EPOCH: mark.epoch}
             for table, mark in sorted(self.marks.items())
         }
-        for key, ends in sorted(self.writes.items()):
-            name = f"{key.topic}@{key.topic_id}" if key.topic_id else key.topic
-            vector[name] = {str(partition): ends[partition] for partition in sorted(ends)}
+        for table, followed in sorted(self.followed.items(), key=lambda item: item[0]):
+            vector[f"at:{_named(table)}:{followed.generation}"] = _numbers(followed)
+        for prefix, topics in (("", self.writes), ("at:", self.streamed)):
+            for key, ends in sorted(topics.items()):
+                name = f"{key.topic}@{key.topic_id}" if key.topic_id else key.topic
+                vector[prefix + name] = {str(each): ends[each] for each in sorted(ends)}
+        if not vector:
+            return ""
         return b64encode(msgspec.json.encode(_Wire(version=VERSION, offsetVector=vector))).decode()
 
     @classmethod
@@ -155,11 +224,13 @@ class SessionToken:
                 f"the session token names {len(wire.offsetVector)} tables and topics, {TABLES_MAX} "
                 f"at most: {ANEW}"
             )
-        return cls().merged(*(_entry(name, seen) for name, seen in wire.offsetVector.items()))
+        return _token_of(wire.offsetVector)
 
 
 RETURN: Final = "Send back the text of an answer unchanged."
 ANEW: Final = "start a new session with an empty token."
+#: before the reason why no rows will ever cover a token
+FORGED_OR_LOST: Final = f"The session token is forged, or Kafka has lost what it stands for: {ANEW}"
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,6 +239,18 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 _decode: Final = msgspec.json.Decoder(_Wire).decode
+
+
+def _token_of(vector: Mapping[str, Mapping[str, int]]) -> SessionToken:
+    """An entry says what it says whatever others do: they are not tokens to be merged."""
+    found = [_entry(name, numbers) for name, numbers in vector.items()]
+    token = SessionToken(
+        _joined([each.marks for each in found], SeenBatch.merged),
+        _joined([each.writes for each in found], _maxima),
+        _joined([each.followed for each in found], FollowedTable.merged),
+        _joined([each.streamed for each in found], _maxima),
+    )
+    return token.merged()
 
 
 def _entry(name: str, numbers: Mapping[str, int]) -> SessionToken:
@@ -181,18 +264,83 @@ def _entry(name: str, numbers: Mapping[str, int]) -> SessionToken:
         raise _invalid(name)
     if table is None:
         assert topic is not None
-        return _written(TopicKey(topic[1], topic[2] or ""), numbers)
+        key, ends = TopicKey(topic[2], topic[3] or ""), _partitions(name, numbers)
+        return SessionToken(streamed={key: ends}) if topic[1] else SessionToken(writes={key: ends})
+    place, generation = TableKey(table[2], table[3]), int(table[4])
+    if table[1] == "at":
+        return SessionToken(followed={place: _followed_table(name, generation, numbers)})
     if set(numbers) != {_BATCH, _EPOCH}:
         raise _invalid(name)
-    mark = SeenBatch(int(table[3]), numbers[_BATCH], numbers[_EPOCH])
-    return SessionToken({TableKey(table[1], table[2]): mark})
+    return SessionToken({place: SeenBatch(generation, numbers[_BATCH], numbers[_EPOCH])})
 
 
-def _written(key: TopicKey, numbers: Mapping[str, int]) -> SessionToken:
+def _followed_table(name: str, generation: int, numbers: Mapping[str, int]) -> FollowedTable:
+    pairs = ((_BATCH, _EPOCH), (_WHOLE_BATCH, _WHOLE_EPOCH))
+    if not numbers or any((one in numbers) != (two in numbers) for one, two in pairs):
+        raise _invalid(name)
+    newest, whole = (
+        SeenBatch(generation, numbers[one], numbers[two]) if one in numbers else None
+        for one, two in pairs
+    )
+    rest = {each: at for each, at in numbers.items() if not each.startswith("-")}
+    if len(rest) + 2 * ((newest is not None) + (whole is not None)) < len(numbers):
+        raise _invalid(name)
+    positions = _partitions(name, rest) if rest else {}
+    return FollowedTable(generation, positions, newest, whole)
+
+
+def _partitions(name: str, numbers: Mapping[str, int]) -> dict[int, int]:
     partitions = [int(each) for each in numbers if _PARTITION.fullmatch(each)]
     if not numbers or len(partitions) < len(numbers) or max(partitions) > PARTITION_MAX:
-        raise _invalid(key.topic)
-    return SessionToken(writes={key: dict(zip(partitions, numbers.values(), strict=True))})
+        raise _invalid(name)
+    return dict(zip(partitions, numbers.values(), strict=True))
+
+
+def _numbers(followed: FollowedTable) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if followed.newest is not None:
+        found |= {_BATCH: followed.newest.batch, _EPOCH: followed.newest.epoch}
+    if followed.whole is not None:
+        found |= {_WHOLE_BATCH: followed.whole.batch, _WHOLE_EPOCH: followed.whole.epoch}
+    positions = followed.positions
+    return found | {str(partition): positions[partition] for partition in sorted(positions)}
+
+
+def _named(table: TableKey) -> str:
+    return f"{table.cluster}:{table.table_id}"
+
+
+def _followed(
+    tokens: Iterable[SessionToken], marks: Mapping[TableKey, SeenBatch]
+) -> dict[TableKey, FollowedTable]:
+    """How far all of the tokens together have followed each table. What their joined marks say by
+    themselves is left out."""
+    found: dict[TableKey, FollowedTable] = {}
+    for table in {table for token in tokens for table in token.followed}:
+        each = [token.followed_of(table) for token in tokens]
+        followed = reduce(FollowedTable.merged, [one for one in each if one is not None])
+        mark = marks.get(table)
+        if mark is None or followed != FollowedTable(mark.generation, whole=mark):
+            found[table] = followed
+    return found
+
+
+def _joined(
+    maps: Iterable[Mapping[_Key, _Value]], join: Callable[[_Value, _Value], _Value]
+) -> dict[_Key, _Value]:
+    found: dict[_Key, _Value] = {}
+    for each in maps:
+        for key, value in each.items():
+            found[key] = join(found[key], value) if key in found else value
+    return found
+
+
+def _maxima(one: Mapping[int, int], two: Mapping[int, int]) -> Mapping[int, int]:
+    return {**one, **{key: max(value, one.get(key, 0)) for key, value in two.items()}}
+
+
+def _later(one: SeenBatch | None, two: SeenBatch | None) -> SeenBatch | None:
+    return one.merged(two) if one is not None and two is not None else one or two
 
 
 def _invalid(name: str) -> TokenRefused:
@@ -205,7 +353,7 @@ def written_token(topic: str, offsets: Mapping[int, int], topic_id: str = "") ->
     offset."""
     ends = {partition: offset + 1 for partition, offset in offsets.items()}
     named = _TOPIC.fullmatch(f"{topic}@{topic_id}" if topic_id else topic)
-    if named is None or named[1] != topic:
+    if named is None or named[1] or named[2] != topic:
         raise ValueError(f"{topic!r} is no topic")
     for partition, end in ends.items():
         if not (0 <= partition <= PARTITION_MAX and 0 < end <= _NUMBER_MAX):

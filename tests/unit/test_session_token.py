@@ -13,6 +13,7 @@ from standpipe.errors import TokenRefused
 from standpipe.session_token import (
     TABLES_MAX,
     TOKEN_CHARS_MAX,
+    FollowedTable,
     SeenBatch,
     SessionToken,
     TableKey,
@@ -26,11 +27,26 @@ TABLES = st.builds(TableKey, st.sampled_from(["c1", "c2"]), st.sampled_from(["T_
 MARKS = st.builds(SeenBatch, st.integers(1, 3), NUMBERS, NUMBERS)
 TOPICS = st.builds(TopicKey, st.sampled_from(["s", "t.1"]), st.sampled_from(["", "a-b_C", "d+/="]))
 ENDS = st.dictionaries(st.integers(0, 3) | st.just(2**31 - 1), NUMBERS, min_size=1, max_size=3)
+
+
+@st.composite
+def followed_tables(draw: st.DrawFn) -> FollowedTable:
+    """With one of its parts at least: an entry without numbers is none."""
+    generation = draw(st.integers(1, 3))
+    batches = st.none() | st.builds(SeenBatch, st.just(generation), NUMBERS, NUMBERS)
+    newest, whole = draw(batches), draw(batches)
+    positions = draw(ENDS if newest is whole is None else ENDS | st.just({}))
+    return FollowedTable(generation, positions, newest, whole)
+
+
+#: as they are once merged: what their marks say by themselves is not said twice
 TOKENS = st.builds(
     SessionToken,
     st.dictionaries(TABLES, MARKS, max_size=4),
     st.dictionaries(TOPICS, ENDS, max_size=3),
-)
+    st.dictionaries(TABLES, followed_tables(), max_size=3),
+    st.dictionaries(TOPICS, ENDS, max_size=2),
+).map(lambda token: token.merged())
 GOLDEN = SessionToken({TableKey("c1", "SCORES_12"): SeenBatch(2, 41, 3)})
 
 

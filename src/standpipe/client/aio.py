@@ -32,10 +32,9 @@ from standpipe.client.core.exchange import (
     ReadStream,
     SendAll,
 )
-from standpipe.client.core.literals import bound
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations
-from standpipe.client.core.push import PushReader
+from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.short_way import UNUSUAL, ShortWay
@@ -284,11 +283,17 @@ class AsyncClient:
         *,
         from_beginning: bool = False,
         patience_s: float = 60.0,
+        in_session: bool = False,
     ) -> AsyncGenerator[Row]:
         """The rows of a push query, each once, also across failures of nodes."""
-        reset = {"auto.offset.reset": "earliest"} if from_beginning else {}
-        text = bound(sql, params)
-        reader = PushReader(self._nodes, time.monotonic, text, reset, patience_s)
+        reader = push_reader(
+            self._operations,
+            sql,
+            params,
+            patience_s,
+            from_beginning=from_beginning,
+            in_session=in_session,
+        )
         return self._driver.rows(reader.run())
 
     async def insert(

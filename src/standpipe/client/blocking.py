@@ -32,10 +32,9 @@ from standpipe.client.core.exchange import (
     ReadStream,
     SendAll,
 )
-from standpipe.client.core.literals import bound
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations
-from standpipe.client.core.push import PushReader
+from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.short_way import UNUSUAL, ShortWay
@@ -357,15 +356,24 @@ class Client:
         *,
         from_beginning: bool = False,
         patience_s: float = 60.0,
+        in_session: bool = False,
     ) -> Generator[Row]:
         """The rows of a push query (EMIT CHANGES), each once, also across failures of nodes.
 
         It ends when its LIMIT is reached; closing the iterator ends it earlier. `patience_s`: for
-        how long no node may answer before it raises NodesUnreachable.
+        how long no node may answer before it raises NodesUnreachable. `in_session`: it begins
+        behind what this client's session has seen of the table or stream, unless it shall begin at
+        the beginning, and later reads show what it has shown, or newer. Raises ValueError if this
+        client keeps no session.
         """
-        reset = {"auto.offset.reset": "earliest"} if from_beginning else {}
-        text = bound(sql, params)
-        reader = PushReader(self._nodes, time.monotonic, text, reset, patience_s)
+        reader = push_reader(
+            self._operations,
+            sql,
+            params,
+            patience_s,
+            from_beginning=from_beginning,
+            in_session=in_session,
+        )
         return self._driver.rows(reader.run())
 
     def insert(

@@ -41,7 +41,7 @@ from standpipe.client.core.exchange import (
 from standpipe.client.core.literals import UnfitParameter, bound, without_texts
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.session import ClientSession, has_insert, token_of, without_token
+from standpipe.client.core.session import ClientSession, has_insert, kept, token_of, without_token
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.statements import (
     batches,
@@ -235,9 +235,7 @@ class Operations:
     def join(self, token: str) -> None:
         """The session goes on from this token, too. Raises TokenRefused, and ValueError without a
         session."""
-        if self.session is None:
-            raise ValueError("this client keeps no session: connect(…, session=True)")
-        self.session.saw(token)
+        kept(self.session).saw(token)
 
     # --------------------------------------------------------------------- statements
 

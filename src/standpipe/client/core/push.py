@@ -3,11 +3,13 @@
 The client requests continuation tokens (docs/INTERFACES.md, "Push queries"). It keeps rows until
 the token after them has arrived, and then delivers them. If the connection breaks, it drops the
 rows that it kept, and another node continues at the last token: no row is lost or delivered twice.
+In a session, the tokens are the session's. It takes in each one before the rows, but the query goes
+on from the last of its own: reads of the session may have seen what it has yet to show.
 
 | item of the answer | what follows |
 |---|---|
 | header, row | kept |
-| continuation token | the rows before it are delivered |
+| token | the rows before it are delivered |
 | final message of a node that stops | another node continues |
 | any other final message, or none with a whole answer | the rest is delivered; the query ends |
 | error | raised, after the rest was delivered |
@@ -19,7 +21,7 @@ A LIMIT counts the delivered rows, also across nodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -45,9 +47,13 @@ from standpipe.client.core.exchange import (
     Pause,
     ReadStream,
 )
+from standpipe.client.core.literals import bound
 from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.operations import Operations
 from standpipe.client.core.rows import Columns, Row
+from standpipe.client.core.session import ClientSession, kept
 from standpipe.data.encoding.answer_values import CellReader, reader_of
+from standpipe.session_token import LEVEL_PROPERTY, SESSION, TOKEN_PROPERTY
 
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 TOKEN: Final = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
@@ -80,6 +86,8 @@ class PushReader:
     patience_s: float
     #: where the next answer continues; empty: where the properties say
     token: str = ""
+    #: that its rows become part of; None: of none
+    session: ClientSession | None = None
     #: rows handed over
     count: int = 0
     _waiting: list[Row] = field(default_factory=list[Row])
@@ -91,6 +99,8 @@ class PushReader:
     def run(self) -> Operation[None]:
         """The query until it ends. Raises what ends it: see the table above."""
         self._heard_s = self.clock()
+        if self.session is not None and self.properties.get(RESET) != "earliest":
+            self.token = self.session.token
         while True:
             try:
                 yield from self._answer()
@@ -126,9 +136,13 @@ class PushReader:
                 return
 
     def _request(self, address: str) -> HttpRequest:
-        properties = {RESET: "latest", **self.properties, TOKENS: "true"}
-        if self.token:
-            properties[TOKEN] = self.token
+        properties = {RESET: "latest", **self.properties}
+        if self.session is not None:
+            properties |= {LEVEL_PROPERTY: SESSION, TOKEN_PROPERTY: self.token}
+        else:
+            properties[TOKENS] = "true"
+            if self.token:
+                properties[TOKEN] = self.token
         body = {"ksql": self._text(), "streamsProperties": properties}
         return HttpRequest(address, "/query", OPEN_S_MAX, msgspec.json.encode(body), ARRAY)
 
@@ -167,6 +181,10 @@ class PushReader:
         elif "continuationToken" in item:
             self.token = item["continuationToken"]["continuationToken"]
             yield from self._hand_over()
+        elif "consistencyToken" in item and self.session is not None:
+            self.token = item["consistencyToken"]["consistencyToken"]
+            self.session.saw(self.token)
+            yield from self._hand_over()
         elif "finalMessage" in item:
             if item["finalMessage"].startswith(_LEAVING):
                 raise _Broken(item["finalMessage"])
@@ -193,6 +211,27 @@ class PushReader:
         if self._failures <= len(self.nodes.addresses):
             return 0.0
         return min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10))
+
+
+def push_reader(
+    of: Operations,
+    text: str,
+    parameters: Sequence[object],
+    patience_s: float,
+    *,
+    from_beginning: bool = False,
+    in_session: bool = False,
+) -> PushReader:
+    """A push query of a client. Raises ValueError if it is to be part of a session and there is
+    none."""
+    return PushReader(
+        of.nodes,
+        of.clock,
+        bound(text, parameters),
+        {RESET: "earliest"} if from_beginning else {},
+        patience_s,
+        session=kept(of.session) if in_session else None,
+    )
 
 
 def _item(line: bytes) -> dict[str, Any]:

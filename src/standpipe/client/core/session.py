@@ -65,10 +65,22 @@ class ClientSession:
         return {LEVEL_PROPERTY: "session", TOKEN_PROPERTY: self.token}
 
 
+def kept(session: ClientSession | None) -> ClientSession:
+    """The session of a client. Raises ValueError if it keeps none."""
+    if session is None:
+        raise ValueError("this client keeps no session: connect(…, session=True)")
+    return session
+
+
 class _TokenItem(msgspec.Struct):
     consistencyToken: str  # noqa: N815 ksqlDB's name
 
 
+class _ArrayItem(msgspec.Struct):
+    consistencyToken: _TokenItem  # noqa: N815 ksqlDB's name
+
+
+_decode_item: Final = msgspec.json.Decoder(_ArrayItem).decode
 _decode: Final = msgspec.json.Decoder(_TokenItem).decode
 
 
@@ -84,6 +96,15 @@ def token_in(line: bytes) -> str | None:
         return None
     try:
         return _decode(line).consistencyToken
+    except msgspec.MsgspecError:
+        return None
+
+
+def token_in_item(line: str) -> str | None:
+    """The token in an item of an array; None: it is another one. A push query has them between its
+    rows."""
+    try:
+        return _decode_item(line.strip().removesuffix(",")).consistencyToken.consistencyToken
     except msgspec.MsgspecError:
         return None
 

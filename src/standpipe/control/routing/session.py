@@ -16,9 +16,11 @@ Another generation (CREATE OR REPLACE). Batches of two generations cannot be com
 only after the next generation covers what the one before it had committed, so a replica is past
 that point if it was at the committed end at an instant after the read arrived: `is_current`. A
 newer generation, or table, than this node's map has means that the map is old: refused, as is a
-dropped table whose name was given again.
+dropped table whose name was given again. A push query shows changes, and those between two
+generations are in neither topic: it is refused after a switch.
 
-Not here: tokens as text (`session_token.py`), waiting (`node/worker/pull/session_waits.py`).
+Not here: tokens as text (`session_token.py`), waiting (`node/worker/pull/session_waits.py`), where
+a push query begins (`data/query/push_start.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Final, NamedTuple
 
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.model import NO_BATCH, Source
-from standpipe.session_token import ANEW, SeenBatch, SessionToken, TableKey
+from standpipe.session_token import ANEW, FollowedTable, SeenBatch, SessionToken, TableKey
 
 
 class Stamp(NamedTuple):
@@ -107,24 +109,50 @@ def wanted_of(
     Raises TokenRefused if the token can never be covered here, NoReplica if this node's map is
     older than the token.
     """
-    for other, _ in token.marks:
+    for other, _ in token.seen.keys() | token.followed.keys():
         if other != cluster:
             raise TokenRefused(
                 f"the session token is of cluster {other!r}, this is cluster {cluster!r}: {ANEW}"
             )
     table_id = source.table_id or ""
-    mark = token.marks.get(TableKey(cluster, table_id))
+    place = TableKey(cluster, table_id)
+    mark = token.seen.get(place)
     if mark is None:
-        _check_recreated(token, source, {one.table_id for one in others})
+        if place not in token.followed:
+            _check_recreated(token, source, {one.table_id for one in others})
         return Wanted()
     if mark.generation > source.generation:
-        raise NoReplica(
-            f"Level session: wanted generation {mark.generation} of {source.name}, this node's map "
-            f"has generation {source.generation}: ask again, or ask another node."
-        )
+        raise _newer_generation(mark.generation, source)
     if mark.generation < source.generation:
         return Wanted(after_switch=True)
     return Wanted(mark)
+
+
+def followed_of(
+    token: SessionToken, source: Source, cluster: str, others: Iterable[Source] = ()
+) -> FollowedTable | None:
+    """How far a session has followed a table, for a push query that goes on from there; None: it
+    has seen nothing of the table.
+
+    Raises TokenRefused and NoReplica as `wanted_of`, and TokenRefused after a switch.
+    """
+    wanted = wanted_of(token, source, cluster, others)
+    followed = token.followed_of(TableKey(cluster, source.table_id or ""))
+    if wanted.after_switch or (followed and followed.generation < source.generation):
+        raise TokenRefused(
+            f"{source.name} was replaced since the session saw it, now it has generation "
+            f"{source.generation}. No push query shows the changes in between: {ANEW}"
+        )
+    if followed is not None and followed.generation > source.generation:
+        raise _newer_generation(followed.generation, source)
+    return followed
+
+
+def _newer_generation(wanted: int, source: Source) -> NoReplica:
+    return NoReplica(
+        f"Level session: wanted generation {wanted} of {source.name}, this node's map "
+        f"has generation {source.generation}: ask again, or ask another node."
+    )
 
 
 def _check_recreated(token: SessionToken, source: Source, living: Container[str | None]) -> None:
@@ -134,7 +162,7 @@ def _check_recreated(token: SessionToken, source: Source, living: Container[str 
     stem, number = _parts(source.table_id or "")
     if number is None:
         return
-    for _, table_id in token.marks:
+    for _, table_id in token.seen.keys() | token.followed.keys():
         other_stem, other = _parts(table_id)
         if other is None or other_stem != stem or table_id in living:
             continue
@@ -157,11 +185,21 @@ def _parts(table_id: str) -> tuple[str, int | None]:
 def token_after(
     token: SessionToken, source: Source, cluster: str, seen: Sequence[Stamp]
 ) -> SessionToken:
-    """The token of an answer: all that the session has seen, and the batches of the answer's
-    parts, of which the newest counts. No parts (no key has a partition): what was seen before."""
-    marks = {}
-    if seen:
-        batch, epoch = max(one.batch for one in seen), max(one.epoch for one in seen)
-        table = TableKey(cluster, source.table_id or "")
-        marks = {table: SeenBatch(source.generation, batch, epoch)}
-    return token.merged(SessionToken(marks))
+    """The token of an answer: all that the session has seen, and the batches of the answer's parts.
+
+    The newest of them counts for later reads, the oldest for a push query that goes on from here:
+    changes of the parts that are behind are still to come. No parts (no key has a partition): what
+    was seen before.
+    """
+    if not seen:
+        return token
+    generation = source.generation
+    newest, oldest = (
+        SeenBatch(generation, of(one.batch for one in seen), of(one.epoch for one in seen))
+        for of in (max, min)
+    )
+    table = TableKey(cluster, source.table_id or "")
+    if newest == oldest:
+        return token.merged(SessionToken({table: newest}))
+    followed = {table: FollowedTable(generation, whole=oldest)}
+    return token.merged(SessionToken({table: newest}, followed=followed))

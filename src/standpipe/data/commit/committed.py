@@ -13,7 +13,7 @@ Not here: which progress records are valid (`data/commit/progress.py`); Spark
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -23,7 +23,6 @@ from standpipe.model import Offset, Progress, Source
 
 #: a batch covers at most this many ranges of a partition: each is an entry of the filter's table
 RANGES_MAX: Final = 64
-
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -94,6 +93,41 @@ class Committed:
             if target.end >= high:
                 break
         return found
+
+    def reached(self, positions: Mapping[int, int]) -> tuple[int, int] | None:
+        """The newest batch, and the newest lease epoch, of which a record may lie before these
+        offsets; None: nothing does."""
+        found: list[TargetSet] = []
+        for partition, at in positions.items():
+            targets = self._targets(partition)
+            if targets and at > 0:
+                place = bisect_left(targets, at, key=_end)
+                found.append(targets[min(place, len(targets) - 1)])
+        if not found:
+            return None
+        commits = [target.commit for target in found]
+        return max(one.batch for one in commits), max(one.lease_epoch for one in commits)
+
+    def ends_of(self, batch: int, lease_epoch: int) -> dict[int, int] | None:
+        """Where a batch ended in each partition; None: it is older than all that is known.
+
+        What was added to it later, by a load or a repair, comes after its end."""
+        found: dict[int, int | None] = {
+            partition: _end_of(self._targets(partition), batch, lease_epoch)
+            for query, partition in self._book.partitions()
+            if query == self.query_id
+        }
+        if all(end is None for end in found.values()):
+            return None
+        begins = {each: max(0, self._targets(each)[0].start) for each in found}
+        return {each: begins[each] if end is None else end for each, end in found.items()}
+
+    def is_exact(self, partition: int, low: int) -> bool:
+        """Whether it is known which records from this offset on are committed. Where it is not,
+        their newer versions are there, and compaction has removed them, or may at any time."""
+        targets = self._targets(partition)
+        later = targets[bisect_right(targets, low, key=_end) :]
+        return not any(max(low, target.after) < target.start for target in later)
 
     def newest(self) -> Progress | None:
         """The newest commit; None: nothing is committed."""
@@ -167,6 +201,20 @@ class Committed:
 
 def _end(target: TargetSet) -> int:
     return target.end
+
+
+def _end_of(targets: Iterable[TargetSet], batch: int, lease_epoch: int) -> int | None:
+    """The end of the first target of a batch, or of the last one before it. Lease epochs never go
+    back, nor do batches within one: only where Kafka lost commits is the batch itself missing."""
+    found: int | None = None
+    for target in targets:
+        commit = target.commit
+        if commit.batch > batch or commit.lease_epoch > lease_epoch:
+            break
+        found = target.end
+        if (commit.batch, commit.lease_epoch) == (batch, lease_epoch):
+            break
+    return found
 
 
 def _ranges_of(target: TargetSet, newest: TargetSet) -> list[Range]:

@@ -1,8 +1,8 @@
 """Whether rows have what a session wrote. Pure.
 
-A token says up to which offsets a session has written in which topics. Rows of a batch have that if
-the batch covers these offsets, or an older batch under no newer lease epoch does. A topic that the
-table does not depend on is of no account.
+A token says up to which offsets a session has written in which topics, or seen them in push
+queries. Rows of a batch have that if the batch covers these offsets, or an older batch under no
+newer lease epoch does. A topic that the table does not depend on is of no account.
 
 Not here: what batches cover (`covered_offsets.py`), what else a token wants
 (`control/routing/session.py`).
@@ -57,21 +57,32 @@ def lacking(
         )
     key, partition = missing
     end = writes[key][partition]
-    wanted = f"wanted {key.topic}, partition {partition}, up to offset {end}"
+    wanted = _named(key, partition, end)
     ends = None if told is None else told.topics.get(key.topic)
     if ends is not None:
-        if not _is_same(key, ends):
-            return Lacking(f"{wanted}. The topic was created again since.", is_final=True)
-        there = ends.offsets.get(partition, 0)
-        if there < end:
-            return Lacking(
-                f"{wanted}. After the read arrived, Kafka's partition ended at {there}.",
-                is_final=True,
-            )
+        never = why_never(key, partition, end, ends)
+        if never:
+            return Lacking(never, is_final=True)
     has = shown[-1].topics[key.topic] if shown else TopicOffsets()
     if not _is_same(key, has):
         return Lacking(f"{wanted}, had read an older topic of that name.")
     return Lacking(f"{wanted}, had {has.offsets.get(partition, 0) if shown else 'less'}.")
+
+
+def why_never(key: TopicKey, partition: int, end: int, ends: TopicOffsets) -> str:
+    """Why nobody will ever read a topic up to an offset; "": it is there. `ends`: where the topic
+    ended after the request had arrived."""
+    wanted = _named(key, partition, end)
+    if not _is_same(key, ends):
+        return f"{wanted}. The topic was created again since."
+    there = ends.offsets.get(partition, 0)
+    if there < end:
+        return f"{wanted}. After the read arrived, Kafka's partition ended at {there}."
+    return ""
+
+
+def _named(key: TopicKey, partition: int, end: int) -> str:
+    return f"wanted {key.topic}, partition {partition}, up to offset {end}"
 
 
 def _missing(writes: Writes, has: CoveredBatch) -> tuple[TopicKey, int] | None:

@@ -26,14 +26,21 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
-from standpipe.client.core.session import ClientSession, has_insert, without_token
+from standpipe.client.core.session import (
+    ClientSession,
+    has_insert,
+    token_in_item,
+    without_token,
+)
 from standpipe.config.lags import TIME_BOUNDS
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import sql_text
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
 from standpipe.local.client.rest_client import Entity, NodesClient, PullAnswer
-from standpipe.session_token import LEVEL_PROPERTY, PROPERTIES, TOKEN_PROPERTY
+from standpipe.session_token import LEVEL_PROPERTY, PROPERTIES, SESSION, TOKEN_PROPERTY
+from standpipe.sql.lookup.push import needs_spark
 from standpipe.sql.syntax import variables
+from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import Define
 
 NAMES_FRESH_S = 10.0
@@ -50,8 +57,8 @@ class SqlSession:
     statements: each is a request of its own, with which a node forgets them.
 
     After SET 'standpipe.read.consistency'='session', no pull query shows older rows than an earlier
-    one did, or lacks a row that INSERT … VALUES wrote. Other statements know no levels, and are
-    sent without it.
+    query did, or lacks a row that INSERT … VALUES wrote, and a push query begins behind what was
+    seen. Other statements know no levels, and are sent without it.
     """
 
     def __init__(self, client: NodesClient, console: Console, *, as_json: bool) -> None:
@@ -119,10 +126,26 @@ class SqlSession:
     def _follow(self, text: str) -> None:
         """Print lines until the query ends, or Ctrl-C ends it by closing the connection."""
         output = LiveOutput(self._console, text, as_json=self._as_json)
+        session = self._session if self._session and self._knows_sessions(text) else None
         properties = self._without((*PROPERTIES, *TIME_BOUNDS))
+        if session is not None:
+            properties |= {LEVEL_PROPERTY: SESSION, TOKEN_PROPERTY: session.token}
         with closing(self._client.follow(text, properties, self._sent_variables)) as lines:
             for line in lines:
-                output.line(line)
+                token = token_in_item(line) if session is not None else None
+                if session is not None and token is not None:
+                    session.saw(token)
+                else:
+                    output.line(line)
+
+    def _knows_sessions(self, text: str) -> bool:
+        """Whether it is a push query that goes on where another one ended: PRINT does not, nor does
+        what Spark runs for this client alone."""
+        try:
+            statements = list(variables.parse(text, self._variables, is_on=self._substitutes))
+        except StandpipeError:
+            return False  # for a node to say
+        return all(isinstance(each, Query) and not needs_spark(each) for each in statements)
 
     @property
     def _substitutes(self) -> bool:
@@ -148,7 +171,7 @@ class SqlSession:
             self._properties.pop(name, None)
         else:
             self._properties[name] = value
-        if self._properties.get(LEVEL_PROPERTY) != "session":
+        if self._properties.get(LEVEL_PROPERTY) != SESSION:
             self._session = None
         elif self._session is None:
             self._session = ClientSession(self._properties.get(TOKEN_PROPERTY, ""))

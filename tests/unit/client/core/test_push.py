@@ -25,13 +25,23 @@ from standpipe.client.core.exchange import (
     ReadStream,
 )
 from standpipe.client.core.nodes import Nodes
-from standpipe.client.core.push import RESET, TOKEN, PushReader
+from standpipe.client.core.operations import Operations
+from standpipe.client.core.push import RESET, TOKEN, TOKENS, PushReader, push_reader
+from standpipe.client.core.session import ClientSession
+from standpipe.client.core.settings import Settings
 from standpipe.data.query.push import PushedRow
-from standpipe.errors import ServerError, StatementError
+from standpipe.errors import ServerError, StatementError, TokenRefused
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import _LAST
 from standpipe.node.worker.push.stream_loop import Ending
 from standpipe.node.worker.request.head import Form
+from standpipe.session_token import (
+    TOKEN_PROPERTY,
+    FollowedTable,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+)
 from standpipe.sql.plans import PushPlan
 
 #: the nodes' own layout
@@ -192,3 +202,69 @@ def test_each_row_once_wherever_it_breaks(seed: int) -> None:
         kept = [number for number in range(at, end + 1) if token(number) in log]
         at = count if is_whole else max(kept, default=at)
     assert Play(answers).run() == [f"k{number}" for number in range(count)]
+
+
+def seen(batch: int) -> str:
+    """What reads of the session have shown."""
+    return SessionToken({TableKey("c", "T_1"): SeenBatch(1, batch, 1)}).text()
+
+
+def pushed(at: int) -> bytes:
+    return FORM.session_token(own(at))
+
+
+def own(at: int) -> str:
+    return SessionToken(followed={TableKey("c", "T_1"): FollowedTable(1, {0: at})}).text()
+
+
+def test_a_session_sees_what_it_delivers_and_goes_on_at_its_own_last_token() -> None:
+    """What reads beside it have seen is further, and would leave changes out."""
+    session = ClientSession(seen(7))
+    first = [HEAD, row(1), pushed(1), row(2), BROKEN]
+    play = Play([first, [HEAD, row(2), pushed(2), LIMIT]], session=session)
+    delivered: list[bool] = []
+    take = play.rows.append
+
+    class Rows(list[Any]):
+        def append(self, one: Any) -> None:
+            token = SessionToken.parse(session.token)
+            delivered.append(token.covers(SessionToken.parse(own(len(delivered) + 1))))
+            session.saw(seen(9))
+            take(one)
+
+    kept, play.rows = play.rows, Rows()
+    play.run()
+    assert [each["K"] for each in kept] == ["k1", "k2"]
+    assert delivered == [True, True], "the session has it before the caller"
+    asked = [body["streamsProperties"] for body in play.bodies]
+    assert [each[TOKEN_PROPERTY] for each in asked] == [seen(7), own(1)]
+    assert all(TOKENS not in each and TOKEN not in each for each in asked)
+
+
+def test_from_the_beginning_in_a_session_is_not_behind_it() -> None:
+    session = ClientSession(seen(7))
+    earliest = {RESET: "earliest"}
+    answers = [BROKEN, [HEAD, row(1), pushed(1), BROKEN], [HEAD, pushed(1), LIMIT]]
+    play = Play(answers, properties=earliest, session=session)
+    play.run()
+    asked = [body["streamsProperties"][TOKEN_PROPERTY] for body in play.bodies]
+    assert asked == ["", "", own(1)]
+
+
+def test_a_token_that_is_refused_ends_it() -> None:
+    body = json.dumps(TokenRefused("it is gone").body()).encode()
+    with pytest.raises(TokenRefused, match="it is gone"):
+        Play([HttpAnswer(400, {}, body)], session=ClientSession()).run()
+
+
+def test_without_a_session_there_is_none_to_join() -> None:
+    client = Operations(Nodes(("a:1",)), lambda: 0.0)
+    with pytest.raises(ValueError, match="keeps no session"):
+        push_reader(client, "SELECT * FROM T EMIT CHANGES;", (), 1.0, in_session=True)
+    alone = push_reader(client, "SELECT * FROM T EMIT CHANGES;", (), 1.0)
+    assert alone.session is None
+    client = Operations(Nodes(("a:1",)), lambda: 0.0, Settings(session=""))
+    joined = push_reader(client, "SELECT * FROM T EMIT CHANGES;", (), 1.0, in_session=True)
+    assert joined.session is client.session
+    apart = push_reader(client, "SELECT * FROM T EMIT CHANGES;", (), 1.0)
+    assert apart.session is None, "unless it is asked for"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Generator, Mapping
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from standpipe.freshness import Freshness
@@ -17,6 +19,7 @@ from standpipe.session_token import (
     SeenBatch,
     SessionToken,
     TableKey,
+    TopicKey,
     written_token,
 )
 
@@ -75,3 +78,51 @@ def test_another_level_goes_with_pull_queries_only() -> None:
         nodes.sent.clear()
         prompt.run(f"SET '{LEVEL_PROPERTY}' = '{level}'; {QUERY} {INSERT} SHOW TABLES;")
         assert [given for _, given in nodes.sent[1:]] == [{LEVEL_PROPERTY: level}, {}, {}]
+
+
+PUSHED = SEEN.merged(SessionToken(streamed={TopicKey("s"): {0: 3}}))
+
+
+class LiveNodes(Nodes):
+    """One whose push queries have a row, and a token after it if they are asked for one."""
+
+    def follow(
+        self, text: str, properties: Mapping[str, str], variables: Mapping[str, str]
+    ) -> Generator[str]:
+        self.sent.append((text, properties))
+        yield '[{"header":{"queryId":"q","schema":"`ID` STRING"}},'
+        yield '{"row":{"columns":["a"]}},'
+        if TOKEN_PROPERTY in properties:
+            token = {"consistencyToken": {"consistencyToken": PUSHED.text()}}
+            yield f"{json.dumps(token)},"
+        yield '{"finalMessage":"Limit Reached"}]'
+
+
+def test_a_push_query_goes_on_where_the_session_is() -> None:
+    nodes, out = LiveNodes(), StringIO()
+    prompt = SqlSession(nodes, Console(file=out), as_json=True)  # type: ignore[arg-type]
+    push = "SELECT * FROM ${T} EMIT CHANGES LIMIT 1;"
+    prompt.run(f"DEFINE T = 'S'; SET '{LEVEL_PROPERTY}' = 'session'; {QUERY} {push} {QUERY}")
+    session = {LEVEL_PROPERTY: "session"}
+    assert [given for _, given in nodes.sent[2:]] == [
+        {**session, TOKEN_PROPERTY: ""},
+        {**session, TOKEN_PROPERTY: SEEN.text()},
+        {**session, TOKEN_PROPERTY: PUSHED.text()},
+    ]
+    assert "consistencyToken" not in out.getvalue(), "nobody wants to see it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT ID, COUNT(*) FROM S GROUP BY ID EMIT CHANGES;",
+        "SELECT COUNT(*) FROM S EMIT CHANGES;",
+        "PRINT s;",
+        "SELECT * FROM S WHERE EMIT CHANGES;",
+    ],
+)
+def test_what_cannot_go_on_is_sent_without_a_session(text: str) -> None:
+    nodes = LiveNodes()
+    prompt = SqlSession(nodes, Console(file=StringIO()), as_json=True)  # type: ignore[arg-type]
+    prompt.run(f"SET '{LEVEL_PROPERTY}' = 'session'; {text}")
+    assert nodes.sent[1:] == [(text, {})]

@@ -20,7 +20,7 @@ from standpipe.control.routing.session import IMPOSSIBLE, SessionVerdict
 from standpipe.errors import NoReplica, NotReady, StandpipeError, TokenRefused
 from standpipe.model import NodeId, ReplicaState, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward import TOO_SLOW, ForwardRefused
-from standpipe.session_token import ANEW
+from standpipe.session_token import FORGED_OR_LOST
 
 #: partitions that a message names; the details name all
 NAMED_PARTITIONS_MAX: Final = 8
@@ -141,8 +141,7 @@ def client_error(text: str, unanswered: Unanswered, *, now_boot_ms: int) -> Stan
     impossible = next((failure for failure in listed if failure.is_impossible), None)
     if impossible is not None:
         return TokenRefused(
-            f"The session token is forged, or Kafka has lost what it stands for: {ANEW} "
-            f"{impossible}",
+            f"{FORGED_OR_LOST} {impossible}",
             **details,
         )
     young = [failure for failure in listed if failure.is_not_ready]

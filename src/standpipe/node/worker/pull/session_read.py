@@ -11,9 +11,9 @@ client's own body, which a forward carries. A target of an older release ignores
 say the lease epoch of its rows: such an answer is refused. One of a release that knows sessions,
 and not what they write, refuses the token.
 
-Rows cover what the session wrote from the first batch on of which the tailer says so. That batch is
-remembered with the token: the tailer soon tells of newer ones only, which the rows may not have
-reached.
+Rows cover what the session wrote, or saw on a topic, from the first batch on of which the tailer
+says so. That batch is remembered with the token: the tailer soon tells of newer ones only, which
+the rows may not have reached.
 
 Not here: what covers a token (`control.routing.session`, `data.commit.written_offsets`), waiting
 (`node.worker.pull.session_waits`).
@@ -63,7 +63,7 @@ class KnownToken:
 
     def has_writes(self, stamp: Stamp) -> bool:
         """Whether rows of this batch, which is one, have all that the session wrote."""
-        writes, known = self.before.writes, self._covered_from
+        writes, known = self.before.offsets, self._covered_from
         if not writes or (known is not None and _is_after(stamp, known)):
             return True
         batch = first_covering(writes, self.files.of(self.table))
@@ -136,7 +136,7 @@ class SessionTokens:
         it costs a look at the whole catalog for each entry of the log."""
         cluster, others = snapshot.cluster_id, snapshot.sources
         known = self.of(text, source, cluster, files, others)
-        if not known.before.writes:
+        if not known.before.offsets:
             return known
         return self.of(text, source, cluster, files, others, way=files.way(snapshot, source))
 
@@ -185,7 +185,7 @@ class SessionRead:
         if known.has_writes(stamp):
             return None
         told = known.files.ends_after(self.arrived_boot_ms, now_boot_ms)
-        return lacking(known.before.writes, known.files.of(known.table), *stamp, told)
+        return lacking(known.before.offsets, known.files.of(known.table), *stamp, told)
 
     def check_answer(self, fresh: Freshness) -> None:
         """Raises ForwardRefused if a peer's answer does not say that its rows cover the token."""

@@ -54,10 +54,11 @@ class PushForm:
 
     def token(self, text: str) -> bytes:
         """Where the client may resume after all that came before."""
-        token: dict[str, object] = {"continuationToken": text}
-        if self.form is Form.ARRAY:
-            token = {"continuationToken": token}
-        return self._item(_encode(token))
+        return self._named("continuationToken", text)
+
+    def session_token(self, text: str) -> bytes:
+        """The same, as the token of the client's session."""
+        return self._named("consistencyToken", text)
 
     def failed(self, error: StandpipeError) -> bytes:
         """The end of an answer that began well: an error, in its last item."""
@@ -75,6 +76,10 @@ class PushForm:
     @property
     def _closing(self) -> bytes:
         return b"]" if self.form is Form.OBJECTS else b""
+
+    def _named(self, name: str, text: str) -> bytes:
+        token: dict[str, object] = {name: text}
+        return self._item(_encode({name: token} if self.form is Form.ARRAY else token))
 
     def _item(self, item: bytes) -> bytes:
         if self.form is Form.OBJECTS:

@@ -30,6 +30,7 @@ from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.large_texts import LargeTexts
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.takes_long import TakesLong
+from standpipe.session_token import EVENTUAL, SESSION
 from standpipe.sql.lookup.push import needs_spark, print_topic, push
 from standpipe.sql.plans import PrintPlan, PushPlan, TransientPlan
 from standpipe.sql.syntax.ast import Query
@@ -76,7 +77,8 @@ class Pushes:
     ) -> None:
         """Send the answer until it ends. Raises StandpipeError only before anything was sent, and
         TakesLong then, if a heavy worker may answer."""
-        refuse_levels(asked.properties, "push queries and PRINT")
+        levels = (EVENTUAL,) if isinstance(statement, PrintTopic) else (EVENTUAL, SESSION)
+        refuse_levels(asked.properties, "push queries and PRINT", levels)
         self.may_begin()
         digest = self.in_hand.admitted(asked.text)
         queries = self.transients
@@ -117,10 +119,15 @@ class Pushes:
         if isinstance(plan, PrintPlan):
             return new_query_id(f"PRINT {plan.topic}"), PrintAnswer(plan, self.kafka, self.schemas)
         query_id = new_query_id(plan.source.name)
-        return query_id, self._pushing(query_id, plan, asked.properties, form)
+        return query_id, self._pushing(query_id, plan, asked.properties, form, asked.session)
 
     def _pushing(
-        self, query_id: str, plan: PushPlan, properties: Mapping[str, str], form: Form
+        self,
+        query_id: str,
+        plan: PushPlan,
+        properties: Mapping[str, str],
+        form: Form,
+        session: str | None = None,
     ) -> PushAnswer:
         return PushAnswer(
             plan=plan,
@@ -132,6 +139,7 @@ class Pushes:
             seal=self.seal,
             schemas=self.schemas,
             turn=self.in_hand.computing,
+            session_text=session,
         )
 
     def close(self, body: bytes) -> None:

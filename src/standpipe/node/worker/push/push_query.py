@@ -1,7 +1,7 @@
 """One push query, from its text to its last item: `Live` over a topic
 (`node/worker/push/stream_loop.py`).
 
-    plan ─► where it starts: latest (the default), earliest, or an earlier token
+    plan ─► where it starts: latest (the default), earliest, an earlier token, or a session's
          ─► progress topic read to its end, if a query of ours writes the rows
          ─► TopicTail ─► PushQuery ─► PushForm
 
@@ -22,6 +22,7 @@ from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
+from standpipe.adapters.kafka.topic_ids import topics_now
 from standpipe.control.metadata.transients import is_transient_id
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
@@ -34,13 +35,15 @@ from standpipe.data.query.push import (
 )
 from standpipe.data.query.record_rows import Share, TopicRecord, topic_of, writer_of
 from standpipe.errors import BadRequest, ServerError, StandpipeError
-from standpipe.model import Progress, Source
+from standpipe.model import Progress, Snapshot, Source
 from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.push_session import PushSession
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
 from standpipe.node.worker.request.schemas import SchemaFetcher
+from standpipe.session_token import SessionToken
 from standpipe.sql.context import sanitised
 from standpipe.sql.plans import PushPlan
 from standpipe.topics import progress_topic
@@ -50,6 +53,9 @@ POLL_RECORDS: Final = 200
 NAME_CHARACTERS_MAX: Final = 64
 
 RESET: Final = ("auto.offset.reset", "ksql.streams.auto.offset.reset")
+#: between two tokens for records that were read and not shown: a client that resumes behind them
+#: need not have them read again
+UNSHOWN_TOKEN_S: Final = 1.0
 #: asks for tokens; ksqlDB's name, like that of `PUSH_TOKEN`, which gives one back
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 
@@ -92,11 +98,17 @@ class PushAnswer:
     schemas: SchemaFetcher | None = None
     #: which thread computes while it is opened
     turn: FreeTurn = FREE
+    #: the token of its session, "" for the first one; None: it has no session
+    session_text: str | None = None
+    #: monotonic seconds
+    now_s: Callable[[], float] = time.monotonic
     _query: PushQuery = field(init=False)
+    _committed_by: Committed | None = field(init=False, default=None)
     _tail: TopicTail = field(init=False)
-    _is_token_due: bool = field(
-        init=False, default=False
-    )  # a token is due, for rows that were sent
+    #: a token is due, for rows that were sent
+    _is_token_due: bool = field(init=False, default=False)
+    #: what the last token covers, and when it was sent
+    _told: tuple[Mapping[int, int], float] = field(init=False, default=({}, 0.0))
 
     def __post_init__(self) -> None:
         self._topic = topic_of(self.plan.source)
@@ -107,7 +119,19 @@ class PushAnswer:
         self._progress_topic = progress_topic(snapshot.service_id)
         self._progress = ProgressReader(self.seal)
         self._from_end = starts_at_end(self.properties)
-        self._gives_tokens = self.properties.get(TOKENS, "").lower() == "true"
+        self._is_continued = self.properties.get(TOKENS, "").lower() == "true"
+        self._session = self._session_of(self.session_text, snapshot)
+
+    def _session_of(self, text: str | None, snapshot: Snapshot) -> PushSession | None:
+        """Raises TokenRefused, and BadRequest for tokens of both kinds."""
+        if text is None:
+            return None
+        if text and self.properties.get(PUSH_TOKEN):
+            raise BadRequest(
+                "the query cannot begin behind a continuation token and a session token: leave one"
+                " of them out"
+            )
+        return PushSession(SessionToken.parse(text), self.plan.source, self._writer, snapshot)
 
     @property
     def media(self) -> bytes:
@@ -125,7 +149,8 @@ class PushAnswer:
         return self._query.is_over
 
     def open(self) -> None:
-        """Raises KafkaUnavailable, or BadRequest for a token that does not fit."""
+        """Raises KafkaUnavailable, or BadRequest, TokenRefused or NoReplica for a token that does
+        not fit."""
         with self.turn:
             self._open()
 
@@ -139,9 +164,17 @@ class PushAnswer:
                 ends = log_ends(self.kafka, self._topic, self.plan.source.partitions)
         else:
             ends = {number: committed.end(number) for number in numbers}
+        self._committed_by = committed
+        session = self._session
+        if session is not None and not session.has_batches:
+            with self.turn.waiting():
+                found = topics_now(self.kafka, [self._topic]).get(self._topic)
+            session.topic_id = "" if found is None else found.topic_id
         starts = self._starts(ends)
         registry = None if self.schemas is None else self.schemas.registry
         self._query = PushQuery(self.plan, starts, committed, registry)
+        if session is not None:
+            session.check_room(session.token(starts, committed))
         places = {Partition(self._topic, number): at for number, at in starts.items()}
         if committed is not None:
             places[Partition(self._progress_topic, 0)] = read
@@ -175,6 +208,10 @@ class PushAnswer:
                 raise BadRequest(f"the continuation token is ahead of partition {ahead[0]}")
             missing = ends.keys() - known.keys()
             return {**(self._log_starts() if missing else {}), **known}
+        if self._session is not None:
+            seen = self._session.starts(self._committed_by, ends, self._log_starts)
+            if seen is not None:
+                return seen
         return dict(ends) if self._from_end else self._log_starts()
 
     def _log_starts(self) -> dict[int, int]:
@@ -183,7 +220,7 @@ class PushAnswer:
 
     def head(self) -> bytes:
         """The answer's first item."""
-        self._is_token_due = self._gives_tokens  # a client may be gone before the first row
+        self._is_token_due = True  # a client may be gone before the first row
         return self.form.head(self.plan, self.query_id)
 
     def step(self) -> bytes | None:
@@ -191,11 +228,10 @@ class PushAnswer:
         self._check_source()
         if self._query.is_ready and self._has_schemas():
             rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
-            self._is_token_due |= self._gives_tokens and bool(rows)
+            self._is_token_due |= bool(rows)
             return self.form.rows(rows)
-        if self._is_token_due:
-            self._is_token_due = False
-            return self.form.token(self._token())
+        if self._gives_tokens and self._is_next_token_due():
+            return self._tokens()
         records = self._tail.poll(POLL_RECORDS)
         for topic, record in records:
             if topic == self._topic:
@@ -213,9 +249,8 @@ class PushAnswer:
         return self.schemas.are_known(self._query.schema_ids(STEP_RECORDS))
 
     def last(self, ending: Ending) -> bytes:
-        """A continuation token if the client wants them, and the final message."""
-        token = self.form.token(self._token()) if self._gives_tokens else b""
-        return token + self.form.end(_LAST[ending])
+        """A token if the client wants them, and the final message."""
+        return self._tokens() + self.form.end(_LAST[ending])
 
     def failed(self, error: StandpipeError) -> bytes:
         """An error as the answer's last item."""
@@ -225,8 +260,27 @@ class PushAnswer:
         """Close the consumer."""
         self._tail.close()
 
-    def _token(self) -> str:
-        return token_text(Token(of=self._identity, positions=self._query.positions))
+    @property
+    def _gives_tokens(self) -> bool:
+        return self._is_continued or self._session is not None
+
+    def _is_next_token_due(self) -> bool:
+        if self._is_token_due:
+            return True
+        positions, told_s = self._told
+        return positions != self._query.positions and self.now_s() - told_s >= UNSHOWN_TOKEN_S
+
+    def _tokens(self) -> bytes:
+        """Of the kinds that the client has asked for."""
+        positions = self._query.positions
+        self._is_token_due, self._told = False, ({**positions}, self.now_s())
+        told = b""
+        if self._is_continued:
+            told = self.form.token(token_text(Token(of=self._identity, positions=positions)))
+        if self._session is not None:
+            token = self._session.token(positions, self._committed_by)
+            told += self.form.session_token(token)
+        return told
 
     def _check_source(self) -> None:
         """One comparison, unless control has published since."""

@@ -83,7 +83,7 @@ class TransientQueries:
     def planned(self, statement: Query, asked: Lookup) -> tuple[str, TransientPlan]:
         """The id of a new query, and its plan as this node sees it. Raises StatementError,
         NoPipeline, and BadRequest for a token: a query that has ended cannot be continued."""
-        if PUSH_TOKEN in asked.properties:
+        if PUSH_TOKEN in asked.properties or asked.session is not None:
             raise BadRequest(
                 "a push query with GROUP BY, WINDOW, JOIN or PARTITION BY ends with its connection"
                 " and cannot be continued: send it again, or keep its result with CREATE TABLE …"

@@ -11,7 +11,7 @@ how large a body may be (`adapters.http.request_body`), paths, headers and layou
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar, cast
 
 import msgspec
@@ -26,6 +26,7 @@ from standpipe.session_token import (
     LEVEL_PROPERTY,
     LEVELS,
     LINEARIZABLE,
+    SESSION,
     SNAPSHOT,
     TOKEN_PROPERTY,
 )
@@ -211,20 +212,22 @@ def session_of(properties: Mapping[str, str]) -> str | None:
     enabled = properties.get(ENABLE_PROPERTY, "").lower()
     if enabled not in ("", "true", "false"):
         raise BadRequest(f"{ENABLE_PROPERTY} = {_shown(enabled)} is neither true nor false")
-    is_asked = level == "session" or token is not None or enabled == "true"
-    is_other = level is not None and level != "session"
+    is_asked = level == SESSION or token is not None or enabled == "true"
+    is_other = level is not None and level != SESSION
     if is_asked and (is_other or enabled == "false"):
         refused = LEVEL_PROPERTY if is_other else ENABLE_PROPERTY
         raise BadRequest(f"{refused} = {properties[refused]} contradicts a session token")
     return (token or "") if is_asked else None
 
 
-def refuse_levels(properties: Mapping[str, object], what: str) -> None:
-    """Raises BadRequest if the properties ask for a level above `eventual`, or bound a lag in time:
-    `what` has neither, and neither a token nor a promise must be ignored. The bound in records is
-    without effect there, as in ksqlDB."""
+def refuse_levels(
+    properties: Mapping[str, object], what: str, allowed: Collection[str] = (EVENTUAL,)
+) -> None:
+    """Raises BadRequest if the properties ask for a level that is not allowed, or bound a lag in
+    time: `what` has neither, and neither a token nor a promise must be ignored. The bound in
+    records is without effect there, as in ksqlDB."""
     level = level_of(properties)
-    if level != EVENTUAL:
+    if level not in allowed:
         raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
     for name in lags.TIME_BOUNDS:
         if name in properties:
@@ -234,7 +237,7 @@ def refuse_levels(properties: Mapping[str, object], what: str) -> None:
 def level_of(properties: Mapping[str, object]) -> str:
     """The read level that properties ask for. Raises BadRequest if they contradict each other."""
     texts = {name: property_text(value) for name, value in properties.items()}
-    return "session" if session_of(texts) is not None else texts.get(LEVEL_PROPERTY, EVENTUAL)
+    return SESSION if session_of(texts) is not None else texts.get(LEVEL_PROPERTY, EVENTUAL)
 
 
 def refuse_unbatched(properties: Mapping[str, object], source: Source) -> None:

@@ -48,3 +48,15 @@ def test_forms(form: Form, ended: bytes, failed: bytes) -> None:
     pieces = (made.head(PLAN, "q"), made.rows(ROWS), made.token("t"), made.end("done"))
     assert b"".join(pieces) == ended
     assert made.failed(ServerError("no")) == failed
+
+
+@pytest.mark.parametrize(
+    ("form", "item"),
+    [
+        (Form.ARRAY, b'{"consistencyToken":{"consistencyToken":"t"}},\n'),
+        (Form.LINES, b'{"consistencyToken":"t"}\n'),
+        (Form.OBJECTS, b',\n{"consistencyToken":"t"}'),
+    ],
+)
+def test_a_sessions_token_is_named_as_in_the_answer_to_a_read(form: Form, item: bytes) -> None:
+    assert PushForm(form).session_token("t") == item

@@ -4,6 +4,7 @@ still there."""
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +22,15 @@ from tests.unit.node.worker.push.test_transients import (
     settled,
 )
 
+from standpipe.config.lags import SOURCE_LAG_MAX
 from standpipe.errors import BadRequest, NodeLeaving, TooManyPushQueries
 from standpipe.node.worker.push import endpoint, transients
 from standpipe.node.worker.push.endpoint import Pushes
-from standpipe.node.worker.request.body import Lookup
+from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.large_texts import INLINE_CHARS_MAX
+from standpipe.session_token import LEVEL_PROPERTY, TOKEN_PROPERTY
+from standpipe.sql.syntax.parser import parse
 
 
 class Worker:
@@ -206,5 +210,34 @@ def test_a_body_of_close_query_that_is_deep_or_long(tmp_path: Path, body: bytes)
         with pytest.raises(BadRequest) as refused:
             Worker(tmp_path, Control(CATALOG)).pushes.close(body)
         assert len(refused.value.message) < 1_000
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("text", "properties", "said"),
+    [
+        ("PRINT s;", {LEVEL_PROPERTY: "session"}, "level session is for pull queries"),
+        (SELECT, {LEVEL_PROPERTY: "snapshot"}, "level snapshot is for pull queries"),
+        (SELECT, {LEVEL_PROPERTY: "linearizable"}, "level linearizable is for pull queries"),
+        (SELECT, {SOURCE_LAG_MAX.name: 5}, "is for pull queries on tables"),
+        (SELECT, {LEVEL_PROPERTY: "session"}, "ends with its connection and cannot be continued"),
+        (SELECT, {TOKEN_PROPERTY: "x"}, "ends with its connection and cannot be continued"),
+    ],
+)
+def test_which_levels_are_refused(
+    tmp_path: Path, text: str, properties: dict[str, Any], said: str
+) -> None:
+    """No token and no promise is ignored."""
+
+    async def run() -> None:
+        worker, client = Worker(tmp_path, Control(CATALOG)), Client(9)
+        (statement,) = parse(text)
+        body = json.dumps({"ksql": text, "streamsProperties": properties}).encode()
+        exchange = (Form.LINES, client.receive, client.send)
+        with pytest.raises(BadRequest, match=said):
+            await worker.pushes.answer(statement, parse_lookup(body), *exchange)  # type: ignore[arg-type]
+        assert worker.control.asked == []
+        assert worker.is_idle()
 
     asyncio.run(run())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 from tests.samples import sample_stream
 
-from standpipe.data.query.record_rows import writer_of
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.data.query.record_rows import TopicRecord, writer_of
 from standpipe.errors import BadRequest, ServerError
 from standpipe.model import (
     Assignment,
@@ -24,9 +28,12 @@ from standpipe.model import (
 from standpipe.node.worker.push import push_query
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
+from standpipe.node.worker.push.stream_loop import Ending
+from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.computing_turn import ComputingTurn
 from standpipe.node.worker.request.head import Form
+from standpipe.session_token import SessionToken, TopicKey
 from standpipe.sql.lookup.push import push
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.parser import parse
@@ -156,3 +163,114 @@ def test_ids_are_names_of_files() -> None:
     assert one != two
     assert "/" not in one
     assert len(one) < 120
+
+
+class Log:
+    """A topic with these records, as a push query reads it, and what it asked for."""
+
+    def __init__(self, *records: TopicRecord, ends: Mapping[int, int]) -> None:
+        self.records, self.ends, self.starts = list(records), {**ends}, dict[int, int]()
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(push_query, "log_ends", lambda *_: self.ends)
+        monkeypatch.setattr(push_query, "log_starts", lambda *_: dict.fromkeys(self.ends, 0))
+        monkeypatch.setattr(push_query, "topics_now", lambda *_: {"t": TopicSeen("id", 3)})
+        monkeypatch.setattr(push_query, "TopicTail", self.tail)
+
+    def tail(self, kafka: object, places: Mapping[Partition, int]) -> Log:
+        self.starts = {place.partition: at for place, at in places.items()}
+        return self
+
+    def poll(self, count: int) -> list[tuple[str, TopicRecord]]:
+        found, self.records = self.records[:count], self.records[count:]
+        return [(STREAM.topic, each) for each in found if each.offset >= self.starts[0]]
+
+    def hold(self, wanted: object) -> None: ...
+
+
+def event(offset: int, value: int) -> TopicRecord:
+    return TopicRecord(b"k", b'{"V":%d}' % value, 5, (), 0, offset)
+
+
+def answer_of(
+    session: str | None, properties: Mapping[str, str] = {}, text: str = "SELECT * FROM S"
+) -> push_query.PushAnswer:
+    catalog: Any = SimpleNamespace(view=ClusterView.of(snapshot_of(STREAM)))
+    (query,) = parse(f"{text} EMIT CHANGES;")
+    assert isinstance(query, Query)
+    return push_query.PushAnswer(
+        plan=push(query, {"S": STREAM}),
+        properties=properties,
+        form=PushForm(Form.LINES),
+        query_id="transient_S_7",
+        map=catalog,
+        kafka="",
+        session_text=session,
+    )
+
+
+def items(answer: push_query.PushAnswer) -> list[Any]:
+    """What comes until nothing more does. Of a token, its offsets in partition 0."""
+    found: list[Any] = []
+    while (said := answer.step()) is not None:
+        for line in said.splitlines():
+            item = json.loads(line)
+            if isinstance(item, dict) and "consistencyToken" in item:
+                (ends,) = SessionToken.parse(item["consistencyToken"]).streamed.values()
+                item = ("token", ends[0])
+            found.append(item)
+    return found
+
+
+def test_a_session_is_told_after_its_rows_and_goes_on_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log(event(7, 70), event(8, 80), ends={0: 7, 1: 0, 2: 0})
+    log.use(monkeypatch)
+    first = answer_of("")
+    first.open()
+    first.head()
+    assert items(first) == [("token", 7), [70], [80], ("token", 9)], "one token for a flush"
+    (text,) = [
+        json.loads(line)["consistencyToken"] for line in first.last(Ending.LEAVING).splitlines()
+    ]
+    log.ends[0] = 10
+    log.records = [event(8, 80), event(9, 90)]
+    second = answer_of(text, {"auto.offset.reset": "earliest"})
+    second.open()
+    assert log.starts == {0: 9, 1: 0, 2: 0}
+    second.head()
+    assert items(second) == [("token", 9), [90], ("token", 10)]
+
+
+def test_what_is_read_and_not_shown_is_told_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that resumes must not have a day of records read again, nor get a token for each."""
+    log = Log(ends={0: 0, 1: 0, 2: 0})
+    log.use(monkeypatch)
+    answer = answer_of("", text="SELECT * FROM S WHERE V > 50")
+    now_s = 100.0
+    answer.now_s = lambda: now_s
+    answer.open()
+    answer.head()
+    assert items(answer) == [("token", 0)]
+    log.records = [event(0, 1)]
+    assert items(answer) == []
+    now_s += push_query.UNSHOWN_TOKEN_S
+    assert items(answer) == [("token", 1)]
+    assert items(answer) == [], "and not again while nothing moves"
+
+
+def test_without_a_session_no_token_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(event(7, 70), ends={0: 7, 1: 0, 2: 0})
+    log.use(monkeypatch)
+    answer = answer_of(None)
+    answer.open()
+    answer.head()
+    assert items(answer) == [[70]]
+    assert answer.last(Ending.OVER) == b""
+
+
+def test_two_tokens_do_not_say_where_to_begin() -> None:
+    text = SessionToken(streamed={TopicKey("t"): {0: 1}}).text()
+    with pytest.raises(BadRequest, match="leave one of them out"):
+        answer_of(text, {PUSH_TOKEN: "x"})

@@ -1,0 +1,103 @@
+"""Where a push query begins that goes on from a session's token. Pure.
+
+    push query before it   its position in each partition, exactly
+    reads before it        the end of the batch that they have shown
+    both                   whichever is further
+
+Nothing of before is shown again, and nothing after it is left out. So a token is refused if it is
+ahead of the end, or if what follows it is gone: records that retention has removed, and, of a table
+or stream that a query of ours writes, those whose progress records are gone. There compaction may
+have removed changes. What a load or a repair has added to the batch that a read has shown comes
+after that batch, whether the read had it or not.
+
+Not here: whether a token fits the table at all (`control/routing/session.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.covered_offsets import TopicOffsets
+from standpipe.data.commit.written_offsets import why_never
+from standpipe.errors import TokenRefused
+from standpipe.session_token import ANEW, FORGED_OR_LOST, FollowedTable, SessionToken, TopicKey
+
+
+@dataclass(frozen=True)
+class TopicRange:
+    """What there is of a topic, as Kafka told after the request had arrived. `topic_id` "": not
+    known. `starts`: the first offset of each partition; `ends`: the one after the last that a push
+    query may show. `committed`: of the query of ours that writes it; None: there is none."""
+
+    topic: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    topic_id: str = ""
+    committed: Committed | None = None
+
+    def check(self, positions: Mapping[int, int]) -> None:
+        """Raises TokenRefused if a push query cannot begin there."""
+        ends = TopicOffsets(offsets={**self.ends})
+        for partition, at in positions.items():
+            never = why_never(TopicKey(self.topic), partition, at, ends)
+            if never:
+                raise TokenRefused(f"{FORGED_OR_LOST} {never}")
+            committed = self.committed
+            is_kept = committed is None or committed.is_exact(partition, at)
+            if at < self.starts.get(partition, 0) or not is_kept:
+                raise gone(self.topic, partition, at)
+
+
+def gone(topic: str, partition: int, at: int) -> TokenRefused:
+    """The error for a token after which records are missing."""
+    return TokenRefused(
+        f"wanted {topic}, partition {partition}, from offset {at} on. Retention or compaction has "
+        f"removed what comes there: {ANEW}"
+    )
+
+
+def starts_of_table(followed: FollowedTable, there: TopicRange) -> dict[int, int]:
+    """Where a push query on a table begins. `there`: with `committed`. Raises TokenRefused."""
+    committed, positions = there.committed, followed.positions
+    assert committed is not None
+    shown: Mapping[int, int] = {}
+    if followed.whole is not None:
+        _, batch, epoch = followed.whole
+        ends = committed.ends_of(batch, epoch)
+        if ends is not None:
+            shown = ends
+        elif not there.ends.keys() <= positions.keys():
+            first = min(there.ends.keys() - positions.keys())
+            raise TokenRefused(
+                f"{gone(there.topic, first, there.starts[first]).message} The progress of batch "
+                f"{batch} (lease epoch {epoch}) is gone."
+            )
+    found = {**shown, **positions}
+    found |= {each: max(found[each], end) for each, end in shown.items()}
+    there.check(found)
+    return {each: found.get(each, first) for each, first in there.starts.items()}
+
+
+def starts_of_topic(token: SessionToken, there: TopicRange) -> dict[int, int] | None:
+    """Where a push query on a topic begins; None: the session has not seen it. A partition that the
+    token does not name was added since. Raises TokenRefused."""
+    keys = [key for key in token.streamed if key.topic == there.topic]
+    if not keys:
+        return None
+    positions: dict[int, int] = {}
+    ends = TopicOffsets(topic_id=there.topic_id, offsets={**there.ends})
+    for key in keys:
+        for partition, at in token.streamed[key].items():
+            never = why_never(key, partition, at, ends)
+            if never:
+                raise TokenRefused(f"{FORGED_OR_LOST} {never}")
+            positions[partition] = max(at, positions.get(partition, 0))
+    there.check(positions)
+    return {each: positions.get(each, first) for each, first in there.starts.items()}
+
+
+def names_topic(token: SessionToken, topic: str) -> bool:
+    """Whether the session has followed a topic of that name."""
+    return any(key.topic == topic for key in token.streamed)
