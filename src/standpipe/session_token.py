@@ -174,6 +174,16 @@ class SessionToken:
         have shown."""
         return _joined([self.writes, self.streamed], _maxima)
 
+    def for_reads(self) -> SessionToken:
+        """What reads may not be older than, of all that push queries have shown. It leaves another
+        token's places at which push queries go on as they are."""
+        newest = {
+            table: FollowedTable(each.generation, newest=each.newest)
+            for table, each in self.followed.items()
+            if each.newest is not None
+        }
+        return SessionToken(writes=self.streamed, followed=newest)
+
     def followed_of(self, table: TableKey) -> FollowedTable | None:
         """How far it has followed a table; None: it has seen nothing of it."""
         followed, mark = self.followed.get(table), self.marks.get(table)

@@ -1,4 +1,4 @@
-"""Seeds of sessions, snapshots and linearizable reads in simulation.
+"""Seeds of sessions, push queries in them, snapshots and linearizable reads in simulation.
 
 `python -m tests.sim.sessions --seeds 200`, or `--planted`.
 """
@@ -9,6 +9,8 @@ import argparse
 
 from .linear_planted import LINEAR_PLANTS
 from .linear_world import LinearWorld
+from .push_planted import PUSH_PLANTS
+from .push_world import PushWorld
 from .runner import Outcome, outcome_of, run_planted, run_seeds
 from .session_planted import PLANTS
 from .session_world import SessionWorld
@@ -57,6 +59,18 @@ EXPECTED_OF_SNAPSHOT = (
     "answers of an older release",
     "hedges that lost",
 )
+EXPECTED_OF_PUSH = (
+    "reads answered",
+    "reads refused",
+    "reads with parts of several batches",
+    "push queries behind what was seen",
+    "push queries left between two rows",
+    "push queries followed to the end",
+    "rows delivered",
+    "connections that broke",
+    "nodes that left",
+    "batches committed again",
+)
 
 
 def run_seed(seed: int) -> Outcome:
@@ -72,6 +86,11 @@ def run_writing_seed(seed: int) -> Outcome:
 def run_linear_seed(seed: int) -> Outcome:
     """One world of linearizable reads, to its end."""
     return outcome_of(LinearWorld(seed), seed)
+
+
+def run_push_seed(seed: int) -> Outcome:
+    """One world of push queries in sessions, to its end."""
+    return outcome_of(PushWorld(seed), seed)
 
 
 def run_snapshot_seed(seed: int) -> Outcome:
@@ -92,12 +111,14 @@ def main() -> int:
         found = [*found, *run_planted(WRITE_PLANTS, run_writing_seed, seeds, given.processes)]
         found = [*found, *run_planted(LINEAR_PLANTS, run_linear_seed, seeds, given.processes)]
         found = [*found, *run_planted(SNAPSHOT_PLANTS, run_snapshot_seed, seeds, given.processes)]
+        found = [*found, *run_planted(PUSH_PLANTS, run_push_seed, seeds, given.processes)]
         return int(any(one.seed is None for one in found))
     failed = run_seeds(run_seed, seeds, given.processes, EXPECTED).failed
     writing = run_seeds(run_writing_seed, seeds, given.processes, EXPECTED_OF_WRITES).failed
     linear = run_seeds(run_linear_seed, seeds, given.processes, EXPECTED_OF_LINEAR).failed
     snapshot = run_seeds(run_snapshot_seed, seeds, given.processes, EXPECTED_OF_SNAPSHOT).failed
-    return int(bool(failed or writing or linear or snapshot))
+    pushed = run_seeds(run_push_seed, seeds, given.processes, EXPECTED_OF_PUSH).failed
+    return int(bool(failed or writing or linear or snapshot or pushed))
 
 
 if __name__ == "__main__":

@@ -197,3 +197,54 @@ def test_a_damaged_text_never_passes_for_more_tables(
         return
     assert len(found.marks) <= len(token.marks)
     assert len(found.writes) <= len(token.writes) + len(token.marks)
+
+
+@given(TOKENS)
+def test_what_reads_need_of_a_token(token: SessionToken) -> None:
+    """All that push queries have shown, and no place at which one goes on."""
+    reads = token.for_reads()
+    both = SessionToken(token.marks, token.writes).merged(reads)
+    assert (both.seen, both.offsets, both.streamed) == (token.seen, token.offsets, {})
+    for table, each in token.merged(reads).followed.items():
+        place = token.followed_of(table)
+        assert place is not None
+        assert (each.positions, each.whole) == (place.positions, place.whole)
+
+
+def test_a_place_of_push_queries_on_the_wire() -> None:
+    place = FollowedTable(2, {0: 7, 3: 9}, SeenBatch(2, 41, 3), SeenBatch(2, 40, 3))
+    followed = {TableKey("c1", "SCORES_12"): place}
+    token = SessionToken(followed=followed, streamed={TopicKey("clicks", "x"): {1: 5}})
+    assert msgspec.json.decode(b64decode(token.text())) == {
+        "version": 0,
+        "offsetVector": {
+            "at:c1:SCORES_12:2": {"-1": 41, "-2": 3, "-3": 40, "-4": 3, "0": 7, "3": 9},
+            "at:clicks@x": {"1": 5},
+        },
+    }
+    assert SessionToken.parse(token.text()) == token
+
+
+def test_a_newer_generation_that_was_read_is_all_that_counts() -> None:
+    table = TableKey("c1", "T_1")
+    followed = SessionToken(followed={table: FollowedTable(1, {0: 7})})
+    assert followed.merged(SessionToken({table: SeenBatch(2, 3, 1)})).followed == {}
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"-1": 1},
+        {"-1": 1, "-2": 1, "-3": 1},
+        {"-3": 1},
+        {"-5": 1, "0": 1},
+        {"00": 1},
+        {"0": -1},
+        {"2147483648": 1},
+    ],
+)
+def test_what_is_no_place_of_a_push_query(numbers: dict[str, int]) -> None:
+    for name in ("at:c1:T_1:1", "at:t"):
+        with pytest.raises(TokenRefused):
+            SessionToken.parse(wire({"version": 0, "offsetVector": {name: numbers}}))

@@ -3,8 +3,10 @@
 The client requests continuation tokens (docs/INTERFACES.md, "Push queries"). It keeps rows until
 the token after them has arrived, and then delivers them. If the connection breaks, it drops the
 rows that it kept, and another node continues at the last token: no row is lost or delivered twice.
-In a session, the tokens are the session's. It takes in each one before the rows, but the query goes
-on from the last of its own: reads of the session may have seen what it has yet to show.
+In a session, the tokens are the session's. Reads may not be older than a row that the caller has,
+so the session knows of the rows before they are delivered; that another push query may begin behind
+them, it learns once all are. The query itself goes on from the last token of its own: reads of the
+session may have seen what it has yet to show.
 
 | item of the answer | what follows |
 |---|---|
@@ -53,7 +55,7 @@ from standpipe.client.core.operations import Operations
 from standpipe.client.core.rows import Columns, Row
 from standpipe.client.core.session import ClientSession, kept
 from standpipe.data.encoding.answer_values import CellReader, reader_of
-from standpipe.session_token import LEVEL_PROPERTY, SESSION, TOKEN_PROPERTY
+from standpipe.session_token import LEVEL_PROPERTY, SESSION, TOKEN_PROPERTY, SessionToken
 
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 TOKEN: Final = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
@@ -183,8 +185,9 @@ class PushReader:
             yield from self._hand_over()
         elif "consistencyToken" in item and self.session is not None:
             self.token = item["consistencyToken"]["consistencyToken"]
-            self.session.saw(self.token)
+            self.session.saw(SessionToken.parse(self.token).for_reads().text())
             yield from self._hand_over()
+            self.session.saw(self.token)
         elif "finalMessage" in item:
             if item["finalMessage"].startswith(_LEAVING):
                 raise _Broken(item["finalMessage"])

@@ -214,7 +214,9 @@ def pushed(at: int) -> bytes:
 
 
 def own(at: int) -> str:
-    return SessionToken(followed={TableKey("c", "T_1"): FollowedTable(1, {0: at})}).text()
+    """Of a push query that has shown batch 10 + `at`."""
+    newest = SeenBatch(1, 10 + at, 1)
+    return SessionToken(followed={TableKey("c", "T_1"): FollowedTable(1, {0: at}, newest)}).text()
 
 
 def test_a_session_sees_what_it_delivers_and_goes_on_at_its_own_last_token() -> None:
@@ -222,20 +224,24 @@ def test_a_session_sees_what_it_delivers_and_goes_on_at_its_own_last_token() -> 
     session = ClientSession(seen(7))
     first = [HEAD, row(1), pushed(1), row(2), BROKEN]
     play = Play([first, [HEAD, row(2), pushed(2), LIMIT]], session=session)
-    delivered: list[bool] = []
-    take = play.rows.append
+    reads, goes_on = list[bool](), list[bool]()
 
     class Rows(list[Any]):
         def append(self, one: Any) -> None:
-            token = SessionToken.parse(session.token)
-            delivered.append(token.covers(SessionToken.parse(own(len(delivered) + 1))))
+            token, whole = (
+                SessionToken.parse(session.token),
+                SessionToken.parse(own(len(reads) + 1)),
+            )
+            reads.append(token.covers(whole.for_reads()))
+            goes_on.append(token.covers(whole))
             session.saw(seen(9))
-            take(one)
+            super().append(one)
 
-    kept, play.rows = play.rows, Rows()
-    play.run()
-    assert [each["K"] for each in kept] == ["k1", "k2"]
-    assert delivered == [True, True], "the session has it before the caller"
+    play.rows = Rows()
+    assert play.run() == ["k1", "k2"]
+    assert reads == [True, True], "no read is older than a row that the caller has"
+    assert goes_on == [False, False], "the caller may leave before it has the next"
+    assert SessionToken.parse(session.token).covers(SessionToken.parse(own(2)))
     asked = [body["streamsProperties"] for body in play.bodies]
     assert [each[TOKEN_PROPERTY] for each in asked] == [seen(7), own(1)]
     assert all(TOKENS not in each and TOKEN not in each for each in asked)

@@ -1,0 +1,425 @@
+"""Push queries in sessions, in simulation: reads and push queries of one table, any interleaving.
+
+A query commits batches to the table's topic, among records that it never commits; leases move on,
+and the newest batch may be committed again. Replicas apply batches late. Clients keep a session in
+which they read at any node, follow the table by one push query after the other, leave them where
+they like, and lose connections at any byte. What they see is judged by
+`tests/sim/push_histories.py`, which knows only what was committed, shown and delivered.
+
+The code under test: `session_token`, `control.routing.session`, `data.query.push`, `push_start`,
+`data.commit.committed`, a worker's `PushAnswer` and `PushSession`, the reads' `KnownToken`, and the
+client's `PushReader` and session. Kafka is simulated (`SimTail`), and so are the sockets. Seeds:
+`tests/sim/sessions.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+from tests.unit.node.worker.push.test_push_query import snapshot_of
+from tests.unit.node.workers import USERS
+
+from standpipe.adapters.kafka.reader import Partition
+from standpipe.client.core.exchange import (
+    HandOver,
+    HttpAnswer,
+    NoAnswer,
+    OpenStream,
+    Pause,
+    ReadStream,
+)
+from standpipe.client.core.nodes import Nodes
+from standpipe.client.core.push import RESET, PushReader
+from standpipe.client.core.session import ClientSession
+from standpipe.control.routing.session import Stamp
+from standpipe.data.commit.progress import serialise
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.data.query.record_rows import TopicRecord
+from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+from standpipe.node.worker.pull.session_read import SessionTokens
+from standpipe.node.worker.push import push_query
+from standpipe.node.worker.push.encoding import PushForm
+from standpipe.node.worker.push.push_query import PushAnswer
+from standpipe.node.worker.push.stream_loop import Ending
+from standpipe.node.worker.request.body import parse_lookup
+from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.node.worker.request.head import Form
+from standpipe.sql.lookup.push import push
+from standpipe.sql.syntax.ast import Query
+from standpipe.sql.syntax.parser import parse
+from standpipe.topics import progress_topic
+
+from .push_histories import (
+    NO_COMMIT,
+    Began,
+    CommittedChanges,
+    Delivered,
+    Drained,
+    Event,
+    Opened,
+    Pulled,
+    PushJudge,
+    Whole,
+)
+
+NODES, PARTITIONS, STEPS = ("a:1", "b:1", "c:1"), 2, 4_000
+#: that a push query gets in one poll
+POLL_MAX: Final = 4
+TABLE: Final = msgspec.structs.replace(USERS, partitions=PARTITIONS, table_id="USERS_4")
+TEXT: Final = "SELECT * FROM USERS EMIT CHANGES;"
+(_query,) = parse(TEXT)
+assert isinstance(_query, Query)
+PLAN: Final = push(_query, {"USERS": TABLE})
+SNAPSHOT: Final = msgspec.structs.replace(snapshot_of(TABLE), cluster_id="c")
+PROGRESS: Final = progress_topic(SNAPSHOT.service_id)
+ID_BYTES: Final = b"k"
+
+
+@dataclass
+class SimTail:
+    """What a consumer has from Kafka: a few records of any partition, each in its order."""
+
+    world: PushWorld
+    places: dict[Partition, int]
+    held: set[Partition] = field(default_factory=set[Partition])
+    #: everything comes that there is, as the world ends
+    is_whole: bool = False
+
+    def poll(self, count: int) -> list[tuple[str, TopicRecord]]:
+        chance = self.world.random
+        found: list[tuple[str, TopicRecord]] = []
+        for place in chance.sample(list(self.places), len(self.places)):
+            share = POLL_MAX if self.is_whole else chance.randint(0, POLL_MAX)
+            records = () if place in self.held else self.world.records(place)
+            for record in [each for each in records if each.offset >= self.places[place]][:share]:
+                found.append((place.topic, record))
+                self.places[place] = record.offset + 1
+        return found
+
+    def hold(self, wanted: set[Partition]) -> None:
+        self.held = set(wanted)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class SimStream:
+    """One push query of a client, over all of its connections."""
+
+    number: int
+    client: SimClient
+    reader: PushReader
+    steps: Generator[Any, Any, None]
+    order: Any = None
+    answer: PushAnswer | None = None
+    #: bytes that are on their way
+    out: bytes = b""
+    is_ending: bool = False
+    #: the token that the caller knew of at the last `Whole`
+    told: str = ""
+
+
+@dataclass
+class SimClient:
+    """One session."""
+
+    name: str
+    session: ClientSession = field(default_factory=ClientSession)
+    stream: SimStream | None = None
+
+
+class PushWorld:
+    """One world, drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.counts = Counter[str]()
+        self.now = 0
+        self.changes = CommittedChanges(PARTITIONS)
+        self.log: dict[Partition, list[TopicRecord]] = {
+            Partition(TABLE.topic, number): [] for number in range(PARTITIONS)
+        } | {Partition(PROGRESS, 0): []}
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.sinks: dict[int, int] = {}
+        self.commits: list[Stamp] = []
+        self.epoch, self.number = 1, 0
+        #: (partition, node) -> how many commits its replica has
+        self.applied = {(number, node): 0 for number in range(PARTITIONS) for node in NODES}
+        self.tokens = {node: SessionTokens() for node in NODES}
+        self.clients = [SimClient("s1"), SimClient("s2")]
+        self.reads: list[Generator[None]] = []
+        self.judge, self.events = PushJudge(self.changes), list[Event]()
+        self.begun = 0
+        self.catalog: Any = SimpleNamespace(view=ClusterView.of(SNAPSHOT))
+        #: for `runner.outcome_of`
+        self.scheduler: Any = SimpleNamespace(now_us=0, events=0)
+
+    # ------------------------------------------------------------------- time goes by
+
+    def run(self) -> None:
+        """Raises AssertionError with what the judge found."""
+        acts = [
+            (self._commit, 3),
+            (self._stray, 2),
+            (self._takeover, 0.4),
+            (self._apply, 20),
+            (self._begin_read, 8),
+            (self._go_on_reading, 20),
+            (self._begin_stream, 6),
+            (self._go_on_streaming, 90),
+        ]
+        choose = partial(self.random.choices, [a for a, _ in acts], [w for _, w in acts])
+        with self._kafka():
+            for _ in range(STEPS):
+                self.now += 1
+                choose()[0]()
+                self.scheduler.events += 1
+            for client in self.clients:
+                self._drain(client)
+        self.scheduler.now_us = self.now * 1000
+
+    def _tell(self, event: Event) -> None:
+        self.events.append(event)
+        self.judge.take(event)
+        assert not self.judge.found, self.judge.found[0]
+
+    def history(self) -> str:
+        return "\n".join(map(str, self.events[-40:]))
+
+    def _kafka(self) -> Any:
+        """What a worker asks Kafka, asked of this world."""
+        return patch.multiple(
+            push_query,
+            log_starts=lambda kafka, topic, partitions: dict.fromkeys(range(partitions), 0),
+            read_topic=lambda kafka, *_: iter(tuple(self.log[Partition(PROGRESS, 0)])),
+            TopicTail=lambda kafka, places: SimTail(self, dict(places)),
+        )
+
+    def records(self, place: Partition) -> list[TopicRecord]:
+        return self.log[place]
+
+    # ------------------------------------------------------------------------ the query
+
+    def _append(self, partition: int, by: Commit) -> int:
+        """A record with a number of its own."""
+        self.number += 1
+        offset = self.ends[partition] + (self.random.random() < 0.05)  # a marker of a transaction
+        value = b'{"N":%d}' % self.number
+        headers = ((HEADER_COMMIT, commit_header(by)),)
+        record = TopicRecord(ID_BYTES, value, 5, headers, partition, offset)
+        self.log[Partition(TABLE.topic, partition)].append(record)
+        self.ends[partition] = offset + 1
+        return self.number
+
+    def _stray(self) -> None:
+        """A record that nobody commits."""
+        stray = Commit(lease_epoch=LeaseEpoch(self.epoch), batch=BatchId(0), attempt=9)
+        self._append(self.random.randrange(PARTITIONS), stray)
+
+    def _commit(self, batch: int | None = None) -> None:
+        number = (self.commits[-1].batch + 1 if self.commits else 0) if batch is None else batch
+        by = Commit(lease_epoch=LeaseEpoch(self.epoch), batch=BatchId(number), attempt=1)
+        made: list[tuple[int, int]] = []
+        for _ in range(self.random.choice([0, 1, 2, 6])):
+            if self.random.random() < 0.2:
+                self._stray()
+            partition = self.random.randrange(PARTITIONS)
+            made.append((partition, self._append(partition, by)))
+        ends = {number: Offset(end) for number, end in self.ends.items()}
+        progress = Progress(
+            query_id=TABLE.query_id or "", commit=by, sinks=ends, starts={**self.sinks}
+        )
+        self.sinks = {**self.ends}
+        records = self.log[Partition(PROGRESS, 0)]
+        key, value = serialise(progress)
+        records.append(TopicRecord(key, value, 5, (), 0, len(records)))
+        self.commits.append(Stamp(number, self.epoch))
+        self.changes.commit(made)
+
+    def _takeover(self) -> None:
+        """The next holder of the lease commits the newest batch again, or goes on."""
+        self.epoch += 1
+        if self.commits and self.random.random() < 0.5:
+            self._commit(self.commits[-1].batch)
+            self.counts["batches committed again"] += 1
+
+    def _apply(self) -> None:
+        place = self.random.choice(sorted(self.applied))
+        if self.applied[place] < len(self.commits):
+            self.applied[place] += self.random.randint(1, len(self.commits) - self.applied[place])
+
+    # ------------------------------------------------------------------------- reads
+
+    def _begin_read(self) -> None:
+        if len(self.reads) < 3:
+            self.reads.append(self._read(self.random.choice(self.clients)))
+
+    def _go_on_reading(self) -> None:
+        if self.reads:
+            read = self.random.choice(self.reads)
+            if next(read, self) is self:
+                self.reads.remove(read)
+
+    def _read(self, client: SimClient) -> Generator[None]:
+        """Of one partition or both, each at a replica that covers the token; else it is refused."""
+        begin, token = self.now, client.session.token
+        yield
+        known = self.tokens[self.random.choice(NODES)].of(token, TABLE, "c", no_files())
+        parts: dict[int, int] = {}
+        for number in self.random.choice(([0], [1], [0, 1])):
+            nodes = self.random.sample(NODES, len(NODES))
+            there = [self.applied[number, node] - 1 for node in nodes]
+            covering = [at for at in there if at != NO_COMMIT and known.covers(self.meta(at))]
+            if not covering:
+                self.counts["reads refused"] += 1
+                return
+            parts[number] = covering[0]
+            yield
+        self.counts["reads with parts of several batches"] += len(set(parts.values())) > 1
+        client.session.saw(known.token([self.commits[at] for at in parts.values()]))
+        self._tell(Pulled(client.name, begin, self.now, parts))
+        self.counts["reads answered"] += 1
+
+    def meta(self, commit: int) -> StoreMeta:
+        """Of rows that show this commit."""
+        batch, epoch = self.commits[commit]
+        return StoreMeta(
+            identity=StoreIdentity(table_id="USERS_4", generation=1, partition=0),
+            position=Offset(commit),
+            batch=BatchId(batch),
+            lease_epoch=LeaseEpoch(epoch),
+        )
+
+    # ------------------------------------------------------------------- push queries
+
+    def _begin_stream(self) -> None:
+        client = self.random.choice(self.clients)
+        if client.stream is not None:
+            if self.random.random() < 0.1:
+                is_between = isinstance(client.stream.order, HandOver)
+                self.counts["push queries left between two rows"] += is_between
+                client.stream = None  # its caller leaves it, wherever it is
+                self.counts["push queries left"] += 1
+            return
+        is_whole = self.random.random() < 0.15
+        given: Mapping[str, object] = {RESET: "earliest"} if is_whole else {}
+        reader = PushReader(
+            Nodes(NODES), lambda: self.now / 1000, TEXT, given, 30.0, session=client.session
+        )
+        self.begun += 1
+        self.counts["push queries"] += 1
+        self.counts["push queries behind what was seen"] += bool(client.session.token)
+        client.stream = SimStream(self.begun, client, reader, reader.run())
+        self._tell(Began(client.name, self.begun, self.now, is_whole))
+        client.stream.order = next(client.stream.steps)
+        client.stream.told = reader.token
+
+    def _go_on_streaming(self) -> None:
+        running = [each.stream for each in self.clients if each.stream is not None]
+        if running:
+            self._step(self.random.choice(running))
+
+    def _step(self, stream: SimStream) -> bool:
+        """Carry out one order of the client; False: it waits for the node."""
+        order, fact = stream.order, None
+        if isinstance(order, OpenStream):
+            fact = self._opened(stream, order)
+        elif isinstance(order, HandOver):
+            number = int(order.row["N"])
+            self._tell(Delivered(stream.number, self.now, number))
+            self.counts["rows delivered"] += 1
+        elif isinstance(order, ReadStream):
+            fact = self._arrived(stream)
+            if fact is None:
+                return False
+        else:
+            assert isinstance(order, Pause)
+        stream.order = stream.steps.send(fact)
+        if not isinstance(stream.order, HandOver) and stream.reader.token != stream.told:
+            stream.told = stream.reader.token
+            self._tell(Whole(stream.number, self.now))
+        return True
+
+    def _opened(self, stream: SimStream, order: OpenStream) -> HttpAnswer | NoAnswer:
+        stream.answer, stream.out, stream.is_ending = None, b"", False
+        if self.random.random() < 0.1:
+            return NoAnswer("refused", was_sent=False)
+        asked = parse_lookup(order.request.body)
+        answer = PushAnswer(
+            plan=PLAN,
+            properties=asked.properties,
+            form=PushForm(Form.ARRAY),
+            query_id=f"q{stream.number}",
+            map=self.catalog,
+            kafka="",
+            session_text=asked.session,
+            now_s=lambda: self.now / 50,
+        )
+        answer.open()
+        if not stream.reader.token:
+            self._tell(Opened(stream.number, self.now))
+        stream.answer, stream.out = answer, answer.head()
+        self.counts["connections"] += 1
+        return HttpAnswer(200, {}, b"")
+
+    def _arrived(self, stream: SimStream) -> bytes | NoAnswer | None:
+        """What comes next; None: nothing yet."""
+        answer = stream.answer
+        assert answer is not None
+        if stream.out:
+            whole = len(stream.out)
+            cut = self.random.choice([whole, whole, self.random.randint(1, whole)])
+            if self.random.random() < 0.02:
+                self.counts["connections that broke"] += 1
+                return NoAnswer("reset", was_sent=True)
+            data, stream.out = stream.out[:cut], stream.out[cut:]
+            return data
+        if stream.is_ending:
+            return b""
+        if self.random.random() < 0.01:
+            stream.out, stream.is_ending = answer.last(Ending.LEAVING), True
+            self.counts["nodes that left"] += 1
+            return None
+        said = answer.step()
+        stream.out = said or b""
+        return None
+
+    def _drain(self, client: SimClient) -> None:
+        """Let the push query of a client get all that is there."""
+        stream = client.stream
+        if stream is None:
+            return
+        for _ in range(20_000):
+            self.now += 1
+            if stream.answer is not None:
+                stream.answer._tail.is_whole = True  # type: ignore[attr-defined]
+            if not self._step(stream) and self._is_idle(stream):
+                self._tell(Drained(stream.number, self.now))
+                self.counts["push queries followed to the end"] += 1
+                return
+        raise AssertionError("a push query does not come to its end")
+
+    def _is_idle(self, stream: SimStream) -> bool:
+        """Whether the node has read all, and everything it said has arrived."""
+        answer: Any = stream.answer
+        if stream.out or stream.is_ending or answer._query.is_ready or answer._is_token_due:
+            return False
+        tail: SimTail = answer._tail
+        return all(
+            not records or tail.places[place] > records[-1].offset
+            for place, records in self.log.items()
+        )
+
+
+def no_files() -> Any:
+    """Nothing was written, so nobody asks what batches cover."""
+    return SimpleNamespace(of=lambda table: None)
