@@ -96,6 +96,39 @@ def test_a_session_goes_on_through_other_nodes(cluster: TestCluster) -> None:
     assert len(shown) > STEPS * len(entries), "each node was asked meanwhile"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_a_read_to_a_push_query_and_back(cluster: TestCluster, kind: str) -> None:
+    """Each step reads a row, changes it, and follows the table from what was read: the first change
+    is that one, and the next read shows it. No query says where to begin."""
+    topic, table = f"turns_{kind}", f"TURNS_T_{kind.upper()}"
+    stream = topic.upper()
+    cluster.sql(
+        f"CREATE STREAM {stream} (ID STRING KEY, N BIGINT)"
+        f" WITH (KAFKA_TOPIC='{topic}', VALUE_FORMAT='JSON', PARTITIONS=4);"
+        f"CREATE TABLE {table} AS SELECT ID, SUM(N) AS TOTAL FROM {stream} GROUP BY ID"
+        " EMIT CHANGES;"
+    )
+    with opened(kind, nodes(cluster), session=True, timeout_s=60) as client:
+        client.insert(stream, {"id": "k", "n": 1})
+
+        def is_there() -> bool:
+            try:
+                return client.get(table, id="k") is not None
+            except ServerRefused:  # before the first batch
+                return False
+
+        wait_until(is_there, "the first row")
+        for total in range(2, STEPS + 2):
+            assert client.get(table, id="k")["TOTAL"] == total - 1
+            with standpipe.connect(nodes(cluster)) as other:
+                other.insert(stream, {"id": "k", "n": 1})
+            text = f"SELECT TOTAL FROM {table} EMIT CHANGES LIMIT 1;"
+            (row,) = client.stream(text, in_session=True)
+            assert row["TOTAL"] == total, "neither the one that was read, nor the one after it"
+    with opened(kind, nodes(cluster)) as client, pytest.raises(ValueError, match="no session"):
+        list(client.stream(f"SELECT * FROM {table} EMIT CHANGES;", in_session=True))
+
+
 @asynccontextmanager
 async def going_on(*endless: Any) -> AsyncIterator[None]:
     """Coroutines beside the body. One that fails ends it."""
@@ -111,7 +144,8 @@ async def going_on(*endless: Any) -> AsyncIterator[None]:
 
 
 def test_reads_and_a_push_query_go_on_while_nodes_die(cluster: TestCluster) -> None:
-    """Each node is killed and started in turn, twice. No read fails; no change is lost or twice."""
+    """Each node is killed and started in turn, twice. No read fails; no change is lost or twice,
+    and no read of a session is older than a change that it has followed."""
     clicks = "KAFKA_TOPIC='clicks_c', VALUE_FORMAT='JSON', PARTITIONS=4"
     cluster.sql(
         f"CREATE STREAM CLICKS_C (ID STRING KEY, N BIGINT) WITH ({clicks});"
@@ -134,12 +168,30 @@ async def _under_kills(cluster: TestCluster) -> None:
     seen: list[int] = []
     sent: list[int] = []
     reads = 0
-    async with standpipe.connect_async(nodes(cluster), timeout_s=30) as client:
+    sums = dict.fromkeys(KEYS, 1)
+    async with (
+        standpipe.connect_async(nodes(cluster), timeout_s=30) as client,
+        standpipe.connect_async(nodes(cluster), timeout_s=60, session=True) as joined,
+    ):
 
         async def follow() -> None:
             text = "SELECT N FROM CLICKS_C WHERE N >= 100 EMIT CHANGES;"
             async for row in client.stream(text):
                 seen.append(row["N"])  # noqa: PERF401 others look at it meanwhile
+            raise AssertionError("the push query ended")
+
+        async def follow_table() -> None:
+            """From what the session has read on, back and forth."""
+            for row in await joined.query("SELECT * FROM SUMS_C;"):
+                sums[row["ID"]] = row["TOTAL"]
+            text = "SELECT * FROM SUMS_C EMIT CHANGES;"
+            async for row in joined.stream(text, in_session=True):
+                key, total = row["ID"], row["TOTAL"]
+                assert total >= sums[key], "equal: the batch was committed again"
+                sums[key] = total
+                newest = await joined.get("SUMS_C", id=key)
+                assert newest is not None
+                assert newest["TOTAL"] >= total
             raise AssertionError("the push query ended")
 
         async def read() -> None:
@@ -150,7 +202,7 @@ async def _under_kills(cluster: TestCluster) -> None:
                 assert all(await client.get_many("SUMS_C", KEYS))
                 reads += len(KEYS) + 1
 
-        async with going_on(follow(), read()):
+        async with going_on(follow(), follow_table(), read()):
             # the query begins at the end of the topic: wait until it is there
             while not seen:
                 await _insert(client, 100 + len(sent), sent)
@@ -164,9 +216,19 @@ async def _under_kills(cluster: TestCluster) -> None:
                 async with asyncio.timeout(WAIT_S_MAX):
                     while not wanted <= set(seen):  # noqa: ASYNC110 no event
                         await asyncio.sleep(0.1)
+                    while sums != await totals(client):  # noqa: ASYNC110 no event
+                        await asyncio.sleep(0.1)
+            there = await totals(client)
     assert len(seen) == len(set(seen)), "none twice"
     assert wanted <= set(seen), "none is lost"
+    assert sums == there, "of the table neither"
     assert reads > 100
+
+
+async def totals(client: AsyncClient) -> dict[str, int]:
+    """What is read of the table."""
+    rows = await client.get_many("SUMS_C", KEYS)
+    return {row["ID"]: row["TOTAL"] for row in rows if row is not None}
 
 
 async def _kill_and_start(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import confluent_kafka
+import confluent_kafka.admin
 import msgspec
 import psutil
 import pytest
@@ -29,6 +30,14 @@ from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes, request,
 
 from standpipe.local.cluster.broker import Broker
 from standpipe.node import configuration
+from standpipe.session_token import (
+    LEVEL_PROPERTY,
+    TOKEN_PROPERTY,
+    SeenBatch,
+    SessionToken,
+    TableKey,
+    TopicKey,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -36,6 +45,7 @@ ARRAY = "application/vnd.ksql.v1+json"
 LINES = "application/vnd.ksqlapi.delimited.v1"
 QUERIES_MAX = 3
 EARLIEST = {"auto.offset.reset": "earliest"}
+SESSION = {LEVEL_PROPERTY: "session"}
 TOKENS = {"ksql.query.push.v2.continuation.tokens.enabled": "true"}
 WAIT_S = 60
 
@@ -266,6 +276,79 @@ def test_a_token_goes_on_where_a_client_stopped(node: Node) -> None:
     with Push(node, other, "/query-stream", LINES, requestProperties={name: token}) as asked:
         assert asked.reply.status == 400
         assert b"the continuation token belongs to " in asked.reply.read()
+
+
+def token_after(asked: Push, rows: int) -> str:
+    """The session's token that follows so many rows."""
+    seen, items = 0, iter(asked.line, None)
+    for item in items:
+        seen += isinstance(item, list) or "row" in item
+        token = item.get("consistencyToken") if isinstance(item, dict) else None
+        if token and seen == rows:
+            return token["consistencyToken"] if isinstance(token, dict) else token
+    raise AssertionError("the answer has ended")
+
+
+def test_a_session_goes_on_behind_what_was_pushed(node: Node) -> None:
+    """In each layout, with a token of any of them, whatever the request says of its beginning."""
+    stream(node, "SEEN")
+    insert(node, "SEEN", 1, 2, 3)
+    text = "SELECT N FROM SEEN EMIT CHANGES;"
+    with push(node, text, EARLIEST | SESSION) as asked:
+        token = token_after(asked, 3)
+    for number, properties in enumerate((EARLIEST, {}), start=4):
+        insert(node, "SEEN", number)
+        given = {**properties, TOKEN_PROPERTY: token}
+        with push(node, text, given) as asked:
+            header, first, row = asked.lines(3)
+            assert (header["columnNames"], list(first)) == (["N"], ["consistencyToken"])
+            assert row == [number], "neither before it nor after it is a row lost or doubled"
+            later = token_after(asked, 0)
+        with query(node, text, given) as asked:
+            assert list(asked.line()) == ["header"]
+            assert list(asked.line()["consistencyToken"]) == ["consistencyToken"]
+            assert asked.line() == {"row": {"columns": [number]}}
+            assert token_after(asked, 0) == later, "the same place, whoever has shown it"
+        token = later
+    body = {"sql": text.replace(";", " LIMIT 2;"), "properties": EARLIEST | SESSION}
+    reply = ask(node.port(), "/query-stream", json_bytes(body), accept="application/json")
+    assert reply.status == 200
+    items = reply.json
+    assert len([item for item in items if isinstance(item, list)]) == 2
+    assert list(items[-1]) == ["consistencyToken"], "also as it ends"
+
+
+def test_session_tokens_that_do_not_fit(node: Node, broker: Broker) -> None:
+    """Forged, of a topic that is gone, and of one whose records retention has removed."""
+    stream(node, "GONE")
+    insert(node, "GONE", 1, 2, 3)
+    text = "SELECT N FROM GONE EMIT CHANGES;"
+    places = {
+        "Kafka's partition ended at": SessionToken(streamed={TopicKey("gone"): {0: 10**6}}),
+        "The topic was created again": SessionToken(streamed={TopicKey("gone", "A" * 22): {0: 0}}),
+        "of cluster 'elsewhere'": SessionToken({TableKey("elsewhere", "T_1"): SeenBatch(1, 1, 1)}),
+    }
+    refused = {said: token.text() for said, token in places.items()} | {"be read": "nonsense"}
+    for said, token in refused.items():
+        check_refused(node, text, token, said)
+    with push(node, text, EARLIEST | SESSION) as asked:
+        begin, token = token_after(asked, 0), token_after(asked, 3)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    all_of = [confluent_kafka.TopicPartition("gone", number, -1) for number in range(2)]
+    for removed in admin.delete_records(all_of).values():
+        removed.result(30)
+    check_refused(node, text, begin, "Retention or compaction has removed what comes there")
+    insert(node, "GONE", 4)
+    with push(node, text, {TOKEN_PROPERTY: token}) as asked:
+        assert asked.lines(3)[2] == [4], "it was behind all that was removed"
+
+
+def check_refused(node: Node, text: str, token: str, said: str) -> None:
+    given = {TOKEN_PROPERTY: token}
+    with Push(node, text, "/query-stream", LINES, properties=given) as asked:
+        error = json.loads(asked.reply.read())
+    assert (asked.reply.status, error["error_code"]) == (400, 40006), error
+    assert said in error["message"]
 
 
 def test_refusals(node: Node) -> None:

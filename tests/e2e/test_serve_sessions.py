@@ -335,7 +335,6 @@ def test_every_node_speaks_tokens(settled: Tailers) -> None:
             assert said in body
         for path, statement in (
             ("/ksql", "SHOW TABLES;"),
-            ("/query", "SELECT * FROM EVENTS EMIT CHANGES;"),
             ("/query", "SELECT * FROM EVENTS;"),
             ("/query", "PRINT 'events';"),
         ):

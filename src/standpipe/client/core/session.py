@@ -26,6 +26,8 @@ from standpipe.session_token import (
     written_token,
 )
 
+#: texts that are kept before they are merged
+TEXTS_MAX: Final = 32
 _ITEM: Final = b'{"consistencyToken":'
 #: in a text without quoted names, and with single blanks
 _INSERT: Final = re.compile(
@@ -59,6 +61,8 @@ class ClientSession:
         if token not in self._texts:
             SessionToken.parse(token)
             self._texts.add(token)
+            if len(self._texts) > TEXTS_MAX:  # a push query's, which no request asks for
+                _ = self.token
 
     def properties(self) -> dict[str, object]:
         """What a read or an insert says of its session. A node of an older release refuses it."""

@@ -47,14 +47,13 @@ class TopicRange:
             committed = self.committed
             is_kept = committed is None or committed.is_exact(partition, at)
             if at < self.starts.get(partition, 0) or not is_kept:
-                raise gone(self.topic, partition, at)
+                raise gone(f"{self.topic}, partition {partition}, from offset {at} on")
 
 
-def gone(topic: str, partition: int, at: int) -> TokenRefused:
+def gone(wanted: str) -> TokenRefused:
     """The error for a token after which records are missing."""
     return TokenRefused(
-        f"wanted {topic}, partition {partition}, from offset {at} on. Retention or compaction has "
-        f"removed what comes there: {ANEW}"
+        f"wanted {wanted}. Retention or compaction has removed what comes there: {ANEW}"
     )
 
 
@@ -69,11 +68,7 @@ def starts_of_table(followed: FollowedTable, there: TopicRange) -> dict[int, int
         if ends is not None:
             shown = ends
         elif not there.ends.keys() <= positions.keys():
-            first = min(there.ends.keys() - positions.keys())
-            raise TokenRefused(
-                f"{gone(there.topic, first, there.starts[first]).message} The progress of batch "
-                f"{batch} (lease epoch {epoch}) is gone."
-            )
+            raise gone(f"{there.topic} from the end of batch {batch} (lease epoch {epoch}) on")
     found = {**shown, **positions}
     found |= {each: max(found[each], end) for each, end in shown.items()}
     there.check(found)

@@ -18,6 +18,7 @@ from standpipe.client.core.exchange import HttpAnswer, SendAll
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations, ServerRefused, Settings
 from standpipe.client.core.session import (
+    TEXTS_MAX,
     ClientSession,
     has_insert,
     token_in,
@@ -303,3 +304,12 @@ def test_what_a_producer_of_ones_own_wrote() -> None:
         operations(None).join(token_of_writes(rows))
     with pytest.raises(TokenRefused):
         client.join("nonsense")
+
+
+def test_what_a_push_query_says_for_days_takes_no_room() -> None:
+    """Texts were merged only when a request needed one."""
+    session = ClientSession()
+    for batch in range(1_000):
+        session.saw(token(batch))
+        assert len(session._texts) <= TEXTS_MAX
+    assert session.token == token(999)

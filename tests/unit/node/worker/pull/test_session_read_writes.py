@@ -43,7 +43,7 @@ from standpipe.errors import NoReplica, TokenRefused
 from standpipe.freshness import LEASE_EPOCH_HEADER
 from standpipe.model import Snapshot
 from standpipe.node.covered_files import covered_path, ends_path
-from standpipe.session_token import SessionToken, written_token
+from standpipe.session_token import SessionToken, TopicKey, written_token
 
 ALL = {number: ["a", "b"] for number in range(4)}
 
@@ -101,6 +101,29 @@ def test_it_waits_for_the_batch_that_has_read_it(tmp_path: Path, entry: str, tex
         assert SessionToken.parse(found).covers(SessionToken.parse(token(9)))
         assert SessionToken.parse(found).covers(SessionToken.parse(wrote(6))), "for other tables"
         await waiters(nodes, 0)
+
+    run(tmp_path, story, ALL)
+
+
+@pytest.mark.parametrize("entry", ["a", "c"])
+def test_it_waits_for_what_a_push_query_on_the_topic_has_shown(tmp_path: Path, entry: str) -> None:
+    """Who has seen an event finds it counted downstream."""
+
+    async def story(nodes: Nodes) -> None:
+        hold(nodes, 7)
+        for name in "ab":
+            tell(nodes[name], batch(7, S=5))
+        shown = SessionToken(streamed={TopicKey("S"): {0: 6}}).text()
+        reading = asyncio.create_task(read(nodes[entry], ONE, shown))
+        await waiters(nodes, 2)
+        hold(nodes, 9, names="b")
+        tell(nodes["b"], batch(7, S=5), batch(9, S=6))
+        for partition in range(4):
+            nodes["b"].apply(partition, batch=9, value=b"[2]")
+        rows, found = await reading
+        assert [row[-1] for row in rows] == [2]
+        assert found is not None
+        assert SessionToken.parse(found).covers(SessionToken.parse(shown))
 
     run(tmp_path, story, ALL)
 
