@@ -292,12 +292,14 @@ def token_after(asked: Push, rows: int) -> str:
 def test_a_session_goes_on_behind_what_was_pushed(node: Node) -> None:
     """In each layout, with a token of any of them, whatever the request says of its beginning."""
     stream(node, "SEEN")
+    eventually(lambda: served(node) == [], "none of another test")
     insert(node, "SEEN", 1, 2, 3)
     text = "SELECT N FROM SEEN EMIT CHANGES;"
     with push(node, text, EARLIEST | SESSION) as asked:
         token = token_after(asked, 3)
     for number, properties in enumerate((EARLIEST, {}), start=4):
         insert(node, "SEEN", number)
+        eventually(lambda: served(node) == [], "places are free")
         given = {**properties, TOKEN_PROPERTY: token}
         with push(node, text, given) as asked:
             header, first, row = asked.lines(3)
@@ -310,6 +312,7 @@ def test_a_session_goes_on_behind_what_was_pushed(node: Node) -> None:
             assert asked.line() == {"row": {"columns": [number]}}
             assert token_after(asked, 0) == later, "the same place, whoever has shown it"
         token = later
+    eventually(lambda: served(node) == [], "places are free")
     body = {"sql": text.replace(";", " LIMIT 2;"), "properties": EARLIEST | SESSION}
     reply = ask(node.port(), "/query-stream", json_bytes(body), accept="application/json")
     assert reply.status == 200
@@ -328,6 +331,7 @@ def test_session_tokens_that_do_not_fit(node: Node, broker: Broker) -> None:
         "The topic was created again": SessionToken(streamed={TopicKey("gone", "A" * 22): {0: 0}}),
         "of cluster 'elsewhere'": SessionToken({TableKey("elsewhere", "T_1"): SeenBatch(1, 1, 1)}),
     }
+    eventually(lambda: served(node) == [], "none of another test")
     refused = {said: token.text() for said, token in places.items()} | {"be read": "nonsense"}
     for said, token in refused.items():
         check_refused(node, text, token, said)
@@ -345,6 +349,7 @@ def test_session_tokens_that_do_not_fit(node: Node, broker: Broker) -> None:
 
 def check_refused(node: Node, text: str, token: str, said: str) -> None:
     given = {TOKEN_PROPERTY: token}
+    eventually(lambda: served(node) == [], "places are free")
     with Push(node, text, "/query-stream", LINES, properties=given) as asked:
         error = json.loads(asked.reply.read())
     assert (asked.reply.status, error["error_code"]) == (400, 40006), error
