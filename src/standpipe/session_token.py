@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Final, NamedTuple, TypeVar
@@ -153,12 +153,9 @@ class SessionToken:
         """The least token that covers this one and all others."""
         tokens = (self, *others)
         marks = _joined([each.marks for each in tokens], SeenBatch.merged)
-        return SessionToken(
-            marks,
-            _joined([each.writes for each in tokens], _maxima),
-            _followed(tokens, marks),
-            _joined([each.streamed for each in tokens], _maxima),
-        )
+        writes = _joined([each.writes for each in tokens], _maxima)
+        streamed = _joined([each.streamed for each in tokens], _maxima)
+        return SessionToken(marks, writes, _followed(tokens, marks), streamed)
 
     @cached_property
     def seen(self) -> Mapping[TableKey, SeenBatch]:
@@ -201,7 +198,8 @@ class SessionToken:
             f"sp:{_named(table)}:{mark.generation}": {_BATCH: mark.batch, _EPOCH: mark.epoch}
             for table, mark in sorted(self.marks.items())
         }
-        for table, followed in sorted(self.followed.items(), key=lambda item: item[0]):
+        for table in sorted(self.followed):
+            followed = self.followed[table]
             vector[f"at:{_named(table)}:{followed.generation}"] = _numbers(followed)
         for prefix, topics in (("", self.writes), ("at:", self.streamed)):
             for key, ends in sorted(topics.items()):
@@ -260,7 +258,7 @@ def _token_of(vector: Mapping[str, Mapping[str, int]]) -> SessionToken:
         _joined([each.followed for each in found], FollowedTable.merged),
         _joined([each.streamed for each in found], _maxima),
     )
-    return token.merged()
+    return token.merged() if token.followed else token
 
 
 def _entry(name: str, numbers: Mapping[str, int]) -> SessionToken:
@@ -321,11 +319,13 @@ def _named(table: TableKey) -> str:
 
 
 def _followed(
-    tokens: Iterable[SessionToken], marks: Mapping[TableKey, SeenBatch]
+    tokens: Sequence[SessionToken], marks: Mapping[TableKey, SeenBatch]
 ) -> dict[TableKey, FollowedTable]:
     """How far all of the tokens together have followed each table. What their joined marks say by
     themselves is left out."""
     found: dict[TableKey, FollowedTable] = {}
+    if not any(token.followed for token in tokens):
+        return found
     for table in {table for token in tokens for table in token.followed}:
         each = [token.followed_of(table) for token in tokens]
         followed = reduce(FollowedTable.merged, [one for one in each if one is not None])
@@ -340,6 +340,9 @@ def _joined(
 ) -> dict[_Key, _Value]:
     found: dict[_Key, _Value] = {}
     for each in maps:
+        if not found:  # as a rule: one of them says something
+            found = {**each}
+            continue
         for key, value in each.items():
             found[key] = join(found[key], value) if key in found else value
     return found

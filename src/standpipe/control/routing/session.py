@@ -193,13 +193,13 @@ def token_after(
     """
     if not seen:
         return token
-    generation = source.generation
+    table, generation = TableKey(cluster, source.table_id or ""), source.generation
+    stamps = {*seen}
+    if len(stamps) == 1:
+        return token.merged(SessionToken({table: SeenBatch(generation, *seen[0])}))
     newest, oldest = (
-        SeenBatch(generation, of(one.batch for one in seen), of(one.epoch for one in seen))
+        SeenBatch(generation, of(one.batch for one in stamps), of(one.epoch for one in stamps))
         for of in (max, min)
     )
-    table = TableKey(cluster, source.table_id or "")
-    if newest == oldest:
-        return token.merged(SessionToken({table: newest}))
     followed = {table: FollowedTable(generation, whole=oldest)}
     return token.merged(SessionToken({table: newest}, followed=followed))
