@@ -41,10 +41,11 @@ from standpipe.client.core.push import RESET, PushReader
 from standpipe.client.core.session import ClientSession
 from standpipe.control.routing.session import Stamp
 from standpipe.data.commit.progress import serialise
+from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
-from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress, Source
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.push import push_query
 from standpipe.node.worker.push.encoding import PushForm
@@ -54,6 +55,7 @@ from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.lookup.push import push
+from standpipe.sql.plans import PushPlan
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.parser import parse
 from standpipe.topics import progress_topic
@@ -75,12 +77,20 @@ NODES, PARTITIONS, STEPS = ("a:1", "b:1", "c:1"), 2, 4_000
 #: that a push query gets in one poll
 POLL_MAX: Final = 4
 TABLE: Final = msgspec.structs.replace(USERS, partitions=PARTITIONS, table_id="USERS_4")
+STREAM: Final = msgspec.structs.replace(
+    USERS, kind="STREAM", partitions=PARTITIONS, query_id=None, table_id=None, is_materialized=False
+)
 TEXT: Final = "SELECT * FROM USERS EMIT CHANGES;"
-(_query,) = parse(TEXT)
-assert isinstance(_query, Query)
-PLAN: Final = push(_query, {"USERS": TABLE})
-SNAPSHOT: Final = msgspec.structs.replace(snapshot_of(TABLE), cluster_id="c")
-PROGRESS: Final = progress_topic(SNAPSHOT.service_id)
+PROGRESS: Final = progress_topic("")
+
+
+def plan_of(source: Source) -> PushPlan:
+    """Of the push query, on a table or a stream."""
+    (query,) = parse(TEXT)
+    assert isinstance(query, Query)
+    return push(query, {"USERS": source})
+
+
 ID_BYTES: Final = b"k"
 
 
@@ -140,13 +150,15 @@ class SimClient:
 class PushWorld:
     """One world, drawn from a seed."""
 
+    source = TABLE
+
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+        self.random, self.plan = random.Random(seed), plan_of(self.source)
         self.counts = Counter[str]()
         self.now = 0
         self.changes = CommittedChanges(PARTITIONS)
         self.log: dict[Partition, list[TopicRecord]] = {
-            Partition(TABLE.topic, number): [] for number in range(PARTITIONS)
+            Partition(self.source.topic, number): [] for number in range(PARTITIONS)
         } | {Partition(PROGRESS, 0): []}
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.sinks: dict[int, int] = {}
@@ -159,7 +171,8 @@ class PushWorld:
         self.reads: list[Generator[None]] = []
         self.judge, self.events = PushJudge(self.changes), list[Event]()
         self.begun = 0
-        self.catalog: Any = SimpleNamespace(view=ClusterView.of(SNAPSHOT))
+        snapshot = msgspec.structs.replace(snapshot_of(self.source), cluster_id="c")
+        self.catalog: Any = SimpleNamespace(view=ClusterView.of(snapshot))
         #: for `runner.outcome_of`
         self.scheduler: Any = SimpleNamespace(now_us=0, events=0)
 
@@ -201,6 +214,8 @@ class PushWorld:
             push_query,
             log_starts=lambda kafka, topic, partitions: dict.fromkeys(range(partitions), 0),
             read_topic=lambda kafka, *_: iter(tuple(self.log[Partition(PROGRESS, 0)])),
+            log_ends=lambda kafka, topic, partitions: {**self.ends},
+            topics_now=lambda kafka, topics: {self.source.topic: TopicSeen("id", PARTITIONS)},
             TopicTail=lambda kafka, places: SimTail(self, dict(places)),
         )
 
@@ -216,7 +231,7 @@ class PushWorld:
         value = b'{"N":%d}' % self.number
         headers = ((HEADER_COMMIT, commit_header(by)),)
         record = TopicRecord(ID_BYTES, value, 5, headers, partition, offset)
-        self.log[Partition(TABLE.topic, partition)].append(record)
+        self.log[Partition(self.source.topic, partition)].append(record)
         self.ends[partition] = offset + 1
         return self.number
 
@@ -355,7 +370,7 @@ class PushWorld:
             return NoAnswer("refused", was_sent=False)
         asked = parse_lookup(order.request.body)
         answer = PushAnswer(
-            plan=PLAN,
+            plan=self.plan,
             properties=asked.properties,
             form=PushForm(Form.ARRAY),
             query_id=f"q{stream.number}",
@@ -415,9 +430,27 @@ class PushWorld:
             return False
         tail: SimTail = answer._tail
         return all(
-            not records or tail.places[place] > records[-1].offset
-            for place, records in self.log.items()
+            not (records := self.log[place]) or at > records[-1].offset
+            for place, at in tail.places.items()
         )
+
+
+class StreamWorld(PushWorld):
+    """A stream that nobody but a producer writes: what is in its topic is committed. There are no
+    reads of it in sessions; what those of tables downstream wait for, is tested elsewhere."""
+
+    source = STREAM
+
+    def _commit(self, batch: int | None = None) -> None:
+        by = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(0), attempt=1)
+        chosen = self.random.choices(range(PARTITIONS), k=self.random.choice([1, 2, 6]))
+        self.changes.commit([(each, self._append(each, by)) for each in chosen])
+
+    def _stray(self) -> None: ...
+
+    def _takeover(self) -> None: ...
+
+    def _begin_read(self) -> None: ...
 
 
 def no_files() -> Any:

@@ -10,7 +10,7 @@ import argparse
 from .linear_planted import LINEAR_PLANTS
 from .linear_world import LinearWorld
 from .push_planted import PUSH_PLANTS
-from .push_world import PushWorld
+from .push_world import PushWorld, StreamWorld
 from .runner import Outcome, outcome_of, run_planted, run_seeds
 from .session_planted import PLANTS
 from .session_world import SessionWorld
@@ -59,6 +59,14 @@ EXPECTED_OF_SNAPSHOT = (
     "answers of an older release",
     "hedges that lost",
 )
+EXPECTED_OF_STREAM = (
+    "push queries behind what was seen",
+    "push queries left between two rows",
+    "push queries followed to the end",
+    "rows delivered",
+    "connections that broke",
+    "nodes that left",
+)
 EXPECTED_OF_PUSH = (
     "reads answered",
     "reads refused",
@@ -93,6 +101,11 @@ def run_push_seed(seed: int) -> Outcome:
     return outcome_of(PushWorld(seed), seed)
 
 
+def run_stream_seed(seed: int) -> Outcome:
+    """One world of push queries in sessions on a stream, to its end."""
+    return outcome_of(StreamWorld(seed), seed)
+
+
 def run_snapshot_seed(seed: int) -> Outcome:
     """One world of snapshot reads, to its end."""
     return outcome_of(SnapshotWorld(seed), seed)
@@ -118,7 +131,8 @@ def main() -> int:
     linear = run_seeds(run_linear_seed, seeds, given.processes, EXPECTED_OF_LINEAR).failed
     snapshot = run_seeds(run_snapshot_seed, seeds, given.processes, EXPECTED_OF_SNAPSHOT).failed
     pushed = run_seeds(run_push_seed, seeds, given.processes, EXPECTED_OF_PUSH).failed
-    return int(bool(failed or writing or linear or snapshot or pushed))
+    streams = run_seeds(run_stream_seed, seeds, given.processes, EXPECTED_OF_STREAM).failed
+    return int(bool(failed or writing or linear or snapshot or pushed or streams))
 
 
 if __name__ == "__main__":

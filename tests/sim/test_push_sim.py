@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from tests.sim import runner, sessions
+from tests.sim import push_planted, runner, sessions
 from tests.sim.push_histories import (
     NO_COMMIT,
     Began,
@@ -30,6 +30,34 @@ def test_seeds() -> None:
         assert failure is None, failure
         total += counts
     assert [name for name in sessions.EXPECTED_OF_PUSH if not total[name]] == []
+
+
+def test_seeds_of_a_stream() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(8):
+        _, failure, counts, _, _ = sessions.run_stream_seed(seed)
+        assert failure is None, failure
+        total += counts
+    assert [name for name in sessions.EXPECTED_OF_STREAM if not total[name]] == []
+
+
+#: those of positions, and of what the client does with its tokens
+STREAM_PLANTS = [
+    push_planted.one_record_too_far,
+    push_planted.one_record_too_few,
+    push_planted.position_of_the_wrong_partition,
+    push_planted.begin_where_the_request_says,
+    push_planted.the_token_comes_before_its_rows,
+    push_planted.keep_rows_of_a_broken_connection,
+    push_planted.the_session_is_ahead_of_its_rows,
+    push_planted.keep_the_last_token,
+]
+
+
+@pytest.mark.parametrize("plant", STREAM_PLANTS, ids=lambda plant: plant.__name__)
+def test_the_judge_catches_on_a_stream(plant: Callable[[], list[runner.Plant]]) -> None:
+    seed, by = runner.catch(plant, sessions.run_stream_seed, range(20))
+    assert seed is not None, by
 
 
 @pytest.mark.parametrize("plant", PUSH_PLANTS, ids=lambda plant: plant.__name__)

@@ -25,7 +25,7 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
-from standpipe.node.worker.push import push_query
+from standpipe.node.worker.push import push_query, push_session
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
 from standpipe.node.worker.push.stream_loop import Ending
@@ -274,3 +274,14 @@ def test_two_tokens_do_not_say_where_to_begin() -> None:
     text = SessionToken(streamed={TopicKey("t"): {0: 1}}).text()
     with pytest.raises(BadRequest, match="leave one of them out"):
         answer_of(text, {PUSH_TOKEN: "x"})
+
+
+def test_a_query_whose_tokens_would_be_too_long_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Log(ends={0: 7, 1: 0, 2: 0}).use(monkeypatch)
+    answer_of("").open()
+    monkeypatch.setattr(push_session, "FIRST_CHARS_MAX", 10)
+    answer_of(None).open()
+    with pytest.raises(BadRequest, match="the session token would have"):
+        answer_of("").open()
