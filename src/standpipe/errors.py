@@ -191,9 +191,8 @@ class Http2Only(StandpipeError):
 
 
 class TokenRefused(StandpipeError):
-    """A session token cannot be read, or is of another cluster, of a table or topic that is gone,
-    or ahead of all that was committed or written; or changes that come after it are gone, which a
-    push query would have to show. Begin a new session, with an empty token."""
+    """A session token cannot be read, or is of another cluster, of a table, topic or changes that
+    are gone, or ahead of all that was committed or written. Begin a new session: an empty token."""
 
     status = 400
     code = 40006
