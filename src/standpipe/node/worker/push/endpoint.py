@@ -77,8 +77,10 @@ class Pushes:
     ) -> None:
         """Send the answer until it ends. Raises StandpipeError only before anything was sent, and
         TakesLong then, if a heavy worker may answer."""
-        levels = (EVENTUAL,) if isinstance(statement, PrintTopic) else (EVENTUAL, SESSION)
-        refuse_levels(asked.properties, "push queries and PRINT", levels)
+        if isinstance(statement, PrintTopic):
+            refuse_levels(asked.properties, "PRINT")
+        else:
+            refuse_levels(asked.properties, "push queries", (EVENTUAL, SESSION))
         self.may_begin()
         digest = self.in_hand.admitted(asked.text)
         queries = self.transients

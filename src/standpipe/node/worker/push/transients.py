@@ -86,8 +86,8 @@ class TransientQueries:
         if PUSH_TOKEN in asked.properties or asked.session is not None:
             raise BadRequest(
                 "a push query with GROUP BY, WINDOW, JOIN or PARTITION BY ends with its connection"
-                " and cannot be continued: send it again, or keep its result with CREATE TABLE …"
-                " AS SELECT and push on that"
+                " and cannot be continued, nor be part of a session: send it again, or keep its"
+                " result with CREATE TABLE … AS SELECT and push on that"
             )
         view = self.map.view
         query_id = new_query_id(statement.relation.name)
