@@ -15,6 +15,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from standpipe.sql.schemas.registry import BadSchema
+
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 #: logical types that change what a value means to SQL, and the types that may be beneath each
 LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,10 +34,6 @@ DEPTH_MAX: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FULL_NAME: Final = re.compile(rf"{_NAME.pattern}(?:\.{_NAME.pattern})*")
 _decode: Final = msgspec.json.Decoder().decode
-
-
-class BadSchema(ValueError):
-    """A text that is no Avro schema, or one beyond what is read here."""
 
 
 @dataclass(frozen=True, slots=True)

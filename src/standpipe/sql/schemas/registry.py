@@ -6,12 +6,15 @@ Confluent's Schema Registry API. Not here: its client.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, Protocol
 
 from standpipe.errors import StandpipeError, StatementError
 
 #: what a registry calls the language of a schema
 SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
+#: format of a source -> kind of the schemas that its records name
+KINDS: Final[Mapping[str, SchemaKind]] = {"AVRO": "AVRO", "JSON_SR": "JSON"}
 
 
 class RegisteredSchema(NamedTuple):
@@ -37,6 +40,10 @@ class SchemaRegistryMissing(StatementError):
 
     status = 428
     code = 42801
+
+
+class BadSchema(ValueError):
+    """A text that is no schema of its kind, or one beyond what is read here."""
 
 
 class SchemaRefused(Exception):
