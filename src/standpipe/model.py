@@ -110,7 +110,7 @@ class Source(Record, frozen=True, kw_only=True):
     is_direct: bool | msgspec.UnsetType = msgspec.UNSET  # its replicas follow its topic themselves
     version_column: str | msgspec.UnsetType = msgspec.UNSET  # of a direct table: its larger stays
     topic_id: str | msgspec.UnsetType = msgspec.UNSET  # Kafka's id of a direct table's topic
-    #: AVRO, of keys and of values: the schema that we write, by its id; None: our own, by its name
+    #: in a registry, of keys and values: the schema that we write, by its id; None: ours, by name
     schema_ids: tuple[int | None, int | None] | msgspec.UnsetType = msgspec.UNSET
     schema_names: tuple[str | None, str | None] | msgspec.UnsetType = msgspec.UNSET
 

@@ -94,6 +94,10 @@ CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='AVRO
 ----
 ! 42801 1:15 Cannot create topic 'here' with format AVRO without configuring 'ksql.schema.registry.url'
 
+CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', KEY_FORMAT='JSON_SR', VALUE_FORMAT='JSON');
+----
+! 42801 1:15 Cannot create topic 'here' with format JSON_SR without configuring 'ksql.schema.registry.url'
+
 CREATE STREAM s (id INT KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSNO');
 ----
 ! 40001 1:63 Unknown format: JSNO

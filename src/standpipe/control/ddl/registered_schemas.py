@@ -15,7 +15,13 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.declarations.registered import Part, given_id, own_schema
-from standpipe.sql.schemas.registry import SchemaRefused, Schemas, UnknownSchema, subject_of
+from standpipe.sql.schemas.registry import (
+    KINDS,
+    SchemaRefused,
+    Schemas,
+    UnknownSchema,
+    subject_of,
+)
 
 _PARTS: Final[tuple[Part, Part]] = ("KEY", "VALUE")
 
@@ -41,11 +47,12 @@ def _is_ours(source: Source, part: Part) -> bool:
 
 def _register(source: Source, part: Part, schemas: Schemas) -> None:
     subject = subject_of(source.topic, is_key=part == "KEY")
+    kind = KINDS[source.key_format if part == "KEY" else source.value_format]
     try:
         schemas.latest(subject)
     except UnknownSchema:
         try:
-            schemas.register(subject, "AVRO", own_schema(source, part))
+            schemas.register(subject, kind, own_schema(source, part))
         except SchemaRefused as error:
             raise StatementError(
                 f"Could not register schema for topic: {error}. Subject: {subject}",

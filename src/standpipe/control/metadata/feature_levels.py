@@ -29,6 +29,7 @@
             late copy is refused (`control.metadata.requests`), catalog version 12
     16      source tables whose statement makes their topic (create_table_as 5)
     17      sources in AVRO, with schemas in a registry (create_source 3), catalog version 13
+    18      sources in JSON_SR (create_source 4), catalog version 14
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -62,10 +63,9 @@ from standpipe.control.metadata.commands import (
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, Source
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 
 OLDEST: Final = 1
-NEWEST: Final = 17
+NEWEST: Final = 18
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -94,6 +94,8 @@ FORGOTTEN_REQUESTS: Final = 15
 SOURCE_TOPICS: Final = 16
 #: below, statements with AVRO are refused
 SCHEMAS: Final = 17
+#: below, statements with JSON_SR are refused
+JSON_SCHEMAS: Final = 18
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -123,6 +125,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_source", 2): DIRECT,
     ("create_table_as", 5): SOURCE_TOPICS,
     ("create_source", 3): SCHEMAS,
+    ("create_source", 4): JSON_SCHEMAS,
 }
 
 
@@ -215,7 +218,7 @@ def at_level(command: Command, level: int) -> Command:
         case SwitchTable(floor=floor):
             changed = {"version": 1 if floor is UNSET else 2}
         case CreateSource(source=source):
-            changed = {"version": 3 if _has_schemas(source) else 2 if source.is_direct else 1}
+            changed = {"version": _version_of_source(source)}
         case CreateTableAs():
             changed = {"version": _version_of_table(command)}
         case ReplaceTableAs(source=source):
@@ -234,8 +237,12 @@ def at_level(command: Command, level: int) -> Command:
     return formed
 
 
-def _has_schemas(source: Source) -> bool:
-    return source.key_format in REGISTRY_FORMATS or source.value_format in REGISTRY_FORMATS
+def _version_of_source(source: Source) -> int:
+    """The lowest version whose readers know the formats of a source, and how it is followed."""
+    formats = {source.key_format, source.value_format}
+    if "JSON_SR" in formats:
+        return 4
+    return 3 if "AVRO" in formats else 2 if source.is_direct else 1
 
 
 def _version_of_table(command: CreateTableAs) -> int:

@@ -16,7 +16,9 @@ Names of fields match exactly, else in any case. What is no value of its type ma
 unreadable. Source: ksqlDB's JSON, DELIMITED and KAFKA formats, as `pipeline/io/source.py` reads
 them.
 
-Not here: keys (`kafka_keys.py`); values that our queries wrote (`row_values.py`).
+JSON_SR is JSON behind the id of a schema, once Connect's own forms are undone
+(`json_sr_reading.py`). Not here: keys (`kafka_keys.py`); values that our queries wrote
+(`row_values.py`).
 """
 
 from __future__ import annotations
@@ -30,12 +32,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.data.encoding.framed_values import avro_cells
+from standpipe.data.encoding.framed_values import avro_cells, unframed
+from standpipe.data.encoding.json_sr_reading import to_json
 from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
 from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.model import Column, Source
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
-from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type
+from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type, struct
 from standpipe.sql.types.values import (
     BIGINT_MAX,
     INTEGER_MAX,
@@ -130,12 +133,22 @@ def _reader(
     if format_ == "DELIMITED":
         return _readable(_of_lines(columns, delimiter))
     fields = [(column.name, column.name.upper(), _converter(column)) for column in columns]
+    decode = _decode if format_ == "JSON" else _json_sr_decoder(columns, is_bare=is_bare)
 
     def convert(value: bytes) -> Cells:
-        found = _decode(value)
+        found = decode(value)
         return [fields[0][2](found)] if is_bare else _row(found, fields)
 
     return _readable(convert)
+
+
+def _json_sr_decoder(columns: Sequence[Column], *, is_bare: bool) -> Callable[[bytes], Any]:
+    """Decodes a value of JSON_SR into one that JSON would have."""
+    named = tuple((column.name, parse_type(column.type)) for column in columns)
+    read = to_json(named[0][1] if is_bare else struct(named))
+    if read is None:
+        return lambda value: _decode(unframed(value)[1])
+    return lambda value: read(_decode(unframed(value)[1]))
 
 
 def _readable(convert: Callable[[bytes], Cells]) -> Callable[[bytes], Cells]:

@@ -22,7 +22,7 @@ from standpipe.data.encoding.source_values import to_key_values, to_values
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.declarations.properties import READ_BY_SCHEMA
 from standpipe.sql.expressions.python.instants import parse_timestamp
 from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.types.types import INSTANT_MS_MAX
@@ -92,9 +92,9 @@ def writer_of(topic: str, snapshot: Snapshot) -> str | None:
 def schema_ids_of(source: Source, record: TopicRecord) -> set[int]:
     """Ids of the schemas that a registry has to know for this record's row."""
     found: set[int | None] = set()
-    if source.value_format in REGISTRY_FORMATS:
+    if source.value_format in READ_BY_SCHEMA:
         found.add(schema_id_of(record.value))
-    if source.key_format in REGISTRY_FORMATS:
+    if source.key_format in READ_BY_SCHEMA:
         found.add(schema_id_of(record.key))
     return {each for each in found if each is not None}
 

@@ -1,17 +1,16 @@
 """Records as PRINT shows them: a line each, and lines that name their possible formats.
 
 Nothing is known about a printed topic, so formats are guessed: PRINT names all formats that fit
-every key (and every value) so far, and shows the bytes in the first of them. AVRO is one of them
-where there is a schema registry. Source: ksqlDB's PRINT, without JSON_SR and PROTOBUF. One
-difference: the last bytes of a long
-text key could nearly always be a window's start, and ksqlDB then prints half of the key as a
-number; here a window starts before the year 10000.
+every key (and every value) so far, and shows the bytes in the first of them. AVRO and JSON_SR are
+two of them where there is a schema registry. Source: ksqlDB's PRINT, without PROTOBUF. One
+difference: the last bytes of a long text key could nearly always be a window's start, and ksqlDB
+then prints half of the key as a number; here a window starts before the year 10000.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -21,7 +20,6 @@ from standpipe.data.encoding.framed_values import schema_id_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, java_double
 from standpipe.data.query.record_rows import TopicRecord
 
-AVRO: Final = "AVRO"
 NULL: Final = "<null>"
 NO_DATA: Final = "¯\\_(ツ)_/¯ - no data processed"
 NO_FORMAT: Final = (
@@ -139,8 +137,8 @@ class _Guess:
         self._formats = [each for each, _ in fits]
         return fits[0][1] if fits else _bytes(data)
 
-    def may_be(self, name: str) -> bool:
-        return any(each.name == name for each in self._formats)
+    def may_be(self, names: frozenset[str]) -> bool:
+        return any(each.name in names for each in self._formats)
 
     def said(self) -> str:
         if not self._has_seen:
@@ -156,13 +154,14 @@ def _read(format_: Format, data: bytes) -> str | None:
 
 
 class TopicPrint:
-    """One PRINT: every `interval`-th record, `limit` of them (None: all). `avro`: reads a value
-    that names its schema; None: there is no schema registry."""
+    """One PRINT: every `interval`-th record, `limit` of them (None: all). `framed`: formats whose
+    values name their schemas; none without a schema registry."""
 
     def __init__(
-        self, interval: int = 1, limit: int | None = None, avro: Reading | None = None
+        self, interval: int = 1, limit: int | None = None, framed: Sequence[Format] = ()
     ) -> None:
-        plains = _PLAIN if avro is None else (Format(AVRO, avro), *_PLAIN)
+        plains = (*framed, *_PLAIN)
+        self._framed = frozenset(each.name for each in framed)
         self._interval = interval
         self._left = limit
         self._count = 0
@@ -175,8 +174,12 @@ class TopicPrint:
 
     def schema_ids(self, records: Iterable[TopicRecord]) -> set[int]:
         """Ids of the schemas that these records may have been written under."""
-        found = {schema_id_of(each.key) for each in records if self._keys.may_be(AVRO)}
-        found |= {schema_id_of(each.value) for each in records if self._values.may_be(AVRO)}
+        records = list(records)
+        found: set[int | None] = set()
+        if self._keys.may_be(self._framed):
+            found |= {schema_id_of(each.key) for each in records}
+        if self._values.may_be(self._framed):
+            found |= {schema_id_of(each.value) for each in records}
         return {each for each in found if each is not None}
 
     def lines(self, records: Iterable[TopicRecord]) -> list[str]:

@@ -159,7 +159,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "PRINT topic [FROM BEGINNING] [INTERVAL] [LIMIT]",
             "differs",
             "shows what is not committed too; long text keys are not taken for windowed ones; AVRO"
-            " with a schema registry, neither JSON_SR nor PROTOBUF",
+            " and JSON_SR with a schema registry, not PROTOBUF",
         ),
     ),
     ast_statements.AssertTopic: (SupportRow("ASSERT [NOT EXISTS] TOPIC", "yes"),),
@@ -280,11 +280,11 @@ CLAUSES: Final = (
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"
     ),
     SupportRow(
-        "format AVRO, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
+        "formats AVRO and JSON_SR, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
         "differs",
         "not in queries that run in Spark (docs/operations/registry.md)",
     ),
-    SupportRow("formats JSON_SR, PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
+    SupportRow("formats PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
     SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),
     SupportRow(
         "JSON: numbers as text; field names in any case",

@@ -19,7 +19,7 @@ from standpipe.sql.declarations.checks import (
     timestamp_column,
     wraps_single_value,
 )
-from standpipe.sql.declarations.properties import Properties, default_format
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS, Properties, default_format
 from standpipe.sql.declarations.source_columns import check_headers, header_column, source_window
 from standpipe.sql.plans import CreateSourcePlan, CreateTableAsPlan, DropPlan
 from standpipe.sql.syntax.ast import Position
@@ -130,8 +130,8 @@ def drop(statement: DropSource, sources: Mapping[str, Source], context: Context)
 def _columns(definitions: Sequence[ColumnDefinition], creation: Creation) -> list[Column]:
     if not definitions:
         raise refusal(
-            "The statement does not define any columns. Only formats of a schema registry (AVRO)"
-            f" can tell those of {creation.name}.",
+            "The statement does not define any columns. Only formats of a schema registry"
+            f" ({', '.join(REGISTRY_FORMATS)}) can tell those of {creation.name}.",
             creation.at,
         )
     columns = [_column(definition, creation) for definition in definitions]

@@ -12,7 +12,7 @@ from standpipe.sql.types.types import SqlType, parse_type, quoted
 
 _KAFKA_TYPES: Final = frozenset({"INTEGER", "BIGINT", "DOUBLE", "STRING", "BYTES"})
 #: Formats that can leave out the JSON object around a single value column.
-_UNWRAPPABLE: Final = frozenset({"JSON", "AVRO"})
+_UNWRAPPABLE: Final = frozenset({"JSON", "AVRO", "JSON_SR"})
 _MAP_KEYS: Final = (
     "Map keys, including types that contain maps, are not supported as they may lead to"
     " unexpected behavior due to inconsistent serialization. Key column name: `{name}`."
@@ -64,7 +64,7 @@ def _reason(columns: Sequence[Column], name: str) -> str:
                 f"The 'DELIMITED' format does not support type '{of.base}', column: "
                 f"{quoted(column.name)}"
             )
-        if name == "JSON" and not _json_maps(of):
+        if name in ("JSON", "JSON_SR") and not _json_maps(of):
             return "JSON only supports MAP types with STRING keys"
     return ""
 

@@ -20,11 +20,13 @@ from standpipe.sql.syntax.ast_statements import Property
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 
 #: Formats that can be read and written, in the order in which messages list them.
-FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO")
+FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR")
 #: Those of them whose records name a schema in a registry.
-REGISTRY_FORMATS: Final = ("AVRO",)
-#: ksqlDB's others, which need a schema registry or compiled schemas.
-FORMATS_REFUSED: Final = ("JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
+REGISTRY_FORMATS: Final = ("AVRO", "JSON_SR")
+#: Those of them whose records can only be read with that schema.
+READ_BY_SCHEMA: Final = ("AVRO",)
+#: ksqlDB's others, which need compiled schemas.
+FORMATS_REFUSED: Final = ("PROTOBUF", "PROTOBUF_NOSR")
 _DIGITS_MAX: Final = 20  # of a 64-bit integer with its sign
 _REPLICA_LAG: Final = "ACCEPTABLE_REPLICA_LAG_MS"
 _SOURCE_LAG: Final = "ACCEPTABLE_SOURCE_LAG_MS"

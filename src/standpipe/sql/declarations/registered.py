@@ -1,7 +1,8 @@
 """Schemas of a registry in CREATE STREAM and TABLE: columns that are inferred, and what WITH says.
 
-Columns are inferred for the part, keys or values, that declares none and whose format is AVRO: from
-the newest schema of its subject, or from the one that VALUE_SCHEMA_ID or KEY_SCHEMA_ID names.
+Columns are inferred for the part, keys or values, that declares none and whose format is AVRO or
+JSON_SR: from the newest schema of its subject, or from the one that VALUE_SCHEMA_ID or
+KEY_SCHEMA_ID names.
 Source, also of the texts: ksqlDB's DefaultSchemaInjector, SchemaRegistryTopicSchemaSupplier.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from msgspec import UNSET, UnsetType
@@ -18,9 +20,10 @@ from standpipe.errors import StatementError
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS, Properties, default_format
-from standpipe.sql.schemas import avro, avro_columns
-from standpipe.sql.schemas.avro import BadSchema
+from standpipe.sql.schemas import avro, avro_columns, json_columns, json_schema
 from standpipe.sql.schemas.registry import (
+    KINDS,
+    BadSchema,
     RegisteredSchema,
     SchemaRegistryMissing,
     Schemas,
@@ -66,12 +69,14 @@ def completed(statement: CreateSource, properties: Properties, context: Context)
     if topic is None or not (asks_key or asks_value):
         return Registered(given)
     creation = statement.creation
-    schemas = required(context, topic, "AVRO", creation.at)
-    asking = _Asking(creation, topic, properties, schemas)
     key_id = value_id = None
-    if asks_key:
+    if key_format is not None and asks_key:
+        schemas = required(context, topic, key_format, creation.at)
+        asking = _Asking(creation, topic, properties, schemas, key_format)
         keys, key_id = asking.inferred("KEY")
-    if asks_value:
+    if value_format is not None and asks_value:
+        schemas = required(context, topic, value_format, creation.at)
+        asking = _Asking(creation, topic, properties, schemas, value_format)
         values, value_id = asking.inferred("VALUE")
     return Registered((*keys, *values, *headers), (key_id, value_id))
 
@@ -144,15 +149,14 @@ def given_id(source: Source, part: Part) -> int | None:
 def own_schema(source: Source, part: Part) -> str:
     """The text of the schema that our rows have, unless the source names another by its id.
     Raises BadSchema."""
-    given = source.schema_names[part != "KEY"] if source.schema_names else None
-    if part == "KEY":
-        columns = source.key_columns
-        name = given or avro_columns.key_name(source.name)
-        return avro_columns.schema_text(columns, name, wraps=len(columns) != 1)
-    values = [column for column in source.value_columns if column.header is None]
-    name = given or avro_columns.VALUE_NAME
-    wraps = source.wrap_single_value or len(values) != 1
-    return avro_columns.schema_text(values, name, wraps=wraps)
+    is_key = part == "KEY"
+    name = source.schema_names[not is_key] if source.schema_names else None
+    columns = [each for each in source.columns if each.is_key is is_key and each.header is None]
+    wraps = len(columns) != 1 or (source.wrap_single_value and not is_key)
+    if (source.key_format if is_key else source.value_format) == "JSON_SR":
+        return json_columns.schema_text(columns, name, wraps=wraps)  # ksqlDB gives it no other name
+    usual = avro_columns.key_name(source.name) if is_key else avro_columns.VALUE_NAME
+    return avro_columns.schema_text(columns, name or usual, wraps=wraps)
 
 
 def check_own_schemas(source: Source, at: Position | None) -> None:
@@ -195,12 +199,13 @@ def _check_ids(
 
 @dataclass(frozen=True)
 class _Asking:
-    """One statement's questions to the registry."""
+    """One statement's question to the registry. `format`: of the part that it is about."""
 
     creation: Creation
     topic: str
     properties: Properties
     schemas: Schemas
+    format: str
 
     def inferred(self, part: Part) -> tuple[list[ColumnDefinition], int]:
         """The columns of one part, and the id of their schema."""
@@ -214,7 +219,7 @@ class _Asking:
             )
         except UnknownSchema:
             raise self._not_found(is_key, asked, at) from None
-        if found.kind != "AVRO":
+        if found.kind != KINDS[self.format]:
             raise self._of_other_kind(part, found, at)
         try:
             columns = self._columns(found, part, keeps_case=asked is not None)
@@ -235,14 +240,19 @@ class _Asking:
     def _columns(self, found: RegisteredSchema, part: Part, *, keeps_case: bool) -> list[Column]:
         if found.has_references:
             raise BadSchema("it refers to schemas of other subjects, which is not supported")
-        of = avro.parse(found.text)
-        wanted = _full_name(self.properties, part)
-        if wanted and of.name != wanted:
-            raise BadSchema(f"its name is {of.name or of.kind}, not {wanted}")
-        unwraps = part == "KEY" or self.properties.flag("WRAP_SINGLE_VALUE") is False
-        return avro_columns.inferred(
-            of, is_key=part == "KEY", keeps_case=keeps_case, unwraps=unwraps
-        )
+        wanted, is_key = _full_name(self.properties, part), part == "KEY"
+        unwraps = is_key or self.properties.flag("WRAP_SINGLE_VALUE") is False
+        if self.format == "JSON_SR":
+            json_type = json_schema.parse(found.text)
+            name = json_type.title or json_type.kind
+            inferred = partial(json_columns.inferred, json_type)
+        else:
+            of = avro.parse(found.text)
+            name = of.name or of.kind
+            inferred = partial(avro_columns.inferred, of)
+        if wanted and name != wanted:
+            raise BadSchema(f"its name is {name:.80}, not {wanted}")
+        return inferred(is_key=is_key, keeps_case=keeps_case, unwraps=unwraps)
 
     def _not_found(self, is_key: bool, asked: int | None, at: Position) -> StatementError:
         what = "keys" if is_key else "values"
@@ -263,7 +273,7 @@ class _Asking:
         kind = "JSON_SR" if found.kind == "JSON" else found.kind
         return refusal(
             f"{part.capitalize()} schema is not in the expected format. You may want to set"
-            f" {part}_FORMAT to '{kind}'.\ntopic: {self.topic}\nexpected format: AVRO\n"
+            f" {part}_FORMAT to '{kind}'.\ntopic: {self.topic}\nexpected format: {self.format}\n"
             f"actual format: {kind}",
             at,
         )

@@ -4,7 +4,7 @@ Drafts 4, 6, 7, 2019-09 and 2020-12 alike, of which Connect needs the same few w
 refer to each other are read once each, so the graph may have cycles, and is no larger than its
 text. Words that only check values (`pattern`, `maximum`, `enum` beside a type, …) are passed over.
 Source: json-schema.org; Confluent's `JsonSchemaData`. Not here: what SQL makes of a type
-(`json_columns.py`).
+(`json_columns.py`), records (`data/encoding/json_sr_reading.py`, `json_sr_writing.py`).
 """
 
 from __future__ import annotations

@@ -50,6 +50,12 @@ def test_a_new_topic(source: Source, subjects: dict[str, int], why: str) -> None
     assert registered(source, KnownSchemas()) == subjects, why
 
 
+def test_a_schema_has_the_language_of_its_format() -> None:
+    known = KnownSchemas()
+    registered(replace(SOURCE, value_format="JSON_SR"), known)
+    assert [known.latest(f"t-{part}").kind for part in ("key", "value")] == ["AVRO", "JSON"]
+
+
 def test_a_subject_that_has_schemas_keeps_them() -> None:
     known = KnownSchemas()
     known.register("t-value", "AVRO", '"string"')

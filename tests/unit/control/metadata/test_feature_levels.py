@@ -104,6 +104,8 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (CreateSource(source=DIRECT), 14, 2, "older nodes would not serve it"),
         (CreateSource(source=sample_stream(value_format="AVRO")), 17, 3, "nor read or write it"),
         (CreateSource(source=sample_stream(key_format="AVRO")), 17, 3, "likewise"),
+        (CreateSource(source=sample_stream(value_format="JSON_SR")), 18, 4, "nor JSON_SR"),
+        (CreateSource(source=sample_stream(key_format="JSON_SR")), 18, 4, "likewise"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -256,14 +258,18 @@ def test_a_direct_table_waits_until_every_node_follows_them() -> None:
     assert "is_direct" not in logged(CreateSource(source=sample_stream()), 13)["source"]  # type: ignore[operator]
 
 
-def test_a_source_in_avro_waits_until_every_node_knows_schemas() -> None:
-    with pytest.raises(BadRequest, match="create_source needs feature level 17"):
-        feature_levels.at_level(CreateSource(source=sample_stream(value_format="AVRO")), 16)
+@pytest.mark.parametrize(("value_format", "level"), [("AVRO", 17), ("JSON_SR", 18)])
+def test_a_source_with_schemas_waits_until_every_node_knows_them(
+    value_format: str, level: int
+) -> None:
+    command = CreateSource(source=sample_stream(value_format=value_format))
+    with pytest.raises(BadRequest, match=f"create_source needs feature level {level}"):
+        feature_levels.at_level(command, level - 1)
     assert "schema_ids" not in logged(CreateSource(source=sample_stream()), 16)["source"]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 17)), (1, (1, 1)), (2, (1, 2)), (18, (1, 17))]
+    ("limit", "known"), [(0, (1, 18)), (1, (1, 1)), (2, (1, 2)), (19, (1, 18))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
@@ -280,7 +286,7 @@ def test_a_source_table_whose_topic_is_made_waits_until_every_node_makes_it() ->
     [
         *[(1, 1, ""), (4, 4, ""), (5, 4, "gossip"), (8, 7, ""), (9, 7, "groups"), (11, 9, "")],
         *[(12, 9, "linearizable reads"), (13, 10, ""), (15, 12, ""), (16, 12, "source topics")],
-        (17, 13, ""),
+        *[(17, 13, ""), (18, 14, "")],
     ],
 )
 def test_a_level_without_a_new_field_keeps_the_version_of_the_catalog(

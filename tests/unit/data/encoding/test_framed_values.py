@@ -117,6 +117,45 @@ def test_schemas_that_are_not_read(schema: RegisteredSchema, message: str) -> No
         framed_values.avro_row(schema, ID, wraps=True)
 
 
+def test_values_of_json_sr_are_shown_where_their_schema_is_one() -> None:
+    reader = framed_values.json_texts(Known.of("true", kind="JSON"))
+    assert reader.read(b'\0\0\0\0\1{"a": 1}') == '{"a": 1}'
+    with pytest.raises(UnreadableValue, match="under schema 1"):
+        reader.read(b"\0\0\0\0\1{")
+    with pytest.raises(UnreadableValue, match="it is of kind AVRO, not JSON"):
+        framed_values.json_texts(Known.of(ONE)).read(b"\0\0\0\0\1{}")
+
+
+OBJECT = '{"properties":{"id":{"type":"integer"}}}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (RegisteredSchema(1, "AVRO", ONE), "kind AVRO, not JSON"),
+        (RegisteredSchema(1, "JSON", OBJECT, has_references=True), "other subjects"),
+        (RegisteredSchema(1, "JSON", "{"), "no JSON"),
+        (
+            RegisteredSchema(1, "JSON", (
+                '{"properties":{"id":{"$ref":"#/a"}},"a":{"oneOf":[{"type":"null"},'
+                '{"$ref":"#/b"}]},"b":{"oneOf":[{"type":"null"},{"$ref":"#/a"}]}}'
+            )),
+            "contains itself",
+        ),
+    ],
+)  # fmt: skip
+def test_json_schemas_under_which_nothing_is_written(
+    schema: RegisteredSchema, message: str
+) -> None:
+    with pytest.raises(BadSchema, match=message):
+        framed_values.json_row(schema, ID, wraps=True)
+
+
+def test_a_row_of_json_sr_has_its_frame() -> None:
+    schema = RegisteredSchema(7, "JSON", OBJECT)
+    assert framed_values.json_row(schema, ID, wraps=True)([5]) == b'\0\0\0\0\7{"id":5}'
+
+
 def test_a_row_is_read_as_it_was_written() -> None:
     schema = RegisteredSchema(2**31 - 1, "AVRO", ONE)
     columns = [Column(name="ID", type="INTEGER")]

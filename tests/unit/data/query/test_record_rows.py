@@ -213,6 +213,17 @@ def test_rows_in_avro() -> None:
         RecordRows(AVRO)
 
 
+def test_rows_in_json_sr_need_no_schema_and_no_registry() -> None:
+    source = msgspec.structs.replace(STREAM, key_format="JSON_SR", value_format="JSON_SR")
+    record = TopicRecord(framed(7, b'"a"'), framed(9, b'{"v": 3, "more": 1}'), 5, ())
+    row = RecordRows(source).row(record)
+    assert row is not None
+    assert row.cells[:2] == ["a", 3]
+    assert schema_ids_of(source, record) == set()
+    for value in (b'{"V": 3}', framed(9, b"{"), framed(9, b'{"V": "x"}'), framed(9, b"")):
+        assert RecordRows(source).row(TopicRecord(None, value, 5, ())) is None
+
+
 def test_schema_ids() -> None:
     record = TopicRecord(framed(7, b""), framed(9, b""), 5, ())
     assert schema_ids_of(AVRO, record) == {7, 9}

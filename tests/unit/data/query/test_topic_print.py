@@ -8,7 +8,7 @@ import pytest
 
 from standpipe.data.query import topic_print
 from standpipe.data.query.record_rows import TopicRecord
-from standpipe.data.query.topic_print import NO_FORMAT, TopicPrint
+from standpipe.data.query.topic_print import NO_FORMAT, Format, TopicPrint
 
 
 def record(key: bytes | None, value: bytes | None, at_ms: int = 1_579_272_643_005) -> TopicRecord:
@@ -101,8 +101,11 @@ def _avro(data: bytes) -> str:
     return f"{{{data[5:].decode()}}}"
 
 
+AVRO = Format("AVRO", _avro)
+
+
 def test_avro_is_the_first_guess_where_there_is_a_registry() -> None:
-    printed = TopicPrint(avro=_avro)
+    printed = TopicPrint(framed=(AVRO,))
     of_key, of_value, line = printed.lines([record(b"\0\0\0\0\7k" + at(50), b"\0\0\0\0\7v")])
     assert of_key.startswith("Key format: HOPPING(AVRO) or TUMBLING(AVRO) or AVRO or HOPPING(")
     assert of_value == "Value format: AVRO or KAFKA_STRING"
@@ -112,10 +115,24 @@ def test_avro_is_the_first_guess_where_there_is_a_registry() -> None:
     assert "value: {}, " in line
 
 
+def test_formats_that_name_their_schemas_are_told_apart_by_these() -> None:
+    def of_json(data: bytes) -> str:
+        if data[:5] != b"\0\0\0\0\1":
+            raise ValueError("of another schema")
+        return data[5:].decode()
+
+    framed = (AVRO, Format("JSON_SR", of_json))
+    printed = TopicPrint(framed=framed)
+    _, of_value, line = printed.lines([record(None, b"\0\0\0\0\1{}")])
+    assert of_value == "Value format: JSON_SR or KAFKA_STRING"
+    assert "value: {}, " in line
+    assert printed.schema_ids([record(None, b"\0\0\0\0\7v")]) == {7}, "it still names one"
+
+
 def test_schemas_are_wanted_only_while_the_format_may_be_avro() -> None:
     framed, plain = record(b"\0\0\0\0\7k", b"\0\0\0\0\1v"), record(b"{}", None)
     assert TopicPrint().schema_ids([framed]) == set()
-    printed = TopicPrint(avro=_avro)
-    assert printed.schema_ids([framed, plain]) == {7, 1}
+    printed = TopicPrint(framed=(AVRO,))
+    assert printed.schema_ids(iter([framed, plain])) == {7, 1}
     printed.lines([framed])  # its value is of a schema that does not read it
     assert printed.schema_ids([framed]) == {7}

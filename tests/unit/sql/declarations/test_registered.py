@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.known_schemas import KnownSchemas
 
 from standpipe.errors import StandpipeError, StatementError
@@ -26,6 +27,12 @@ def record(*fields: tuple[str, Any], name: str = "Order") -> str:
 ORDER = record(("orderId", "int"), ("total", ["null", "double"]), ("gone", "null"))
 
 
+OBJECT = json.dumps({
+    "title": "shop.Order",
+    "properties": {"orderId": {"type": "integer"}, "total": {"type": "number"}, "gone": {}},
+})  # fmt: skip
+
+
 @pytest.fixture
 def known() -> KnownSchemas:
     found = KnownSchemas()
@@ -34,6 +41,12 @@ def known() -> KnownSchemas:
     found.register("t-key", "AVRO", '"long"')
     found.register("bare-value", "AVRO", '["null","string"]')
     found.register("json-value", "JSON", "{}")
+    found.register("doc-value", "JSON", OBJECT)
+    found.register("doc-key", "JSON", '{"type":"integer","connect.type":"int32"}')
+    found.register("bare-key", "JSON", '{"oneOf":[{"type":"null"},{"type":"string"}]}')
+    found.register(
+        "twice-value", "JSON", '{"properties":{"ab":{"type":"string"},"aB":{"type":"string"}}}'
+    )
     found.register("empty-value", "AVRO", record(("a", "null")))
     found.subjects["refers-value"] = [RegisteredSchema(99, "AVRO", ORDER, has_references=True)]
     return found
@@ -41,7 +54,8 @@ def known() -> KnownSchemas:
 
 def created(text: str, schemas: KnownSchemas | None, **properties: str) -> Source:
     (statement,) = parser.parse(text)
-    topics = dict.fromkeys(("t", "bare", "json", "empty", "refers", "none"), 2)
+    names = ("t", "bare", "json", "empty", "refers", "none", "doc", "twice")
+    topics: dict[str, int] = dict.fromkeys(names, 2)
     named = {name.replace("_", "."): value for name, value in properties.items()}
     context = Context(topics=topics, schemas=schemas, properties=named)
     plan = analyzer.analyze(statement, {}, context)
@@ -109,6 +123,47 @@ def shown(source: Source) -> str:
 )
 def test_columns(statement: str, columns: str, known: KnownSchemas) -> None:
     assert shown(created(statement, known)) == columns
+
+
+@pytest.mark.parametrize(
+    ("statement", "columns"),
+    [
+        ("(KAFKA_TOPIC='doc', VALUE_FORMAT='JSON_SR')", "ORDERID BIGINT, TOTAL DOUBLE"),
+        (
+            "(KAFKA_TOPIC='doc', FORMAT='JSON_SR')",
+            "ROWKEY INTEGER KEY, ORDERID BIGINT, TOTAL DOUBLE",
+        ),
+        ("(KAFKA_TOPIC='none', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=6)",
+         "orderId BIGINT, total DOUBLE"),
+        (
+            "(KAFKA_TOPIC='doc', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_FULL_NAME='shop.Order')",
+            "ORDERID BIGINT, TOTAL DOUBLE",
+        ),
+        (
+            ("(KAFKA_TOPIC='bare', KEY_FORMAT='JSON_SR', VALUE_FORMAT='AVRO',"
+            " WRAP_SINGLE_VALUE=false)"),
+            "ROWKEY STRING KEY, ROWVAL STRING",
+        ),
+        (
+            "(KAFKA_TOPIC='t', KEY_FORMAT='AVRO', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=6)",
+            "ROWKEY BIGINT KEY, orderId BIGINT, total DOUBLE",
+        ),
+    ],
+)  # fmt: skip
+def test_columns_of_json_schemas(statement: str, columns: str, known: KnownSchemas) -> None:
+    assert shown(created(f"CREATE STREAM S WITH {statement};", known)) == columns
+
+
+def test_our_own_json_schema(known: KnownSchemas) -> None:
+    """Without a name, unless the statement gives one; names of any form, as JSON has them."""
+    text = "CREATE STREAM S (K INT KEY, `a b` INT) WITH (KAFKA_TOPIC='none', FORMAT='JSON_SR'%s);"
+    source = created(text % "", known)
+    assert (source.schema_ids, source.schema_names) == (UNSET, UNSET)
+    value = json.loads(registered.own_schema(source, "VALUE"))
+    assert (list(value["properties"]), "title" in value) == (["a b"], False)
+    assert "oneOf" in json.loads(registered.own_schema(source, "KEY"))
+    named = created(text % ", VALUE_SCHEMA_FULL_NAME='a b'", known)
+    assert json.loads(registered.own_schema(named, "VALUE"))["title"] == "a b"
 
 
 def test_the_schema_that_columns_came_from_is_that_of_our_rows(known: KnownSchemas) -> None:
@@ -186,6 +241,26 @@ def test_the_default_format_of_a_session(known: KnownSchemas) -> None:
             "Illegal character in: a b",
         ),
         ("(V INT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='PROTOBUF')", "PROTOBUF is not supported"),
+        ("(KAFKA_TOPIC='t', VALUE_FORMAT='JSON_SR')", "want to set VALUE_FORMAT to 'AVRO'"),
+        (
+            "(KAFKA_TOPIC='t', VALUE_FORMAT='JSON_SR')",
+            "expected format: JSON_SR\nactual format: AVRO",
+        ),
+        ("(KAFKA_TOPIC='none', VALUE_FORMAT='JSON_SR')", "message values on topic 'none' d"),
+        ("(KAFKA_TOPIC='json', VALUE_FORMAT='JSON_SR')", "'WRAP_SINGLE_VALUE=false' in the WITH"),
+        ("(KAFKA_TOPIC='twice', VALUE_FORMAT='JSON_SR')", "because of field name duplication AB"),
+        (
+            "(KAFKA_TOPIC='doc', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_FULL_NAME='x.Y')",
+            "its name is shop.Order, not x.Y",
+        ),
+        (
+            "(V INT) WITH (KAFKA_TOPIC='doc', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=6)",
+            "Table elements and VALUE_SCHEMA_ID cannot both exist for create statement.",
+        ),
+        (
+            "(V MAP<INT, INT>) WITH (KAFKA_TOPIC='none', VALUE_FORMAT='JSON_SR')",
+            "JSON only supports MAP types with STRING keys",
+        ),
     ],
 )
 def test_refused(statement: str, message: str, known: KnownSchemas) -> None:
@@ -201,12 +276,14 @@ def test_an_inferred_name_may_be_reserved(known: KnownSchemas) -> None:
         created("CREATE STREAM S WITH (KAFKA_TOPIC='empty', VALUE_FORMAT='AVRO');", known)
 
 
+@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
 @pytest.mark.parametrize("columns", ["", "(V INT) "])
-def test_without_a_registry(columns: str) -> None:
+def test_without_a_registry(columns: str, format_: str) -> None:
     with pytest.raises(StandpipeError) as refused:
-        created(f"CREATE STREAM S {columns}WITH (KAFKA_TOPIC='t', VALUE_FORMAT='AVRO');", None)
+        created(f"CREATE STREAM S {columns}WITH (KAFKA_TOPIC='t', VALUE_FORMAT='{format_}');", None)
     assert refused.value.message == (
-        "Cannot create topic 't' with format AVRO without configuring 'ksql.schema.registry.url'"
+        f"Cannot create topic 't' with format {format_} without configuring"
+        " 'ksql.schema.registry.url'"
     )
     assert (refused.value.status, refused.value.code) == (428, 42801)
 
@@ -219,10 +296,11 @@ def test_a_registry_that_does_not_answer(known: KnownSchemas) -> None:
     assert shown(created(declared, known)) == "V INTEGER"
 
 
-AVRO = "CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');"
+AVRO = "CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='%s');"
 JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSON');"
 
 
+@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -243,10 +321,13 @@ JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSO
         "SELECT K, COUNT(*) FROM A GROUP BY K EMIT CHANGES;",
     ],
 )
-def test_what_spark_would_run_is_refused(statement: str, known: KnownSchemas) -> None:
-    sources = {source.name: source for source in (created(AVRO, known), created(JSON, known))}
-    (parsed,) = parser.parse(statement)
-    with pytest.raises(StatementError, match="of format AVRO, which queries that run in Spark"):
+def test_what_spark_would_run_is_refused(statement: str, format_: str, known: KnownSchemas) -> None:
+    made = (created(AVRO % format_, known), created(JSON, known))
+    sources = {source.name: source for source in made}
+    (parsed,) = parser.parse(statement.replace("'AVRO'", f"'{format_}'"))
+    with pytest.raises(
+        StatementError, match=f"of format {format_}, which queries that run in Spark"
+    ):
         analyzer.analyze(
             parsed, sources, Context(topics={"t": 2, "none": 2, "empty": 2}, schemas=known)
         )

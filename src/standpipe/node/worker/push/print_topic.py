@@ -12,9 +12,9 @@ from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.tail import TopicTail
-from standpipe.data.encoding.framed_values import FramedReader, avro_texts
+from standpipe.data.encoding.framed_values import FramedReader, avro_texts, json_texts
 from standpipe.data.query.record_rows import Share, TopicRecord
-from standpipe.data.query.topic_print import TopicPrint
+from standpipe.data.query.topic_print import Format, TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.head import Form
@@ -36,8 +36,14 @@ class PrintAnswer:
     _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
 
     def __post_init__(self) -> None:
-        avro = None if self.schemas is None else _reading(avro_texts(self.schemas.registry))
-        self._print = TopicPrint(self.plan.interval, self.plan.limit, avro)
+        framed: tuple[Format, ...] = ()
+        if self.schemas is not None:
+            registry = self.schemas.registry
+            framed = (
+                Format("AVRO", _reading(avro_texts(registry))),
+                Format("JSON_SR", _reading(json_texts(registry))),
+            )
+        self._print = TopicPrint(self.plan.interval, self.plan.limit, framed)
 
     @property
     def media(self) -> bytes:

@@ -12,15 +12,16 @@ from typing import Final
 
 import msgspec
 
-from standpipe.data.encoding.framed_values import avro_row
+from standpipe.data.encoding.framed_values import avro_row, json_row
 from standpipe.data.encoding.store_keys import encode_columns, encode_key
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.declarations.registered import Part, given_id, own_schema
 from standpipe.sql.plans import InsertValuesPlan, Value
-from standpipe.sql.schemas.avro import BadSchema
 from standpipe.sql.schemas.registry import (
+    KINDS,
+    BadSchema,
     RegisteredSchema,
     SchemaKind,
     SchemaRefused,
@@ -68,7 +69,7 @@ def _registered(
     row: Sequence[Value],
     schemas: Schemas | None,
 ) -> bytes:
-    """One part of a record in AVRO: under the schema that the source names, else under our own,
+    """One part of a record that names its schema: the one that the source names, else our own,
     which the subject has from then on."""
     what = "key" if part == "KEY" else "value"
     try:
@@ -76,7 +77,8 @@ def _registered(
             raise BadSchema("'ksql.schema.registry.url' is not configured")
         schema = _schema(source, part, schemas)
         wraps = len(columns) != 1 if part == "KEY" else source.wrap_single_value
-        return _writer(schema, columns, wraps or len(columns) != 1)(row)
+        kind = _kind(source, part)
+        return _writer(kind, schema, columns, wraps or len(columns) != 1)(row)
     except (BadSchema, UnknownSchema, SchemaRefused, ValueError) as error:
         raise BadRequest(
             f"Failed to insert values into '{source.name}'. Could not serialize {what}: {error}"
@@ -139,16 +141,21 @@ class _Unregistered:
 def _schema(source: Source, part: Part, schemas: Schemas) -> RegisteredSchema:
     if given := given_id(source, part):
         return schemas.by_id(given)
-    text = own_schema(source, part)
+    text, kind = own_schema(source, part), _kind(source, part)
     subject = subject_of(source.topic, is_key=part == "KEY")
-    return RegisteredSchema(schemas.register(subject, "AVRO", text), "AVRO", text)
+    return RegisteredSchema(schemas.register(subject, kind, text), kind, text)
+
+
+def _kind(source: Source, part: Part) -> SchemaKind:
+    return KINDS[source.key_format if part == "KEY" else source.value_format]
 
 
 @lru_cache(maxsize=64)
 def _writer(
-    schema: RegisteredSchema, columns: tuple[Column, ...], wraps: bool
+    kind: SchemaKind, schema: RegisteredSchema, columns: tuple[Column, ...], wraps: bool
 ) -> Callable[[Sequence[Value]], bytes]:
-    return avro_row(schema, columns, wraps=wraps)
+    made = json_row if kind == "JSON" else avro_row
+    return made(schema, columns, wraps=wraps)
 
 
 def encode_value(

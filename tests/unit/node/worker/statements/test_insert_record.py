@@ -95,6 +95,36 @@ def test_a_row_in_avro_registers_its_schemas_once() -> None:
     assert no_key is None
 
 
+JSON_SR = msgspec.structs.replace(AVRO, key_format="JSON_SR", value_format="JSON_SR")
+
+
+def test_a_row_in_json_sr_registers_its_schemas() -> None:
+    known = KnownSchemas()
+    key, value = avro_record(JSON_SR, (7, "x", Decimal("1.50")), known)
+    assert (key, value) == (b"\0\0\0\0\x027", b'\0\0\0\0\1{"A":"x","P":1.50}')
+    kinds = {name: [each.kind for each in of] for name, of in known.subjects.items()}
+    assert kinds == {"t-value": ["JSON"], "t-key": ["JSON"]}
+    assert avro_record(JSON_SR, (None, None, None), known) == (
+        None, b'\0\0\0\0\1{"A":null,"P":null}'
+    )  # fmt: skip
+
+
+def test_a_row_in_json_sr_is_written_under_the_schema_that_its_source_names() -> None:
+    known = KnownSchemas()
+    avro = known.register("t-value", "AVRO", '"string"')
+    text = '{"properties":{"a":{"type":"string"},"p":{"type":"number"}},"required":["a"]}'
+    given = known.register("t-value", "JSON", text)
+    columns = (*JSON_SR.columns[:2], Column(name="P", type="DOUBLE"))
+    source = msgspec.structs.replace(JSON_SR, schema_ids=(None, given), columns=columns)
+    _, value = avro_record(source, (7, "x", None), known)
+    assert value == framed_values.framed(given, b'{"a":"x"}')
+    with pytest.raises(BadRequest, match=r"into 'S'\. Could not serialize value: a is NULL"):
+        avro_record(source, (7, None, 1.5), known)
+    other = msgspec.structs.replace(source, schema_ids=(None, avro))
+    with pytest.raises(BadRequest, match="it is of kind AVRO, not JSON"):
+        avro_record(other, (7, "x", 1.5), known)
+
+
 def test_a_row_that_is_only_judged_registers_nothing() -> None:
     known = KnownSchemas()
     plan = InsertValuesPlan(source=AVRO, values=(7, "x", None), rowtime_ms=None)
