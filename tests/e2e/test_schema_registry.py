@@ -21,7 +21,7 @@ from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.sql.analyzer import analyze
 from standpipe.sql.context import Context
 from standpipe.sql.plans import CreateSourcePlan, InsertValuesPlan, Plan
-from standpipe.sql.schemas import avro_columns
+from standpipe.sql.schemas import avro_columns, json_columns
 from standpipe.sql.schemas.registry import (
     RegisteredSchema,
     SchemaRefused,
@@ -89,6 +89,17 @@ def test_our_own_schema_is_one_to_the_registry(client: Schemas) -> None:
     assert found == COLUMNS
 
 
+def test_our_own_json_schema_is_one_to_the_registry(client: Schemas) -> None:
+    text = json_columns.schema_text(COLUMNS, "shop.Order", wraps=True)
+    made = client.register("own-json-value", "JSON", text)
+    latest = client.latest("own-json-value")
+    assert (latest.schema_id, latest.kind) == (made, "JSON")
+    found = json_columns.inferred(
+        framed_values.parsed_json(latest), is_key=False, keeps_case=False, unwraps=False
+    )
+    assert found == COLUMNS
+
+
 def test_the_kind_of_a_schema(client: Schemas) -> None:
     text = '{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}'
     made = client.register("json-value", "JSON", text)
@@ -118,6 +129,27 @@ def test_a_row_of_insert_is_a_row_of_its_stream(client: Schemas) -> None:
     assert len({schema_id for each in records for schema_id in schema_ids_of(source, each)}) == 3
     found = [RecordRows(inferred, client).row(each) for each in records]
     assert [each and tuple(each.cells[:3]) for each in found] == [row, row]
+
+
+def test_a_row_of_insert_in_json_sr_is_a_row_of_its_stream(client: Schemas) -> None:
+    """Its schemas are those of its columns; that a row is read needs no registry."""
+    (declared,) = parser.parse(
+        "CREATE STREAM S (K INT KEY, A STRING, M MAP<STRING, DECIMAL(5, 2)>)"
+        " WITH (KAFKA_TOPIC='json-rows', FORMAT='JSON_SR');"
+    )
+    context = Context(topics={"json-rows": 1}, schemas=client)
+    source = created_source(analyze(declared, {}, context))
+    row = (7, "x", {"k": Decimal("1.50")})
+    plan = InsertValuesPlan(source=source, values=row, rowtime_ms=None)
+    key, value = record_of(plan, client)
+    (bare,) = parser.parse("CREATE STREAM S WITH (KAFKA_TOPIC='json-rows', FORMAT='JSON_SR');")
+    inferred = created_source(analyze(bare, {}, context))
+    assert [each.type for each in inferred.columns] == [each.type for each in source.columns]
+    ids = tuple(framed_values.schema_id_of(each) for each in (key, value))
+    assert ids == inferred.schema_ids
+    found = RecordRows(inferred).row(TopicRecord(key, value, 5, ()))
+    assert found is not None
+    assert tuple(found.cells[:3]) == row
 
 
 def test_what_is_not_there(client: Schemas) -> None:
