@@ -109,3 +109,35 @@ def test_somebody_elses_schema() -> None:
 def test_a_schema_that_cannot_have_the_columns(writer: avro.AvroType, message: str) -> None:
     with pytest.raises(BadSchema, match=message):
         avro_writing.to_bytes(writer, [Column(name="ID", type="BIGINT")], wraps=True)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "writer", "value", "data"),
+    [
+        ("STRING", {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "02"),
+        ("STRING", {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "C", None),
+        ("BYTES", {"type": "fixed", "name": "F", "size": 2}, b"\x00\x01", "0001"),
+        ("BYTES", {"type": "fixed", "name": "F", "size": 2}, b"\x00", None),
+        ("DOUBLE", "float", 1.5, "0000c03f"),
+        ("DOUBLE", "float", 1e300, None),
+        ("INTEGER", "int", None, None),
+        ("ARRAY<INTEGER>", {"type": "array", "items": "int"}, [1, None], None),
+        (
+            "DECIMAL(4, 0)",
+            {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 4},
+            Decimal(128),
+            None,
+        ),
+    ],
+)
+def test_a_value_that_a_schema_has_or_has_not(
+    column_type: str, writer: Any, value: object, data: str | None
+) -> None:
+    write = avro_writing.to_bytes(
+        avro.parse(json.dumps(writer)), [Column(name="V", type=column_type)], wraps=False
+    )
+    if data is not None:
+        assert write([value]).hex() == data
+        return
+    with pytest.raises(ValueError, match=r"."):
+        write([value])
