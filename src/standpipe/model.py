@@ -1,9 +1,8 @@
 """Every id and every frozen record that crosses a wire, a file or a folder of this package.
 
 Terms are defined once, in docs/glossary.md. Units come last in a name. No counter is called plain
-"epoch": *lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*.
-
-Not here: behavior. A record that decides something belongs in `sql`, `control` or `data`.
+"epoch": *lease epoch* (a query's writer), *leader epoch* (Raft), *assignment epoch*. Not here: what
+decides something, which belongs in `sql`, `control` or `data`.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ LeaseEpoch = NewType("LeaseEpoch", int)  # fences the writers of one query; grow
 AssignmentEpoch = NewType("AssignmentEpoch", int)
 LogIndex = NewType("LogIndex", int)  # 1-based place of a command in the metadata log
 TimeBounds = tuple[int | None, int | None]  # of a replica lag and a source lag, in ms; None: none
+WrittenSchema = tuple[int, str]  # of a registry, under which rows are written: its id, its text
 FeatureLevels = tuple[int, int]  # that a program knows (`control.metadata.feature_levels`)
 
 
 class ReplicaId(NamedTuple):
     """Names one partition of one generation of a table: its stores, status pages, lags, placement.
 
-    Its replicas share it, on all nodes. The generation keeps rows and lags of a predecessor out of
-    a table that was created again. As text (`str`): `<table id>-<generation>-<partition>`.
-    """
+    All its replicas share it. A table that is created again has another generation, so it gets no
+    rows and lags of the one before. Text: `<table id>-<generation>-<partition>`."""
 
     table_id: str
     generation: int
@@ -113,6 +112,7 @@ class Source(Record, frozen=True, kw_only=True):
     #: in a registry, of keys and values: the schema that we write, by its id; None: ours, by name
     schema_ids: tuple[int | None, int | None] | msgspec.UnsetType = msgspec.UNSET
     schema_names: tuple[str | None, str | None] | msgspec.UnsetType = msgspec.UNSET
+    public_formats: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # of `public_topic`'s parts
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -169,11 +169,9 @@ class SparkInput(Record, frozen=True, kw_only=True):
 
 
 class SparkStep(Record, frozen=True, kw_only=True):
-    """An operator with state that Spark SQL cannot express (`data/operators/keyed.py`).
-
-    `sql` is its input, over the views before it, with the key as text in `__K`; `view` is the name
-    of its output. Each operator documents its input and output columns.
-    """
+    """An operator with state that Spark SQL cannot express (`data/operators/keyed.py`, with its
+    columns). `sql` is its input, over the views before it, with the key as text in `__K`; `view`:
+    the name of its output."""
 
     view: str
     operator: Literal["CHANGES", "MEMBERS", "SESSIONS", "LOOKUP", "FOREIGN", "STREAMS"]
@@ -199,6 +197,8 @@ class SparkPlan(Record, frozen=True, kw_only=True):
     steps: tuple[SparkStep, ...] = ()
     batch_sql: str | None = None
     has_own_key: bool | msgspec.UnsetType = msgspec.UNSET  # PARTITION BY: exists if all are null
+    #: of keys and of values that are written in AVRO; unset: neither is
+    schemas: tuple[WrittenSchema | None, WrittenSchema | None] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PersistentQuery(Record, frozen=True, kw_only=True):

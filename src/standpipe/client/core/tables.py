@@ -66,7 +66,7 @@ class SourceShape:
                 key_columns=tuple(
                     Column(name=name, type=str(columns[name]), is_key=True) for name in own
                 ),
-                key_format=described["keyFormat"],
+                key_format=_key_format(described),
                 is_windowed=is_windowed,
             )
         except (KeyError, TypeError, StandpipeError) as error:
@@ -122,6 +122,12 @@ class SourceShape:
         except (StandpipeError, ValueError, TypeError, ArithmeticError):
             return None  # the node says what is wrong with it
         return None if raw is None else partition_of(raw, count)
+
+
+def _key_format(described: Mapping[str, Any]) -> str:
+    """Of the keys by which nodes place rows; those of a public topic in AVRO are others."""
+    own: Mapping[str, Any] = described.get("standpipe") or {}
+    return str(own.get("keyFormat") or described["keyFormat"])
 
 
 @dataclass

@@ -34,6 +34,7 @@ def propose(
     if plan.delete_topic:
         _check_topic_unshared(source, catalog, statement)
         _check_topic_ours(source, catalog, statement)
+    topic = source.public_topic or source.topic
     return DropSource(
         name=source.name,
         delete_topic=plan.delete_topic,
@@ -41,7 +42,7 @@ def propose(
         receipt=Receipt(
             statement=statement or source.statement,
             command_id=f"{source.kind.lower()}/{source.name}/drop",
-            message=f"Source `{source.name}` (topic: {source.topic}) was dropped.",
+            message=f"Source `{source.name}` (topic: {topic}) was dropped.",
         ),
     )
 

@@ -50,7 +50,8 @@ def warnings(made: Source, before: Catalog) -> tuple[str, ...]:
         return (text,)
     if made.kind == "TABLE":
         return ()
-    same_topic = (each for each in before.sources.values() if each.topic == made.topic)
+    sources = before.sources.values()
+    same_topic = (each for each in sources if made.topic in (each.topic, each.public_topic))
     return tuple(
         f"The topic of {table.name} has a record for each key and batch, not for each event:"
         f" {made.name} may pass over values.{_INSTEAD}"

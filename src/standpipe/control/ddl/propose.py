@@ -244,17 +244,20 @@ class _Proposal:
             )
         self._check_not_written(source.stored_form())
         replace.check_settled(query, self.catalog, self.refused)
+        topic = TopicSpec(
+            name=source.stored_form().topic,
+            partitions=source.partitions,
+            # a stream's records are events: its topic is not compacted
+            kind="TABLE" if source.kind == "TABLE" else "SOURCE",
+            retention_ms=None if source.changelog else source.retention_ms,
+        )
+        public = source.public_topic
         return CreateTableAs(
             source=source,
             query=query,
-            topic=TopicSpec(
-                name=source.stored_form().topic,
-                partitions=source.partitions,
-                # a stream's records are events: its topic is not compacted
-                kind="TABLE" if source.kind == "TABLE" else "SOURCE",
-                retention_ms=None if source.changelog else source.retention_ms,
-            ),
+            topic=topic,
             source_topic=self._read_topic(plan),
+            public_topic=UNSET if public is None else msgspec.structs.replace(topic, name=public),
             request_id=self.request_id,
             receipt=self.created(source, query),
         )
@@ -364,11 +367,12 @@ class _Proposal:
 
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""
-        direct_tables.check_not_followed(source.topic, self.catalog, self.refused)
+        topic = source.public_topic or source.topic  # one of its own has a name of its own
+        direct_tables.check_not_followed(topic, self.catalog, self.refused)
         for other in self.catalog.generations:
-            if other.query_id is not None and source.topic in topics_of(other):
+            if other.query_id is not None and topic in topics_of(other):
                 raise self.refused(
-                    f"Topic {source.topic} is already written by query {other.query_id} "
+                    f"Topic {topic} is already written by query {other.query_id} "
                     f"for {other.kind.lower()} {other.name}."
                 )
 

@@ -1,20 +1,34 @@
 """Schemas that a statement registers: those of the rows that its stream or table can be given.
 
 As in ksqlDB (SchemaRegisterInjector), CREATE over a topic registers a schema for a subject that has
-none, so that other producers find it; one that has schemas keeps them. Asked of the registry before
-the statement is logged: a schema that is refused refuses the statement. Not here: which schema that
-is (`sql.declarations.registered`); rows of INSERT, which register a newer one.
+none, so that other producers find it; one that has schemas keeps them. A query that writes AVRO has
+its schema registered in any case, as the subject's newest if it is none of them yet, and its plan
+gets the id. Asked of the registry before the statement is logged: a schema that is refused refuses
+the statement. Not here: which schema that is (`sql.declarations.registered`); rows of INSERT,
+which register a newer one.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from standpipe.control.metadata.commands import Command, CreateSource
+from msgspec.structs import replace
+
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import (
+    Command,
+    CreateSource,
+    CreateTableAs,
+    InsertInto,
+    ReplaceStreamAs,
+    ReplaceTableAs,
+)
 from standpipe.errors import StatementError
-from standpipe.model import Source
+from standpipe.model import PersistentQuery, Source, WrittenSchema
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.declarations.published import public_form
 from standpipe.sql.declarations.registered import Part, given_id, own_schema
+from standpipe.sql.declarations.sink_schemas import columns_of
 from standpipe.sql.schemas.registry import (
     KINDS,
     SchemaRefused,
@@ -26,35 +40,62 @@ from standpipe.sql.schemas.registry import (
 _PARTS: Final[tuple[Part, Part]] = ("KEY", "VALUE")
 
 
-def register(command: Command, schemas: Schemas | None) -> None:
-    """Register what a command's source needs. Raises StatementError, SchemaRegistryUnavailable."""
-    if not isinstance(command, CreateSource) or schemas is None:
-        return
-    for part in _PARTS:
-        if _is_ours(command.source, part):
-            _register(command.source, part, schemas)
+def register(command: Command, catalog: Catalog, schemas: Schemas | None) -> Command:
+    """Register what a command's source or query needs; the command with the ids that its query
+    writes. `catalog`: before it. Raises StatementError, SchemaRegistryUnavailable."""
+    if schemas is None:
+        return command
+    match command:
+        case CreateSource(source=source):
+            for part in _PARTS:
+                if _is_ours(source, part):
+                    _register_first(source, part, schemas)
+            return command
+        case CreateTableAs() | ReplaceStreamAs() | ReplaceTableAs():
+            query = _with_schemas(command.query, public_form(command.source), schemas)
+            return replace(command, query=query)
+        case InsertInto():
+            target = catalog.sources[command.query.sink]
+            return replace(command, query=_with_schemas(command.query, target, schemas))
+        case _:
+            return command
 
 
 def _is_ours(source: Source, part: Part) -> bool:
     """Whether rows of this part are written under a schema that is made from the columns."""
-    if given_id(source, part):
-        return False
-    if part == "KEY":
-        return bool(source.key_columns) and source.key_format in REGISTRY_FORMATS
-    is_there = any(column.header is None for column in source.value_columns)
-    return is_there and source.value_format in REGISTRY_FORMATS
+    format_ = source.key_format if part == "KEY" else source.value_format
+    is_there = format_ in REGISTRY_FORMATS and bool(columns_of(source, part))
+    return is_there and not given_id(source, part)
 
 
-def _register(source: Source, part: Part, schemas: Schemas) -> None:
+def _register_first(source: Source, part: Part, schemas: Schemas) -> None:
     subject = subject_of(source.topic, is_key=part == "KEY")
-    kind = KINDS[source.key_format if part == "KEY" else source.value_format]
     try:
         schemas.latest(subject)
     except UnknownSchema:
-        try:
-            schemas.register(subject, kind, own_schema(source, part))
-        except SchemaRefused as error:
-            raise StatementError(
-                f"Could not register schema for topic: {error}. Subject: {subject}",
-                statement=source.statement,
-            ) from error
+        _registered(source, part, schemas)
+
+
+def _registered(source: Source, part: Part, schemas: Schemas) -> WrittenSchema:
+    subject, text = subject_of(source.topic, is_key=part == "KEY"), own_schema(source, part)
+    kind = KINDS[source.key_format if part == "KEY" else source.value_format]
+    try:
+        return schemas.register(subject, kind, text), text
+    except SchemaRefused as error:
+        raise StatementError(
+            f"Could not register schema for topic: {error}. Subject: {subject}",
+            statement=source.statement,
+        ) from error
+
+
+def _with_schemas(query: PersistentQuery, sink: Source, schemas: Schemas) -> PersistentQuery:
+    """The query with the ids of our own schemas, which its plan leaves open."""
+    if not query.plan.schemas:
+        return query
+
+    def of(part: Part, given: WrittenSchema | None) -> WrittenSchema | None:
+        return _registered(sink, part, schemas) if _is_ours(sink, part) else given
+
+    key, value = query.plan.schemas
+    found = (of("KEY", key), of("VALUE", value))
+    return replace(query, plan=replace(query.plan, schemas=found))

@@ -224,7 +224,9 @@ def _create_table_as(catalog: Catalog, command: CreateTableAs) -> Catalog:
         catalog,
         sources={**catalog.sources, source.name: source},
         queries={**catalog.queries, query.query_id: query},
-        topics=_with_topics(catalog, command.source_topic or None, command.topic),
+        topics=_with_topics(
+            catalog, command.source_topic or None, command.topic, command.public_topic or None
+        ),
         isolated=isolation.with_external(catalog, query),
     )
 

@@ -39,7 +39,8 @@ from standpipe.model import (
 #: newest version that this program reads; 2 adds a feature level, which a level 1 program would
 #: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
 #: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries, 11 direct
-#: tables, 12 which outcomes of requests are forgotten, 13 schemas in a registry, 14 JSON_SR
+#: tables, 12 which outcomes of requests are forgotten, 13 schemas in a registry, 14 JSON_SR, and
+#: queries of Spark with AVRO
 CATALOG_VERSION: Final = 14
 
 _encoder = msgspec.msgpack.Encoder()

@@ -93,23 +93,27 @@ class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as
     """A materialized table, the query that fills it and the topic between them. Version 2: the
     query is external, so it is isolated under its id from the start. Version 3: `source` has bounds
     in ms, also if the query is external. Version 4: it is transient, and so is the table or stream,
-    for one push query. Version 5: of CREATE SOURCE TABLE, `source_topic` is made as well."""
+    for one push query. Version 5: of CREATE SOURCE TABLE, `source_topic` is made as well. Version
+    6: the query writes AVRO, a table's also into `public_topic`."""
 
     source: Source
     query: PersistentQuery
     topic: TopicSpec
     #: the topic that the query reads; unset: it was there
     source_topic: TopicSpec | msgspec.UnsetType = msgspec.UNSET
+    #: the topic of a copy of the table; unset: it has none
+    public_topic: TopicSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
-    """One more query writes to an existing stream."""
+    """One more query writes to an existing stream. Version 2: in AVRO."""
 
     query: PersistentQuery
 
 
 class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_stream_as"):
-    """A stream's query continues from its position under a new plan; `source` has its columns."""
+    """A stream's query continues from its position under a new plan; `source` has its columns.
+    Version 2: it writes AVRO."""
 
     source: Source
     query: PersistentQuery
@@ -117,7 +121,7 @@ class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_strea
 
 class ReplaceTableAs(CommandBase, frozen=True, kw_only=True, tag="replace_table_as"):
     """The next generation of a table is built beside the one that serves reads. Version 2: `source`
-    has bounds in ms."""
+    has bounds in ms. Version 3: the query writes AVRO."""
 
     source: Source
     query: PersistentQuery
@@ -297,10 +301,10 @@ VERSIONS: Final[Mapping[str, int]] = {
     "set_feature_level": 1,
     "register_node": 2,
     "create_source": 4,
-    "create_table_as": 5,
-    "insert_into": 1,
-    "replace_stream_as": 1,
-    "replace_table_as": 2,
+    "create_table_as": 6,
+    "insert_into": 2,
+    "replace_stream_as": 2,
+    "replace_table_as": 3,
     "hold_table": 1,
     "switch_table": 2,
     "drop_source": 1,

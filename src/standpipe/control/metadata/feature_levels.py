@@ -29,7 +29,8 @@
             late copy is refused (`control.metadata.requests`), catalog version 12
     16      source tables whose statement makes their topic (create_table_as 5)
     17      sources in AVRO, with schemas in a registry (create_source 3), catalog version 13
-    18      sources in JSON_SR (create_source 4), catalog version 14
+    18      sources in JSON_SR (create_source 4), and queries that write AVRO (create_table_as 6,
+            insert_into 2, replace_stream_as 2, replace_table_as 3), catalog version 14
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -55,7 +56,9 @@ from standpipe.control.metadata.commands import (
     CreateSource,
     CreateTableAs,
     FoundCluster,
+    InsertInto,
     RegisterNode,
+    ReplaceStreamAs,
     ReplaceTableAs,
     SetFeatureLevel,
     StartPipeline,
@@ -94,8 +97,8 @@ FORGOTTEN_REQUESTS: Final = 15
 SOURCE_TOPICS: Final = 16
 #: below, statements with AVRO are refused
 SCHEMAS: Final = 17
-#: below, statements with JSON_SR are refused
-JSON_SCHEMAS: Final = 18
+#: below, statements with JSON_SR are refused, and queries of Spark that write AVRO
+REGISTRY_QUERIES: Final = 18
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -125,7 +128,11 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_source", 2): DIRECT,
     ("create_table_as", 5): SOURCE_TOPICS,
     ("create_source", 3): SCHEMAS,
-    ("create_source", 4): JSON_SCHEMAS,
+    ("create_source", 4): REGISTRY_QUERIES,
+    ("create_table_as", 6): REGISTRY_QUERIES,
+    ("insert_into", 2): REGISTRY_QUERIES,
+    ("replace_stream_as", 2): REGISTRY_QUERIES,
+    ("replace_table_as", 3): REGISTRY_QUERIES,
 }
 
 
@@ -221,8 +228,10 @@ def at_level(command: Command, level: int) -> Command:
             changed = {"version": _version_of_source(source)}
         case CreateTableAs():
             changed = {"version": _version_of_table(command)}
-        case ReplaceTableAs(source=source):
-            changed = {"version": 2 if source.time_bounds else 1}
+        case ReplaceTableAs(source=source, query=query):
+            changed = {"version": 3 if query.plan.schemas else 2 if source.time_bounds else 1}
+        case ReplaceStreamAs(query=query) | InsertInto(query=query):
+            changed = {"version": 2 if query.plan.schemas else 1}
         case StartPipeline(isolates=name):
             changed = {"version": 3 if name else 2 if level >= LEASES else 1}
         case _:
@@ -247,6 +256,8 @@ def _version_of_source(source: Source) -> int:
 
 def _version_of_table(command: CreateTableAs) -> int:
     """The lowest version whose readers do all that a CREATE … AS asks for."""
+    if command.query.plan.schemas:
+        return 6
     if command.source_topic:
         return 5
     if command.query.served_by:

@@ -158,12 +158,18 @@ def wanted_topics(
     windowed = {
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
     }
+    # nobody deletes from a copy what has expired, as the pipeline does from a table's own topic
+    copies = {
+        each.public_topic: {**WINDOWED_TABLE_CONFIG, "retention.ms": str(each.window.retention_ms)}
+        for each in catalog.generations
+        if each.window and each.window.retention_ms and each.public_formats
+    }
     others = _written_by_others(catalog)
     return own + [
         WantedTopic(
             spec.name,
             spec.partitions,
-            _config_of(spec, spec.name in windowed),
+            _config_of(spec, spec.name in windowed) | copies.get(spec.name, {}),
             is_others=spec.name in others,
         )
         for spec in catalog.topics.values()
@@ -231,9 +237,9 @@ def is_still_valid(order: KafkaOrder, then: Catalog, now: Catalog) -> bool:
     return not is_doomed and now.topics.get(order.name) == then.topics.get(order.name)
 
 
-def _config_of(spec: TopicSpec, is_windowed: bool) -> Mapping[str, str]:
+def _config_of(spec: TopicSpec, is_windowed: bool) -> dict[str, str]:
     if spec.kind == "TABLE":
-        return WINDOWED_TABLE_CONFIG if is_windowed else TABLE_CONFIG
+        return {**(WINDOWED_TABLE_CONFIG if is_windowed else TABLE_CONFIG)}
     return {} if spec.retention_ms is None else {"retention.ms": str(spec.retention_ms)}
 
 

@@ -279,7 +279,7 @@ class Leading:
         verdict = propose.judge(request, before, topics, self._limits, schemas=self._schemas)
         if isinstance(verdict, responses.StatementReply):
             return verdict
-        registered_schemas.register(verdict, self._schemas)
+        verdict = registered_schemas.register(verdict, before, self._schemas)
         if admin is None:
             return verdict
         return direct_tables.of_one_topic(verdict, partial(topic_id_of, admin.observe))

@@ -15,6 +15,7 @@ from typing import Final
 from standpipe.errors import StatementError
 from standpipe.model import Column, Source
 from standpipe.sql.declarations.formats import schema_text
+from standpipe.sql.declarations.published import public_form
 
 #: type -> types that hold all of its values
 _WIDER: Final[dict[str, tuple[str, ...]]] = {
@@ -69,9 +70,9 @@ def check_rebuild(before: Source, after: Source) -> None:
 
 def _topic(source: Source) -> str:
     """What readers of a topic depend on: name, partitions, formats."""
-    name = source.public_topic or source.topic
-    formats = f"{source.key_format}/{source.value_format}"
-    return f"{name} ({source.partitions} partitions, {formats})"
+    public = public_form(source)
+    formats = f"{public.key_format}/{public.value_format}"
+    return f"{public.topic} ({source.partitions} partitions, {formats})"
 
 
 def _changed_columns(before: Source, after: Source) -> str:

@@ -61,8 +61,8 @@ def completed(statement: CreateSource, properties: Properties, context: Context)
     default = default_format(context.properties, "value")
     key_format = properties.format("KEY_FORMAT")
     value_format = properties.format("VALUE_FORMAT") or default
-    _check_ids(properties, "KEY", key_format, keys)
-    _check_ids(properties, "VALUE", value_format, values)
+    check_ids(properties, "KEY", key_format, keys)
+    check_ids(properties, "VALUE", value_format, values)
     asks_key = not keys and key_format in REGISTRY_FORMATS
     asks_value = not values and value_format in REGISTRY_FORMATS
     topic = properties.text("KAFKA_TOPIC")
@@ -178,9 +178,11 @@ def check_own_schemas(source: Source, at: Position | None) -> None:
             ) from None
 
 
-def _check_ids(
+def check_ids(
     properties: Properties, part: Part, format_: str | None, declared: Sequence[ColumnDefinition]
 ) -> None:
+    """Raises StatementError for the id of a schema in a format that has none, or where columns are
+    `declared`."""
     name = f"{part}_SCHEMA_ID"
     if properties.number(name) is None:
         return
@@ -211,16 +213,8 @@ class _Asking:
         """The columns of one part, and the id of their schema."""
         name, is_key = f"{part}_SCHEMA_ID", part == "KEY"
         asked, at = self.properties.number(name), self.properties.at(name) or self.creation.at
-        try:
-            found = (
-                self.schemas.latest(subject_of(self.topic, is_key=is_key))
-                if asked is None
-                else self.schemas.by_id(asked)
-            )
-        except UnknownSchema:
-            raise self._not_found(is_key, asked, at) from None
-        if found.kind != KINDS[self.format]:
-            raise self._of_other_kind(part, found, at)
+        format_ = self.format
+        found = asked_for(self.schemas, self.topic, part, format_, schema_id=asked, at=at)
         try:
             columns = self._columns(found, part, keeps_case=asked is not None)
         except BadSchema as error:
@@ -254,26 +248,48 @@ class _Asking:
             raise BadSchema(f"its name is {name:.80}, not {wanted}")
         return inferred(is_key=is_key, keeps_case=keeps_case, unwraps=unwraps)
 
-    def _not_found(self, is_key: bool, asked: int | None, at: Position) -> StatementError:
-        what = "keys" if is_key else "values"
-        by_id = "" if asked is None else f" with id {asked}"
-        return refusal(
-            f"Schema for message {what} on topic '{self.topic}'{by_id} does not exist in the Schema"
-            f" Registry.\nSubject: {subject_of(self.topic, is_key=is_key)}\n"
-            "Possible causes include:\n- The topic itself does not exist\n"
-            "\t-> Use SHOW TOPICS; to check\n"
-            "- Messages on the topic are not serialized using a format Schema Registry supports\n"
-            f"\t-> Use PRINT '{self.topic}' FROM BEGINNING; to verify\n"
-            "- The schema is registered on a different instance of the Schema Registry\n"
-            "- You do not have permissions to access the Schema Registry.",
-            at,
-        )
 
-    def _of_other_kind(self, part: Part, found: RegisteredSchema, at: Position) -> StatementError:
-        kind = "JSON_SR" if found.kind == "JSON" else found.kind
-        return refusal(
-            f"{part.capitalize()} schema is not in the expected format. You may want to set"
-            f" {part}_FORMAT to '{kind}'.\ntopic: {self.topic}\nexpected format: {self.format}\n"
-            f"actual format: {kind}",
-            at,
-        )
+def asked_for(
+    schemas: Schemas,
+    topic: str,
+    part: Part,
+    format_: str,
+    *,
+    schema_id: int | None,
+    at: Position | None,
+) -> RegisteredSchema:
+    """The schema with that id; None: the newest of the topic's subject. Raises StatementError if
+    there is none, or if it is not of the format."""
+    subject = subject_of(topic, is_key=part == "KEY")
+    try:
+        found = schemas.latest(subject) if schema_id is None else schemas.by_id(schema_id)
+    except UnknownSchema:
+        raise _not_found(topic, part, schema_id, at) from None
+    if found.kind == KINDS[format_]:
+        return found
+    kind = "JSON_SR" if found.kind == "JSON" else found.kind
+    raise refusal(
+        f"{part.capitalize()} schema is not in the expected format. You may want to set"
+        f" {part}_FORMAT to '{kind}'.\ntopic: {topic}\nexpected format: {format_}\n"
+        f"actual format: {kind}",
+        at,
+    )
+
+
+def _not_found(
+    topic: str, part: Part, schema_id: int | None, at: Position | None
+) -> StatementError:
+    is_key = part == "KEY"
+    what = "keys" if is_key else "values"
+    by_id = "" if schema_id is None else f" with id {schema_id}"
+    return refusal(
+        f"Schema for message {what} on topic '{topic}'{by_id} does not exist in the Schema"
+        f" Registry.\nSubject: {subject_of(topic, is_key=is_key)}\n"
+        "Possible causes include:\n- The topic itself does not exist\n"
+        "\t-> Use SHOW TOPICS; to check\n"
+        "- Messages on the topic are not serialized using a format Schema Registry supports\n"
+        f"\t-> Use PRINT '{topic}' FROM BEGINNING; to verify\n"
+        "- The schema is registered on a different instance of the Schema Registry\n"
+        "- You do not have permissions to access the Schema Registry.",
+        at,
+    )

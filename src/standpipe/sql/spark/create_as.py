@@ -10,7 +10,7 @@ from typing import Final
 from standpipe.errors import StatementError
 from standpipe.model import Column, PersistentQuery, Source, SparkPlan, Window
 from standpipe.sql.context import Context
-from standpipe.sql.declarations import formats
+from standpipe.sql.declarations import formats, published, sink_schemas
 from standpipe.sql.declarations.checks import (
     check_free,
     check_own_topic,
@@ -83,6 +83,7 @@ def created(
     result = _Result.of(statement, sources, sink.table_id, is_transient=is_transient)
     made = sink.source(result.keys, result.values, result.window)
     spark = result.plan(sink.table_id, _timestamp(made, result.values + result.keys))
+    spark = sink_schemas.planned(spark, made, context, creation.at)
     running = PersistentQuery(
         query_id=str(made.query_id),
         sink=creation.name,
@@ -91,7 +92,7 @@ def created(
         plan=spark,
     )
     plan = CreateTableAsPlan(
-        source=made,
+        source=published.kept_form(made),
         query=running,
         or_replace=creation.or_replace,
         if_not_exists=creation.if_not_exists,
@@ -126,7 +127,6 @@ def insert_select(
     if any(column.header is not None for column in target.columns):
         raise refusal(f"Cannot insert into {target.name} because it has header columns", at)
     check_writable_topic(target, sources, context.rules, at)
-    to_spark.refuse_registry(target.name, target.key_format, target.value_format)
     properties = Properties(statement.properties, "INSERT")
     query_id = properties.text("QUERY_ID")
     if query_id is None:
@@ -154,6 +154,7 @@ def insert_select(
         )
     check_windows(result.window, target, statement.query.at)
     plan = result.plan(ids, _timestamp(target, result.values + result.keys))
+    plan = sink_schemas.planned(plan, target, context, at)
     if any(each.topic == target.topic for each in plan.inputs):
         raise refusal(
             f"Cannot insert into {target.name}: the query reads it, and would never end.",
@@ -294,8 +295,7 @@ def _timestamp(made: Source, columns: NamedColumns) -> to_spark.Timestamp | None
     """WITH (TIMESTAMP = …): one of the result's columns is its ROWTIME."""
     if made.timestamp_column is None:
         return None
-    typed = dict(columns)[made.timestamp_column]
-    return to_spark.Timestamp(typed, made.timestamp_format)
+    return to_spark.Timestamp(dict(columns)[made.timestamp_column], made.timestamp_format)
 
 
 class _Sink:
@@ -309,8 +309,7 @@ class _Sink:
         self.context = context
         creation = statement.creation
         self.table_id = context.table_id(creation.name)
-        prefix = "CTAS" if creation.kind == "TABLE" else "CSAS"
-        self.query_id = f"{prefix}_{self.table_id}"
+        self.query_id = f"C{creation.kind[0]}AS_{self.table_id}"  # CTAS, CSAS
 
     def source(
         self, keys_made: NamedColumns, values_made: NamedColumns, window: Window | None
@@ -333,9 +332,8 @@ class _Sink:
         check_topic(topic, partitions, self.context, properties, creation.at)
         if topic != known:
             check_own_topic(topic, creation, self.sources, properties)
-        is_table = creation.kind == "TABLE"
-        properties.check_time_bounds(creation.name, is_table=is_table)
-        return Source(
+        properties.check_time_bounds(creation.name, is_table=creation.kind == "TABLE")
+        made = Source(
             name=creation.name,
             kind=creation.kind,
             columns=(*keys, *values),
@@ -353,10 +351,11 @@ class _Sink:
             retention_ms=properties.number("RETENTION_MS"),
             query_id=self.query_id,
             table_id=self.table_id,
-            is_materialized=is_table,
+            is_materialized=creation.kind == "TABLE",
             offset_lag_max=properties.acceptable_offset_lag,
             time_bounds=properties.time_bounds,
         )
+        return sink_schemas.declared(made, properties, self.context, creation.at)
 
     def _formats(
         self,
@@ -367,7 +366,7 @@ class _Sink:
     ) -> tuple[str, str]:
         creation = self.statement.creation
         given = properties.format("KEY_FORMAT")
-        key_format = given or source.key_format
+        key_format = given or published.public_form(source).key_format
         if given not in (None, "NONE") and is_by_null(self.statement.query):
             raise refusal(
                 "Key format specified for stream without key columns.",
@@ -377,10 +376,11 @@ class _Sink:
             key_format = given or "NONE"
         elif key_format == "NONE" and given is None:
             key_format = default_format(self.context.properties, "key") or "KAFKA"
-        value_format = properties.format("VALUE_FORMAT") or source.value_format
+        value_format = (
+            properties.format("VALUE_FORMAT") or published.public_form(source).value_format
+        )
         properties.check_delimiters(key_format, value_format)
         check_names(properties, key_format, value_format)
-        to_spark.refuse_registry(creation.name, key_format, value_format)
         check_intermediate(self.statement.query, source, creation.at)
         try:
             formats.check_columns(keys, key_format, "Key", creation.at)

@@ -148,8 +148,8 @@ def refuse_registry(name: str, key_format: str, value_format: str) -> None:
     for part, format_ in (("keys", key_format), ("values", value_format)):
         if format_ in REGISTRY_FORMATS:
             raise refusal(
-                f"{name} has {part} of format {format_}, which queries that run in Spark neither"
-                " read nor write yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
+                f"{name} has {part} of format {format_}, which queries that run in Spark do not"
+                " read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
                 " queries without GROUP BY, JOIN and PARTITION BY do."
             )
 

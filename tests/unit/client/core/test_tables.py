@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pytest
+from tests.samples import sample_table
 
 from standpipe.client.core.literals import UnfitParameter
 from standpipe.client.core.tables import (
@@ -29,6 +30,7 @@ from standpipe.model import (
 )
 from standpipe.node.worker.statements.describe import source_description
 from standpipe.node.worker.statements.show import AnswerTime, Scene
+from standpipe.sql.declarations.published import kept_form
 from standpipe.sql.plans import Value
 
 WINDOW = Window(kind="TUMBLING", size_ms=1000, advance_ms=1000, grace_ms=0, retention_ms=9000)
@@ -165,3 +167,13 @@ def test_members() -> None:
     assert members_of_status(page) == {"n1": "a:1"}
     with pytest.raises(ServerError):
         members_of_status({"clusterStatus": {"a:1": {}}})
+
+
+def test_the_key_of_a_table_in_avro_is_where_its_own_topic_has_it() -> None:
+    """DESCRIBE shows the format of the public topic, whose keys are in other partitions."""
+    source = kept_form(
+        sample_table(query_id="CTAS_T_1", key_format="AVRO", value_format="AVRO", partitions=4)
+    )
+    shape = described(source)
+    assert shape.key_format == source.key_format == "KAFKA"
+    assert shape.partition(("x",), 4) == partition_of(b"x", 4)

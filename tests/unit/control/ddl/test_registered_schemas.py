@@ -1,16 +1,23 @@
-"""Which schemas a CREATE registers, and which it leaves as they are."""
+"""Which schemas a statement registers, and which it leaves as they are."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 from tests.known_schemas import KnownSchemas
 from tests.samples import sample_stream
 
 from standpipe.control.ddl import registered_schemas
-from standpipe.control.metadata.commands import CreateSource, Receipt
+from standpipe.control.ddl.propose import Request, judge
+from standpipe.control.ddl.responses import StatementReply
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.commands import CreateSource, DropSource, Receipt
 from standpipe.errors import StatementError
-from standpipe.model import Column, Source
+from standpipe.model import Column, LogIndex, Source
 from standpipe.sql.schemas.registry import SchemaRefused, SchemaRegistryUnavailable
 
 SOURCE = sample_stream(
@@ -31,7 +38,8 @@ def command(source: Source) -> CreateSource:
 
 
 def registered(source: Source, known: KnownSchemas) -> dict[str, int]:
-    registered_schemas.register(command(source), known)
+    asked = command(source)
+    assert registered_schemas.register(asked, EMPTY, known) is asked, "it names no ids"
     return {subject: len(versions) for subject, versions in known.subjects.items()}
 
 
@@ -78,4 +86,117 @@ def test_a_registry_that_refuses_or_is_down(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_a_registry() -> None:
-    registered_schemas.register(command(SOURCE), None)
+    asked = command(SOURCE)
+    assert registered_schemas.register(asked, EMPTY, None) is asked
+
+
+STREAM = "CREATE STREAM S (ID STRING KEY, V INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');"
+TABLE = "CREATE {}TABLE T WITH (FORMAT='AVRO') AS SELECT ID, COUNT(*) AS N{} FROM S GROUP BY ID;"
+SINK = "CREATE {}STREAM C WITH (VALUE_FORMAT='AVRO') AS SELECT ID, V{} FROM S;"
+FIRST = ("", "")
+
+
+def logged(sql: str, catalog: Catalog, known: KnownSchemas) -> Any:
+    """The command of a statement, as the leader logs it."""
+    asked = Request(ksql=sql, request_id="r")
+    verdict = judge(asked, catalog, {"s": 4}, schemas=known)
+    assert not isinstance(verdict, StatementReply)
+    return registered_schemas.register(verdict, catalog, known)
+
+
+def after(known: KnownSchemas, *statements: str) -> Catalog:
+    catalog = EMPTY
+    for sql in statements:
+        done = replace(logged(sql, catalog, known), request_id="")
+        catalog = apply(catalog, LogIndex(catalog.index + 1), done)
+    return catalog
+
+
+@pytest.mark.parametrize(
+    ("statements", "versions", "ids"),
+    [
+        ((TABLE.format(*FIRST),), {"T-key": 1, "T-value": 1}, (1, 2)),
+        (
+            (TABLE.format(*FIRST), TABLE.format("OR REPLACE ", ", SUM(V) AS W")),
+            {"T-key": 1, "T-value": 2},
+            (1, 3),
+        ),
+        ((SINK.format(*FIRST),), {"C-value": 1}, (None, 1)),
+        (
+            (SINK.format(*FIRST), SINK.format("OR REPLACE ", ", V + 1 AS W")),
+            {"C-value": 2},
+            (None, 2),
+        ),
+        (
+            (SINK.format(*FIRST), "INSERT INTO C SELECT ID, V FROM S;"),
+            {"C-value": 1},
+            (None, 1),
+        ),
+    ],
+)
+def test_a_query_gets_the_ids_of_its_schemas(
+    statements: tuple[str, ...],
+    versions: dict[str, int],
+    ids: tuple[int | None, int | None],
+) -> None:
+    """A second generation is a new version under the subject of the public topic."""
+    known = KnownSchemas()
+    catalog = after(known, STREAM, *statements)
+    assert {subject: len(each) for subject, each in known.subjects.items()} == versions
+    newest = list(catalog.queries.values())[-1].plan.schemas
+    assert newest is not UNSET
+    assert tuple(each and each[0] for each in newest) == ids
+    for each in filter(None, newest):
+        assert known.by_id(each[0]).text == each[1]
+
+
+def test_a_given_schema_is_not_registered() -> None:
+    known = KnownSchemas()
+    schema_id = known.register(
+        "other", "AVRO", '{"type":"record","name":"R","fields":[{"name":"V","type":"int"}]}'
+    )
+    catalog = after(known, STREAM)
+    sql = f"CREATE STREAM C WITH (VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID={schema_id}) AS SELECT"
+    command = logged(f"{sql} ID, V FROM S;", catalog, known)
+    assert list(known.subjects) == ["other"]
+    assert command.query.plan.schemas == (None, (1, known.by_id(1).text))
+
+
+def test_a_query_whose_schema_is_refused_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = KnownSchemas()
+    catalog = after(known, STREAM)
+
+    def refuse(*_: object) -> int:
+        raise SchemaRefused("not compatible")
+
+    known.is_down = True
+    with pytest.raises(SchemaRegistryUnavailable):
+        logged(SINK.format(*FIRST), catalog, known)
+    known.is_down = False
+    monkeypatch.setattr(known, "register", refuse)
+    with pytest.raises(StatementError, match=r"topic: not compatible\. Subject: C-value"):
+        logged(SINK.format(*FIRST), catalog, known)
+
+
+def test_both_topics_of_a_table_are_made_and_deleted() -> None:
+    known = KnownSchemas()
+    catalog = after(known, STREAM, TABLE.format(*FIRST))
+    own = catalog.sources["T"].topic
+    assert {own, "T"} <= set(catalog.topics)
+    assert catalog.topics[own].partitions == catalog.topics["T"].partitions == 4
+    dropped = apply(catalog, LogIndex(9), DropSource(name="T"))
+    assert dropped.doomed_topics == (own,), "the public one is other programs', too"
+    dropped = apply(catalog, LogIndex(9), DropSource(name="T", delete_topic=True))
+    assert set(dropped.doomed_topics) == {own, "T"}
+
+
+def test_no_two_tables_are_copied_into_one_topic() -> None:
+    known = KnownSchemas()
+    catalog = after(known, STREAM, TABLE.format(*FIRST))
+    other = TABLE.format(*FIRST).replace("TABLE T WITH (", "TABLE U WITH (KAFKA_TOPIC='T', ")
+    with pytest.raises(StatementError, match="Topic 'T' already belongs to TABLE T"):
+        logged(other, catalog, known)
+    terminated = replace(catalog, sources={}, successors={"T": catalog.sources["T"]})
+    terminated = replace(terminated, sources={"S": catalog.sources["S"]})
+    with pytest.raises(StatementError, match="Topic T is already written by query CTAS_T_2"):
+        logged(other, terminated, known)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -79,6 +81,11 @@ def stream(name: str, topic: str = "") -> Source:
     )
 
 
+CommandWithQuery = TypeVar(
+    "CommandWithQuery", CreateTableAs, ReplaceTableAs, ReplaceStreamAs, InsertInto
+)
+
+
 def table_as(name: str, reads: str, index: int, topic: str = "") -> CreateTableAs:
     query_id = f"CTAS_{name}_{index}"
     source = msgspec.structs.replace(
@@ -146,6 +153,13 @@ def generation_of(name: str, generation: int, index: int) -> ReplaceTableAs:
     )
     wish = TopicSpec(name=source.topic, partitions=4, kind="TABLE")
     return ReplaceTableAs(source=source, query=made.query, topic=wish)
+
+
+def in_avro(command: CommandWithQuery) -> CommandWithQuery:
+    """Its query writes values under schema 7."""
+    query = command.query
+    plan = msgspec.structs.replace(query.plan, schemas=(None, (7, '"int"')))
+    return msgspec.structs.replace(command, query=msgspec.structs.replace(query, plan=plan))
 
 
 def written_by(name: str, index: int) -> CreateTableAs:

@@ -12,8 +12,10 @@ from tests.samples import sample_stream, sample_table
 from tests.unit.control.metadata.test_catalog import (
     external,
     generation_of,
+    in_avro,
     table_as,
     with_its_topic,
+    written_by,
 )
 from tests.unit.control.metadata.test_transients import transient
 
@@ -28,6 +30,7 @@ from standpipe.control.metadata.commands import (
     DropType,
     FoundCluster,
     HoldTable,
+    InsertInto,
     IsolateQuery,
     RegisterNode,
     ReplaceTableAs,
@@ -106,6 +109,11 @@ def logged(command: Command, level: int) -> dict[str, object]:
         (CreateSource(source=sample_stream(key_format="AVRO")), 17, 3, "likewise"),
         (CreateSource(source=sample_stream(value_format="JSON_SR")), 18, 4, "nor JSON_SR"),
         (CreateSource(source=sample_stream(key_format="JSON_SR")), 18, 4, "likewise"),
+        (in_avro(written_by("C", 4)), 18, 6, "older pipelines do not write AVRO"),
+        (in_avro(bounded(table_as("T", "S", 4))), 18, 6, "bounds or not"),
+        (in_avro(generation_of("U", 2, 24)), 18, 3, "likewise"),
+        (in_avro(InsertInto(query=table_as("T", "S", 4).query)), 18, 2, "likewise"),
+        (InsertInto(query=table_as("T", "S", 4).query), 18, 1, "as ever"),
         (FoundCluster(cluster_id="c", feature_level=1), 1, 1, "an older founder"),
         (FoundCluster(cluster_id="c", feature_level=2), 1, 2, "a newer one begins at its newest"),
         (SetFeatureLevel(level=2), 1, 1, "the form of the level that it leads to"),
@@ -266,6 +274,15 @@ def test_a_source_with_schemas_waits_until_every_node_knows_them(
     with pytest.raises(BadRequest, match=f"create_source needs feature level {level}"):
         feature_levels.at_level(command, level - 1)
     assert "schema_ids" not in logged(CreateSource(source=sample_stream()), 16)["source"]  # type: ignore[operator]
+
+
+def test_a_query_that_writes_avro_waits_until_every_pipeline_does() -> None:
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 18"):
+        feature_levels.at_level(in_avro(written_by("C", 4)), 17)
+    before = logged(written_by("C", 4), 17)
+    assert "public_topic" not in before, "byte for byte as it was"
+    assert "schemas" not in before["query"]["plan"]  # type: ignore[index]
+    assert "public_formats" not in before["source"]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

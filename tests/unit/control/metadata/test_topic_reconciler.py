@@ -63,6 +63,19 @@ def declared(catalog: Catalog, changelog: str | None = None) -> Catalog:
     return msgspec.structs.replace(catalog, sources={"T": table})
 
 
+def copied(catalog: Catalog) -> Catalog:
+    """T is the copy, in AVRO, of a table with windows."""
+    own = windowed(catalog).sources["T"]
+    table = msgspec.structs.replace(
+        own,
+        topic="CTAS_T_1-changelog",
+        public_topic="T",
+        value_format="JSON",
+        public_formats=("KAFKA", "AVRO"),
+    )
+    return msgspec.structs.replace(catalog, sources={"T": table})
+
+
 SOURCE_OF_T = sample_table(columns=(), partitions=4)
 OWN = there(EMPTY)
 
@@ -118,6 +131,12 @@ OWN = there(EMPTY)
             OWN,
             [CreateTopic("T", 4, WINDOWED_TABLE_CONFIG)],
             "windows: the pipeline may delete what has expired, and Kafka by itself nothing",
+        ),
+        (
+            copied(wanting(TABLE)),
+            OWN,
+            [CreateTopic("T", 4, {**WINDOWED_TABLE_CONFIG, "retention.ms": "86400000"})],
+            "nobody deletes from a copy what has expired, so Kafka does, as for ksqlDB",
         ),
         (
             windowed(wanting(TABLE), retention_ms=0),

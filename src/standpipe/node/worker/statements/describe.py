@@ -20,6 +20,7 @@ from standpipe.node.worker.statements.show import (
     query_item,
     schema,
 )
+from standpipe.sql.declarations.published import public_form
 from standpipe.sql.types.types import parse_type
 
 
@@ -37,6 +38,7 @@ def source_description(scene: Scene, source: Source, text: str, *, extended: boo
 
 def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, object]:
     writers, readers = scene.writers_of(source), scene.readers_of(source)
+    public = public_form(source)
     return {
         "name": source.name,
         "windowType": source.window.kind if source.window else None,
@@ -48,9 +50,9 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
         "statistics": "",
         "errorStats": "",
         "extended": extended,
-        "keyFormat": source.key_format,
-        "valueFormat": source.value_format,
-        "topic": source.public_topic or source.topic,
+        "keyFormat": public.key_format,
+        "valueFormat": public.value_format,
+        "topic": public.topic,
         "partitions": source.partitions if extended else 0,
         "replication": 0,
         "statement": source.statement,
@@ -58,6 +60,7 @@ def _described(scene: Scene, source: Source, *, extended: bool) -> dict[str, obj
         "sourceConstraints": sorted({s for query in writers for s in query.sources}),
         "standpipe": {
             "tableId": source.table_id,
+            "keyFormat": source.key_format,  # of the keys by which reads find their partition
             "generation": source.generation,
             "isMaterialized": source.is_materialized,
             "isDirect": bool(source.is_direct),

@@ -32,6 +32,7 @@ from standpipe.model import (
     Snapshot,
     Source,
 )
+from standpipe.sql.declarations.published import public_form
 from standpipe.sql.functions import registry
 from standpipe.sql.plans import DefinePlan
 from standpipe.sql.types.types import SqlType, parse_type
@@ -142,12 +143,13 @@ def tables(scene: Scene, text: str) -> Entity:
 
 
 def _listed(source: Source) -> dict[str, object]:
+    public = public_form(source)
     return {
         "type": source.kind,
         "name": source.name,
-        "topic": source.public_topic or source.topic,
-        "keyFormat": source.key_format,
-        "valueFormat": source.value_format,
+        "topic": public.topic,
+        "keyFormat": public.key_format,
+        "valueFormat": public.value_format,
         "isWindowed": source.window is not None,
     }
 

@@ -121,6 +121,15 @@ def test_streams_and_tables() -> None:
     assert [(table["name"], table["isWindowed"]) for table in tables] == [("T", True)]
 
 
+def test_a_table_in_avro_is_shown_as_other_programs_read_it() -> None:
+    table = msgspec.structs.replace(
+        TABLE, topic="CTAS_T_1-changelog", public_topic="t", public_formats=("KAFKA", "AVRO")
+    )
+    changed = msgspec.structs.replace(SNAPSHOT, sources=(STREAM, table))
+    (listed,) = cast("list[dict[str, object]]", show.tables(scene(changed), "")["tables"])
+    assert (listed["topic"], listed["keyFormat"], listed["valueFormat"]) == ("t", "KAFKA", "AVRO")
+
+
 @pytest.mark.parametrize(
     ("wanted", "reported", "shown", "why"),
     [

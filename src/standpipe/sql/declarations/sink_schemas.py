@@ -1,0 +1,164 @@
+"""Under which schemas of a registry the rows of a query are written, in AVRO.
+
+CREATE … AS SELECT: the one that VALUE_SCHEMA_ID or KEY_SCHEMA_ID names, if its first columns are
+those of the result; else our own, which is made from the columns. INSERT INTO … SELECT: the target
+says it. The leader registers our own before it logs the statement
+(`control/ddl/registered_schemas.py`); the plan keeps ids and texts, so that nothing is asked to
+write a row.
+
+Source, also of the texts: ksqlDB's DefaultSchemaInjector (forCreateAsStatement).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from standpipe.model import Column, Source, SparkPlan, WrittenSchema
+from standpipe.sql.context import Context
+from standpipe.sql.declarations import registered
+from standpipe.sql.declarations.formats import schema_text
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS, Properties
+from standpipe.sql.declarations.registered import Part, asked_for, given_id, required
+from standpipe.sql.schemas import avro, avro_columns, avro_program
+from standpipe.sql.schemas.avro import AvroType, BadSchema
+from standpipe.sql.schemas.registry import RegisteredSchema
+from standpipe.sql.syntax.ast import Position
+from standpipe.sql.syntax.errors import refusal
+
+#: schemas of keys and of values; None: not in AVRO, or our own, which has no id yet
+Written = tuple[WrittenSchema | None, WrittenSchema | None]
+
+_PARTS: Final[tuple[Part, Part]] = ("KEY", "VALUE")
+
+
+def declared(source: Source, properties: Properties, context: Context, at: Position) -> Source:
+    """The stream or table of a result, with what WITH says of its schemas. Raises StatementError,
+    SchemaRegistryMissing, SchemaRegistryUnavailable."""
+    formats = (source.key_format, source.value_format)
+    ids: list[int | None] = []
+    for part, format_ in zip(_PARTS, formats, strict=True):
+        registered.check_ids(properties, part, format_, ())
+        ids.append(properties.number(f"{part}_SCHEMA_ID"))
+    registered.check_configured(formats, source.topic, context, at)
+    key_id, value_id = ids
+    if key_id is not None or value_id is not None:
+        source = replace(source, schema_ids=(key_id, value_id))
+    source = registered.named(source, properties, at)
+    for part in _parts(source):
+        if found := _given(source, part, context, at):
+            where = properties.at(f"{part}_SCHEMA_ID") or at
+            _check_columns(source, part, found, where)
+    return source
+
+
+def planned(plan: SparkPlan, source: Source, context: Context, at: Position | None) -> SparkPlan:
+    """The plan of a query with the schemas of the rows that it writes (`written`)."""
+    return replace(plan, schemas=written(source, context, at))
+
+
+def written(source: Source, context: Context, at: Position | None) -> Written | UnsetType:
+    """The schemas of its rows whose ids are given; UNSET: neither keys nor values are in AVRO.
+    Raises StatementError, SchemaRegistryMissing, SchemaRegistryUnavailable."""
+    if not _parts(source):
+        return UNSET
+    registered.check_configured((source.key_format, source.value_format), source.topic, context, at)
+    found: list[WrittenSchema | None] = []
+    for part in _PARTS:
+        schema = _given(source, part, context, at) if part in _parts(source) else None
+        if schema is not None:
+            _compiled(source, part, schema, at)
+        found.append(schema and (schema.schema_id, schema.text))
+    key, value = found
+    return key, value
+
+
+def columns_of(source: Source, part: Part) -> tuple[Column, ...]:
+    """The columns that are in one part of a record."""
+    if part == "KEY":
+        return source.key_columns
+    return tuple(column for column in source.value_columns if column.header is None)
+
+
+def wraps(source: Source, part: Part) -> bool:
+    """Whether one part of a record is an Avro record with a field for each column."""
+    if len(columns_of(source, part)) != 1:
+        return True
+    return part == "VALUE" and source.wrap_single_value
+
+
+def _parts(source: Source) -> list[Part]:
+    """The parts in AVRO that have columns. Raises StatementError for JSON_SR."""
+    if "JSON_SR" in (source.key_format, source.value_format):
+        raise refusal(
+            f"{source.name} is in JSON_SR, which queries that run in Spark do not write yet."
+            " INSERT INTO … VALUES does; a query writes JSON or AVRO."
+        )
+    formats = zip(_PARTS, (source.key_format, source.value_format), strict=True)
+    return [part for part, of in formats if of in REGISTRY_FORMATS and columns_of(source, part)]
+
+
+def _given(
+    source: Source, part: Part, context: Context, at: Position | None
+) -> RegisteredSchema | None:
+    """The schema that the source names by its id."""
+    schema_id = given_id(source, part)
+    if schema_id is None:
+        return None
+    format_ = source.key_format if part == "KEY" else source.value_format
+    schemas = required(context, source.topic, format_, at)
+    return asked_for(schemas, source.topic, part, format_, schema_id=schema_id, at=at)
+
+
+def _check_columns(
+    source: Source, part: Part, schema: RegisteredSchema, at: Position | None
+) -> None:
+    """The columns are the first of the schema's, in its order. The only column of a bare key or
+    value has no name there."""
+    columns = columns_of(source, part)
+    is_wrapped = wraps(source, part)
+    try:
+        inferred = avro_columns.inferred(
+            _parsed(schema), is_key=part == "KEY", keeps_case=True, unwraps=not is_wrapped
+        )
+    except BadSchema as error:
+        raise _unfit(source, part, error, at) from None
+    if not is_wrapped:
+        inferred = [replace(inferred[0], name=columns[0].name)]
+    there = [replace(column, is_key=part == "KEY") for column in inferred]
+    others = [each for n, each in enumerate(columns) if there[n : n + 1] != [each]]
+    if others:
+        raise refusal(
+            f"The following {part.lower()} columns are changed, missing or reordered:"
+            f" [{_listed(others)}]. Schema from schema registry is [{_listed(there)}]",
+            at,
+        )
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return ", ".join(schema_text((column,)) for column in columns)
+
+
+def _parsed(schema: RegisteredSchema) -> AvroType:
+    if schema.has_references:
+        raise BadSchema("it refers to schemas of other subjects, which is not supported")
+    return avro.parse(schema.text)
+
+
+def _compiled(source: Source, part: Part, schema: RegisteredSchema, at: Position | None) -> None:
+    """Raises StatementError for a schema that cannot have rows of these columns."""
+    try:
+        avro_program.program(_parsed(schema), columns_of(source, part), wraps=wraps(source, part))
+    except BadSchema as error:
+        raise _unfit(source, part, error, at) from None
+
+
+def _unfit(source: Source, part: Part, error: BadSchema, at: Position | None) -> Exception:
+    return refusal(
+        f"Unable to verify if the {part.lower()} schema for topic {source.topic} is compatible with"
+        f" ksqlDB.\nReason: {error}",
+        at,
+    )
