@@ -40,6 +40,7 @@ from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.commit.written_once import Grown, NotWrittenOnce, check_once
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.sink import addressed
 from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written, write_fitting
 
 _logger = structlog.get_logger()
@@ -309,15 +310,11 @@ class CommitBatch:
             f"struct('{HEADER_ROWTIME}' AS key, rowtime AS value)) AS headers"
         )
         table = self.tables[0].table
-        partition = ["partition"] if table.kind == "TABLE" else []
         # of a topic: [a-zA-Z0-9._-]
         topic = self._of_each([f"'{each.table.topic}'" for each in self.tables])
-        if self.published_topic:
-            topic = f"explode(array({topic}, '{self.published_topic}'))"
-        records = rows.selectExpr("key", "value", *partition, headers, f"{topic} AS topic")
-        if self.published_topic and not table.window:  # its partitions are not the catalog's
-            own = f"CASE WHEN topic = '{table.topic}' THEN partition END AS partition"
-            records = records.selectExpr("key", "value", own, "headers", "topic")
+        records = addressed(
+            rows, table, headers=headers, topic=topic, published_topic=self.published_topic
+        )
         return write_fitting(
             records,
             kafka=self.kafka,

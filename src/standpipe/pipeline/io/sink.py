@@ -16,6 +16,10 @@ from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source
 from standpipe.pipeline.io import java_functions, type_mapping
+from standpipe.pipeline.io.avro_rows import may_be_unwritable, written
+from standpipe.pipeline.io.sink_writer import UNWRITABLE
+from standpipe.sql.declarations.published import public_form
+from standpipe.sql.declarations.registered import Part
 from standpipe.sql.spark.group_sql import row_name
 from standpipe.sql.types.types import parse_type
 
@@ -26,6 +30,10 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
     """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` of a table.
 
     `has_own_key`: a key of several columns is a key even if all of them are null.
+
+    Of a table with a copy in AVRO, `public_key`, `public_value` and `public_partition` are those in
+    its public topic. Where a schema may not have a row, `unwritable` says so; then the key or the
+    value that it does not have is null.
 
     A table's row with a null in its key is left out, as in ksqlDB. Raises ValueError when the
     result's width or a format does not fit the table.
@@ -42,13 +50,23 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
     if table.kind == "TABLE":
         for column in keys:
             rows = rows.filter(record.col(column.name).isNotNull())
+    value = record.value()
     columns = [
         record.windowed_key().alias("key"),
-        record.value().alias("value"),
+        (value.cast("binary") if table.public_formats else value).alias("value"),
         record.rowtime().alias("rowtime"),
     ]
     if table.kind == "TABLE":
         columns.append(record.partition().alias("partition"))
+    public = _Record(public_form(table), has_own_key=has_own_key)
+    if table.public_formats:
+        columns += [
+            public.windowed_key().alias("public_key"),
+            public.value().alias("public_value"),
+            public.public_partition().alias("public_partition"),
+        ]
+    if may_be_unwritable(table):
+        columns.append(public.is_unwritable().alias(UNWRITABLE))
     return rows.select(*columns)
 
 
@@ -79,6 +97,32 @@ def group_records_of(result: DataFrame, tables: Mapping[int, Source]) -> DataFra
     )
 
 
+def addressed(
+    rows: DataFrame, table: Source, *, headers: str, topic: str, published_topic: str | None
+) -> DataFrame:
+    """The records of a batch as `sink_writer.write_fitting` takes them. `headers`, `topic`: SQL.
+
+    Where rows are also written to a public topic, each is there twice: as the table's own topic has
+    it, and as the public one, whose schema may lack it.
+    """
+    judged = [UNWRITABLE] if UNWRITABLE in rows.columns else []
+    if published_topic is None:
+        partition = ["partition"] if table.kind == "TABLE" else []
+        judged = [] if table.public_formats else judged  # there is no copy yet
+        return rows.selectExpr("key", "value", *partition, headers, f"{topic} AS topic", *judged)
+    both = f"explode(array({topic}, '{published_topic}')) AS topic"
+    copied, is_own = rows.selectExpr("*", headers, both), f"topic = '{table.topic}'"
+    if not table.public_formats:
+        # of the public topic, the partitions are not the catalog's
+        partition = "partition" if table.window else f"IF({is_own}, partition, NULL)"
+        return copied.selectExpr("key", "value", f"{partition} AS partition", "headers", "topic")
+    either = [
+        f"IF({is_own}, {name}, public_{name}) AS {name}" for name in ("key", "value", "partition")
+    ]
+    judged = [f"NOT ({is_own}) AND {name} AS {name}" for name in judged]
+    return copied.selectExpr(*either, "headers", "topic", *judged)
+
+
 @dataclass(frozen=True)
 class _Record:
     """Expressions over the columns of a result; `row`: they are fields of this column."""
@@ -98,6 +142,15 @@ class _Record:
         """Among the partitions of the catalog. Kafka's producer counts those of the topic: once it
         had more, a key's new rows would be where no replica reads them."""
         return java_functions.partition_column(self._key(), self.table.partitions)
+
+    def public_partition(self) -> SparkColumn:
+        """In a public topic: Kafka's producer finds that of a key without a window."""
+        return self.partition() if self.table.window else f.lit(None).cast("int")
+
+    def is_unwritable(self) -> SparkColumn:
+        """Whether the schema of the key, or of the value, does not have that of this row."""
+        no_key = self._has_key() & self._key().isNull() if self.table.key_columns else f.lit(False)
+        return no_key | (self.col("__LIVE") & self._has_value() & self._value().isNull())
 
     def windowed_key(self) -> SparkColumn:
         """Kafka Streams' windowed keys: a session's end comes before its start."""
@@ -127,10 +180,7 @@ class _Record:
         if not columns:
             return f.lit(None).cast("binary")
         key_format = self.table.key_format
-        # otherwise a key whose columns are all null is not a key
-        is_there = f.lit(self.has_own_key and len(columns) > 1)
-        for column in columns:
-            is_there = is_there | self.col(column.name).isNotNull()
+        is_there = self._has_key()
         if key_format == "KAFKA" and len(columns) == 1:
             return self._kafka_bytes(columns[0])
         if key_format == "JSON":
@@ -139,7 +189,26 @@ class _Record:
             return f.when(is_there, text.cast("binary"))
         if key_format == "DELIMITED":
             return f.when(is_there, self._delimited(columns, self.table.key_delimiter))
+        if key_format == "AVRO":
+            return f.when(is_there, self._avro("KEY", columns))
         raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
+
+    def _has_key(self) -> SparkColumn:
+        """Otherwise a key whose columns are all null is not a key."""
+        columns = self.table.key_columns
+        is_there = f.lit(self.has_own_key and len(columns) > 1)
+        for column in columns:
+            is_there = is_there | self.col(column.name).isNotNull()
+        return is_there
+
+    def _has_value(self) -> SparkColumn:
+        """A bare value in AVRO that is null is no value, as in ksqlDB."""
+        columns = self.table.value_columns
+        is_bare = len(columns) == 1 and not self.table.wrap_single_value
+        return self.col(columns[0].name).isNotNull() if is_bare else f.lit(bool(columns))
+
+    def _avro(self, part: Part, columns: Sequence[Column]) -> SparkColumn:
+        return written(part, [(column, self.col(column.name)) for column in columns])
 
     def _value(self) -> SparkColumn:
         table, columns = self.table, self.table.value_columns
@@ -149,6 +218,8 @@ class _Record:
             return self._kafka_bytes(columns[0])
         if table.value_format == "DELIMITED":
             return self._delimited(columns, table.value_delimiter)
+        if table.value_format == "AVRO":
+            return f.when(self._has_value(), self._avro("VALUE", columns))
         if table.value_format != "JSON":
             raise ValueError(f"cannot write values in format {table.value_format}")
         if not table.wrap_single_value and len(columns) == 1:

@@ -7,6 +7,9 @@ out. Their number and keys come from the same pass (`observe`), which costs each
 and a tenth of the throughput. A query therefore starts without it, and measures rows once Kafka has
 rejected one (`is_refusal`): each pipeline that holds the query runs at most one batch twice.
 
+A row that its schema in a registry cannot have is left out, too, where another program's schema is
+given. In a table's copy, a tombstone stands for it: the table itself has the row.
+
 Not here: a topic's size limit (`ProgressLog.message_bytes_max`); the headers (`batch.py`).
 """
 
@@ -27,8 +30,12 @@ from standpipe.pipeline.io.source import RAW_BYTES_MAX
 #: what a record needs besides key and value: our headers, lengths, the batch header
 OVERHEAD_BYTES: Final = 1024
 REASON: Final = "ROW_TOO_LARGE"
+#: column of records, and why such a row is left out
+UNWRITABLE: Final = "unwritable"
+UNWRITABLE_REASON: Final = "ROW_NOT_IN_SCHEMA"
 
 _METRICS: Final = "rows too large"
+_UNWRITABLE: Final = "rows not in their schema"
 _COUNTED: Final = "records written"
 _MESSAGE_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
 _REQUEST_BYTES: Final = 1024 * 1024  # Kafka's default of max.request.size
@@ -50,7 +57,8 @@ class WriteLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class TooLarge:
-    """The rows of a batch that did not fit: how many, and the largest ones for the log."""
+    """The rows of a batch that did not fit, by their size or into their schema: how many, and some
+    of them for the log, the largest ones first."""
 
     count: int = 0
     samples: Sequence[Mapping[str, Any]] = ()
@@ -93,18 +101,21 @@ def write_fitting(
     counted: Sequence[str] = (),
 ) -> Written:
     """Write records (`key`, `value`, `topic`, …); see the module for those that are too large.
-    `counted`: the topics whose records are counted.
+    `counted`: the topics whose records are counted. Where the records have a column `unwritable`,
+    those of which it is true are left out, or are tombstones in a table.
 
     Uses Spark's Kafka sink: acks = all, and it fails the batch if one record fails. Where rows are
     measured or counted, the sink is called as `DataFrame.write` calls it, because the metrics of
     the separate plan that `write` makes cannot be read.
     """
-    if not limits.looks and not counted:
+    judges_schema = UNWRITABLE in rows.columns
+    if not limits.looks and not counted and not judges_schema:
         request = str(limits.bytes_max + OVERHEAD_BYTES)
         writer = rows.write.format("kafka").options(**connection_of(kafka).spark())
         writer.option("kafka.max.request.size", request).save()
         return Written()
-    marked = fitting(rows, limits, is_table=is_table) if limits.looks else rows
+    marked = writable(rows, limits, is_table=is_table) if judges_schema else rows
+    marked = fitting(marked, limits, is_table=is_table) if limits.looks else marked
     if counted:
         counts = [f.count_if(f.col("topic") == name).alias(name) for name in counted]
         marked = marked.observe(_COUNTED, *counts)
@@ -116,9 +127,16 @@ def write_fitting(
     kafka010 = jvm.org.apache.spark.sql.kafka010
     kafka010.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
     metrics = execution.observedMetrics()
-    found, records = metrics.get(_METRICS), metrics.get(_COUNTED)
+    large, unfit, records = map(metrics.get, (_METRICS, _UNWRITABLE, _COUNTED))
+    left_out = [
+        parsed(large.get().json(), limits.bytes_max) if large.isDefined() else TooLarge(),
+        parsed(unfit.get().json(), None) if unfit.isDefined() else TooLarge(),
+    ]
     return Written(
-        too_large=parsed(found.get().json(), limits.bytes_max) if found.isDefined() else TooLarge(),
+        too_large=TooLarge(
+            count=sum(each.count for each in left_out),
+            samples=[sample for each in left_out for sample in each.samples],
+        ),
         # of a plan that Spark found to be empty there are no metrics
         records=[
             records.get().getLong(place) if records.isDefined() else 0
@@ -149,18 +167,33 @@ def fitting(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFram
     return marked.filter(key_bytes <= limits.bytes_max).withColumn("value", fits).drop("__bytes")
 
 
-def parsed(metrics: str, bytes_max: int) -> TooLarge:
-    """Parses `metrics`, the row that Spark observed, as JSON."""
+def writable(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFrame:
+    """The rows that their schema has; the plan observes metrics of the others. In a table these
+    have a key and no value, which is a tombstone, or no key."""
+    is_unfit = f.coalesce(f.col(UNWRITABLE), f.lit(False))
+    unfit = f.when(is_unfit, f.lit(1))
+    key = f.substring(f.col("key").cast("binary"), f.lit(1), f.lit(RAW_BYTES_MAX))
+    row = f.struct(key.alias("key"), f.col("topic").alias("topic"))
+    metrics = [f.count(unfit).alias("count")]
+    if limits.samples_max:
+        metrics.append(f.call_function("max_by", row, unfit, f.lit(limits.samples_max)).alias("of"))
+    marked = rows.observe(_UNWRITABLE, *metrics)
+    left_out = is_unfit & f.col("key").isNull() if is_table else is_unfit
+    return marked.filter(~left_out).drop(UNWRITABLE)
+
+
+def parsed(metrics: str, bytes_max: int | None) -> TooLarge:
+    """Parses `metrics`, the row that Spark observed, as JSON. `bytes_max`: what the rows exceed;
+    None: their schema does not have them."""
     row: dict[str, Any] = json.loads(metrics)
     samples = [
         {
             "topic": each["topic"],
             "partition": None,  # it was never written
             "offset": None,
-            "reason": REASON,
+            "reason": UNWRITABLE_REASON if bytes_max is None else REASON,
             "key_base64": each.get("key"),
-            "bytes": each["bytes"],
-            "bytes_max": bytes_max,
+            **({} if bytes_max is None else {"bytes": each["bytes"], "bytes_max": bytes_max}),
         }
         for each in row.get("of") or ()
     ]

@@ -84,3 +84,15 @@ def test_what_is_said_of_rows_that_are_too_large() -> None:
         }
     ]
     assert parsed('{"count":0}', 9).samples == []
+
+
+def test_what_is_said_of_rows_that_their_schema_has_not() -> None:
+    found = parsed('{"count":2,"of":[{"key":null,"topic":"t"}]}', None)
+    assert found.count == 2
+    (sample,) = found.samples
+    assert (sample["reason"], sample["topic"], sample["key_base64"]) == (
+        "ROW_NOT_IN_SCHEMA",
+        "t",
+        None,
+    )
+    assert "bytes" not in sample

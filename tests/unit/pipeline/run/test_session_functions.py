@@ -4,6 +4,7 @@ tests/e2e/test_linear_patterns_on_spark.py, tests/e2e/both_ways.py, test_stream_
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import pytest
 
@@ -11,6 +12,7 @@ from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.session_functions import SOURCES, is_needed
 from standpipe.sql.expressions.like import like_template
 from standpipe.sql.functions import registry
+from standpipe.sql.schemas.avro_program import Op
 from standpipe.sql.spark.stream_time import timed_sql
 
 
@@ -24,6 +26,12 @@ def called() -> set[str]:
 def test_each_function_that_a_template_calls_is_registered() -> None:
     registered = {name for name, *_ in session_functions._FUNCTIONS}
     assert called() == registered
+
+
+def test_each_step_of_a_program_is_known_in_java() -> None:
+    java = next(each for each in SOURCES if each.stem == "AvroRows").read_text()
+    for op in get_args(Op):
+        assert f'"{op}"' in java, op
 
 
 def test_each_has_a_class_that_knows_what_it_is_to_do() -> None:

@@ -322,7 +322,7 @@ def _publish(
     _logger.info("publishing", query_id=wanted.query_id, topic=topic)
     found = publish_rows(
         session,
-        wanted.table,
+        wanted,
         topic,
         committed,
         reads=around.reads,
@@ -378,10 +378,7 @@ def planned(
     """
     plan = wanted.query.plan
     try:
-        if session_functions.is_needed(
-            plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)
-        ):
-            session_functions.register(session)
+        session_functions.register_needed(session, wanted.table, plan)
         for source in plan.inputs:
             writer = wanted.writers.get(source.topic)
             upstream = writer and Upstream(

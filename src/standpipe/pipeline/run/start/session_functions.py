@@ -3,7 +3,8 @@
 Regular expressions and LIKE (`LinearPatterns.java`): Spark runs its own on Java's engine, in which
 one pattern and one value can block a task permanently and cannot be interrupted. JSON in texts
 (`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's. The stream
-time of a record (`StreamTime.java`): it depends on the records before.
+time of a record (`StreamTime.java`): it depends on the records before. Rows in AVRO
+(`AvroRows.java`): one function for each schema of a query, in the query's own session.
 
 The classes are compiled by Spark's Janino and put into a jar that the session hands to its
 executors, so nothing is built and they need nothing of ours.
@@ -12,6 +13,7 @@ executors, so nothing is built and they need nothing of ours.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -19,11 +21,14 @@ from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
+from standpipe.model import Source, SparkPlan
+from standpipe.pipeline.io import avro_rows
+from standpipe.pipeline.io.avro_rows import AvroWriter
 from standpipe.sql.expressions.evaluator import WORK_MAX
 
 SOURCES: Final = tuple(
     Path(__file__).with_name(f"{name}.java")
-    for name in ("LinearPatterns", "JsonTexts", "StreamTime")
+    for name in ("LinearPatterns", "JsonTexts", "StreamTime", "AvroRows")
 )
 #: of one call: about a second. What reads a character of a text in RE2/J takes that many times as
 #: long as in RE2, and a batch can wait longer than a worker's loop
@@ -57,15 +62,41 @@ def is_needed(*texts: str | None) -> bool:
     return any(name in text for text in texts if text for name, *_ in _FUNCTIONS)
 
 
-def register(spark: SparkSession) -> None:
-    """Add the functions to a session, and to those that its streaming queries clone from it."""
+def register_needed(spark: SparkSession, table: Source, plan: SparkPlan) -> None:
+    """Add the functions that a query needs, to read and to write, to its session. Raises ValueError
+    for schemas that cannot be used."""
+    if is_needed(plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)):
+        register(spark)
+    register_avro(spark, avro_rows.writers_of(table, plan))
+
+
+def register_avro(spark: SparkSession, writers: Sequence[AvroWriter]) -> None:
+    """Add the functions that write rows under schemas of a registry (`avro_rows.written`)."""
+    if not writers:
+        return
+    java, class_of = _classes(spark)
+    for each in writers:
+        schema_id = java.java.lang.Integer.valueOf(each.schema_id)
+        function = _new(java, class_of("AvroRows"), schema_id, each.program, each.wraps)
+        of = java.org.apache.spark.sql.types.DataType.fromDDL("BINARY")
+        cast(Any, spark)._jsparkSession.udf().register(each.name, function, of)
+
+
+def _classes(spark: SparkSession) -> tuple[Any, Callable[[str], Any]]:
+    """The JVM, and what finds our classes in it: the session has the jar from now on."""
     java = cast(Any, spark)._jvm
     cast(Any, spark).sql(f"ADD JAR '{_jar(java)}'")
     loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    return java, lambda name: java.java.lang.Class.forName(f"standpipe.{name}", True, loader)
+
+
+def register(spark: SparkSession) -> None:
+    """Add the functions to a session, and to those that its streaming queries clone from it."""
+    java, found = _classes(spark)
     types = java.org.apache.spark.sql.types.DataType
     registry = cast(Any, spark)._jsparkSession.udf()
     for name, of_class, given, of in _FUNCTIONS:
-        made = java.java.lang.Class.forName(f"standpipe.{of_class}", True, loader)
+        made = found(of_class)
         limits = _limits(java) if of_class == "LinearPatterns" else ()
         function = _new(java, made, *given, *limits)
         if of_class == "StreamTime":
