@@ -15,8 +15,8 @@ import msgspec
 from standpipe.model import PersistentQuery, Source, SparkPlan
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.properties import Properties
+from standpipe.sql.declarations.published import is_registered
 from standpipe.sql.plans import CreateTableAsPlan
-from standpipe.sql.spark import to_spark
 from standpipe.sql.syntax.ast_statements import Creation
 from standpipe.sql.syntax.errors import refusal, unsupported
 
@@ -44,7 +44,8 @@ def declared(
             " sets the time of each row.",
             at,
         )
-    to_spark.refuse_registry(source.name, source.key_format, source.value_format)
+    if is_registered(source):
+        raise unsupported(f"A table in AVRO with WRITER='{EXTERNAL}'", creation.at)
     table_id = context.table_id(creation.name)
     query = PersistentQuery(
         query_id=f"EXTERNAL_{table_id}",
