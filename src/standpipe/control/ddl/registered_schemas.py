@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import (
     Command,
@@ -42,9 +43,11 @@ _PARTS: Final[tuple[Part, Part]] = ("KEY", "VALUE")
 
 def register(command: Command, catalog: Catalog, schemas: Schemas | None) -> Command:
     """Register what a command's source or query needs; the command with the ids that its query
-    writes. `catalog`: before it. Raises StatementError, SchemaRegistryUnavailable."""
+    writes. `catalog`: before it. Raises StatementError, SchemaRegistryUnavailable, and BadRequest
+    at a feature level at which it cannot be logged."""
     if schemas is None:
         return command
+    feature_levels.at_level(command, catalog.feature_level)  # what is refused registers nothing
     match command:
         case CreateSource(source=source):
             for part in _PARTS:

@@ -13,13 +13,16 @@ from tests.samples import sample_stream
 from standpipe.control.ddl import registered_schemas
 from standpipe.control.ddl.propose import Request, judge
 from standpipe.control.ddl.responses import StatementReply
+from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.control.metadata.commands import CreateSource, DropSource, Receipt
-from standpipe.errors import StatementError
+from standpipe.errors import BadRequest, StatementError
 from standpipe.model import Column, LogIndex, Source
 from standpipe.sql.schemas.registry import SchemaRefused, SchemaRegistryUnavailable
 
+#: of a new cluster
+NEW = replace(EMPTY, feature_level=feature_levels.NEWEST)
 SOURCE = sample_stream(
     topic="t",
     key_format="AVRO",
@@ -39,7 +42,7 @@ def command(source: Source) -> CreateSource:
 
 def registered(source: Source, known: KnownSchemas) -> dict[str, int]:
     asked = command(source)
-    assert registered_schemas.register(asked, EMPTY, known) is asked, "it names no ids"
+    assert registered_schemas.register(asked, NEW, known) is asked, "it names no ids"
     return {subject: len(versions) for subject, versions in known.subjects.items()}
 
 
@@ -105,7 +108,7 @@ def logged(sql: str, catalog: Catalog, known: KnownSchemas) -> Any:
 
 
 def after(known: KnownSchemas, *statements: str) -> Catalog:
-    catalog = EMPTY
+    catalog = NEW
     for sql in statements:
         done = replace(logged(sql, catalog, known), request_id="")
         catalog = apply(catalog, LogIndex(catalog.index + 1), done)
@@ -148,6 +151,14 @@ def test_a_query_gets_the_ids_of_its_schemas(
     assert tuple(each and each[0] for each in newest) == ids
     for each in filter(None, newest):
         assert known.by_id(each[0]).text == each[1]
+
+
+def test_nothing_is_registered_for_what_cannot_be_logged() -> None:
+    known = KnownSchemas()
+    older = replace(after(known, STREAM), feature_level=feature_levels.SCHEMAS)
+    with pytest.raises(BadRequest, match="create_table_as needs feature level 18"):
+        logged(SINK.format(*FIRST), older, known)
+    assert known.subjects == {}
 
 
 def test_a_given_schema_is_not_registered() -> None:
