@@ -57,6 +57,19 @@ CREATE OR REPLACE TABLE TOTALS WITH (VALUE_FORMAT='AVRO')
 """
 
 
+#: another program's: DAY may not be NULL
+STRICT: Final = json.dumps(
+    {
+        "type": "record",
+        "name": "Strict",
+        "fields": [
+            {"name": "ID", "type": "int"},
+            {"name": "DAY", "type": {"type": "int", "logicalType": "date"}},
+        ],
+    }
+)
+
+
 def row_of(at: int) -> dict[str, Any]:
     """The value of an event, as in the topic; every seventh field is NULL."""
     row: dict[str, Any] = {
@@ -235,6 +248,36 @@ def test_a_windowed_table_in_avro(cluster: TestCluster, server: RegistryServer) 
         }
 
     wait_until(lambda: read() == counts or None, "all windows", lambda: str(read()))
+
+
+@pytest.mark.timeout(1800)
+def test_rows_that_a_given_schema_has_not(
+    cluster: TestCluster, server: RegistryServer, registry: SchemaRegistry
+) -> None:
+    """Left out and told; the others are there, and the query runs on."""
+    schema_id = registry.register("somebody-value", "AVRO", STRICT)
+    cluster.sql(
+        f"CREATE STREAM STRICT WITH (VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID={schema_id})"
+        " AS SELECT K, ID, DAY FROM SALES;"
+    )
+    rows = [as_read(row_of(at)) for at in range(EVENTS)]
+    expected = [{"ID": row["ID"], "DAY": row["DAY"]} for row in rows if row["DAY"] is not None]
+    assert 0 < len(expected) < EVENTS
+
+    def read() -> list[Any]:
+        messages = read_all(cluster.bootstrap_servers, "STRICT", 4)
+        assert {schema_id_of(bytes(each.value() or b"")) for each in messages} <= {schema_id}
+        return sorted(values_of(server, "STRICT", messages), key=lambda row: row["ID"])
+
+    wait_until(lambda: read() == expected or None, "all rows but those", lambda: str(read()))
+
+    def is_told() -> bool | None:
+        log = read_all(cluster.bootstrap_servers, "default_ksql_processing_log", 1)
+        entries = [json.loads(each.value() or b"{}") for each in log]
+        told = [each for each in entries if each.get("reason") == "ROW_NOT_IN_SCHEMA"]
+        return (bool(told) and {each["topic"] for each in told} == {"STRICT"}) or None
+
+    wait_until(is_told, "an entry in the processing log")
 
 
 @pytest.mark.timeout(1800)
