@@ -4,6 +4,7 @@ Static frames, no Kafka."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -231,3 +232,33 @@ def test_a_table_that_was_replaced_is_copied_as_before(spark: SparkSession) -> N
         ("T", None),
     ]
     assert {bytes(r["key"]) for r in both.select(f.col("key").cast("binary")).collect()} == {b"a"}
+
+
+def test_the_functions_are_there_in_batches_of_a_streaming_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark gives each streaming query, and so each batch, a copy of the session."""
+    events = tmp_path / "events"
+    events.mkdir()
+    (events / "one.json").write_text('{"K":"a","N":1}\n')
+    session = spark.newSession()
+    session_functions.register_avro(session, avro_rows.writers_of(STREAM, plan_of(STREAM)))
+    read = session.readStream.schema("K STRING, N INT").json(str(events))
+    rows = read.selectExpr("K", "N", f"timestamp_millis({AT_MS}) AS AT", "9L AS R", "true AS LIVE")
+    found: list[Any] = []
+
+    def of_the_plan(batch: DataFrame, _: int) -> None:
+        found.extend(batch.collect())
+
+    def of_each_batch(batch: DataFrame, _: int) -> None:
+        batch.createOrReplaceTempView("__BATCH")
+        again = batch.sparkSession.sql("SELECT * FROM __BATCH")
+        found.extend(records_of(again, STREAM).collect())
+
+    for name, plan, take in (
+        ("plan", records_of(rows, STREAM), of_the_plan),
+        ("batch", rows, of_each_batch),
+    ):
+        writer = plan.writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
+    assert [value_of(STREAM, each["value"]) for each in found] == [[1, AT_MS]] * 2

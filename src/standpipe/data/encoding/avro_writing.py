@@ -1,8 +1,8 @@
 """Rows as Avro's bytes, under a schema of ours or of somebody else, in Python.
 
-It interprets what `sql/schemas/avro_program.py` makes of the schema and the columns; queries that
-run in Spark write the same bytes (`pipeline/run/start/AvroRows.java`). Source: Apache Avro 1.12,
-"Binary encoding". Not here: which schema a source's rows have; the frame around the bytes
+It interprets what `sql/schemas/avro_write_program.py` makes of the schema and the columns; queries
+that run in Spark write the same bytes (`pipeline/run/start/AvroBytes.java`). Source: Apache Avro
+1.12, "Binary encoding". Not here: which schema a source's rows have; the frame around the bytes
 (`framed_values.py`).
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from standpipe.model import Column
-from standpipe.sql.schemas import avro_program
+from standpipe.sql.schemas import avro_write_program
 from standpipe.sql.schemas.avro import AvroType
-from standpipe.sql.schemas.avro_program import WriteStep, int_bytes, long_bytes, sized_bytes
+from standpipe.sql.schemas.avro_write_program import WriteStep, int_bytes, long_bytes, sized_bytes
 from standpipe.sql.types.types import SqlType
 from standpipe.sql.types.values import DECIMALS, as_decimal
 
@@ -33,7 +33,7 @@ def to_bytes(
     It raises ValueError for a NULL where the schema has none, and for a value out of range. Raises
     BadSchema where a column has no field of a type that takes it, or a field has no value.
     """
-    step = avro_program.program(writer, columns, wraps=wraps)
+    step = avro_write_program.program(writer, columns, wraps=wraps)
     if not wraps:
         write = _writer(step)
         return lambda row: write(row[0])

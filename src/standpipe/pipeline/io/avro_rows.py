@@ -2,7 +2,7 @@
 
 `run/start/session_functions.py` makes the functions from `writers_of`; a plan calls them by name,
 with a struct of the columns. So neither the driver nor an executor asks a registry. What a function
-writes says a program (`sql/schemas/avro_program.py`): the same bytes as INSERT … VALUES.
+writes says a program (`sql/schemas/avro_write_program.py`): the same bytes as INSERT … VALUES.
 
 Rejected: Spark's `to_avro` (spark-avro). It has types of its own, ends the query at a value that
 the schema cannot have, and is one more jar.
@@ -21,7 +21,7 @@ from standpipe.model import Column, Source, SparkPlan
 from standpipe.sql.declarations.published import public_form
 from standpipe.sql.declarations.registered import Part, given_id
 from standpipe.sql.declarations.sink_schemas import columns_of, wraps
-from standpipe.sql.schemas import avro, avro_program
+from standpipe.sql.schemas import avro, avro_write_program
 from standpipe.sql.types.types import SqlType, parse_type
 
 _FUNCTIONS: Final[dict[Part, str]] = {
@@ -33,7 +33,7 @@ _CONVERTED: Final = ("DATE", "TIMESTAMP", "MAP", "STRUCT")
 
 @dataclass(frozen=True, kw_only=True)
 class AvroWriter:
-    """A function of a session: its name, and what `AvroRows.java` is made with."""
+    """A function of a session: its name, and what `AvroBytes.java` is made with."""
 
     name: str
     schema_id: int
@@ -53,8 +53,10 @@ def writers_of(table: Source, plan: SparkPlan) -> list[AvroWriter]:
             continue
         schema_id, text = written_under
         is_wrapped = wraps(public, part)
-        step = avro_program.program(avro.parse(text), columns_of(public, part), wraps=is_wrapped)
-        program = avro_program.to_text(step)
+        step = avro_write_program.program(
+            avro.parse(text), columns_of(public, part), wraps=is_wrapped
+        )
+        program = avro_write_program.to_text(step)
         name = _FUNCTIONS[part]
         made.append(AvroWriter(name=name, schema_id=schema_id, program=program, wraps=is_wrapped))
     return made
@@ -74,7 +76,7 @@ def written(part: Part, columns: Sequence[tuple[Column, SparkColumn]]) -> SparkC
 
 
 def _given(value: SparkColumn, of: SqlType) -> SparkColumn:
-    """The value as `AvroRows.java` takes it: times as numbers, maps as pairs in their order."""
+    """The value as `AvroBytes.java` takes it: times as numbers, maps as pairs in their order."""
     match of.base:
         case "TIMESTAMP":
             return f.unix_millis(value)

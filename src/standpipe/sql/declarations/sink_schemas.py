@@ -23,7 +23,7 @@ from standpipe.sql.declarations import registered
 from standpipe.sql.declarations.formats import schema_text
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS, Properties
 from standpipe.sql.declarations.registered import Part, asked_for, given_id, required
-from standpipe.sql.schemas import avro, avro_columns, avro_program
+from standpipe.sql.schemas import avro, avro_columns, avro_write_program
 from standpipe.sql.schemas.avro import AvroType, BadSchema
 from standpipe.sql.schemas.registry import RegisteredSchema
 from standpipe.sql.syntax.ast import Position
@@ -151,7 +151,9 @@ def _parsed(schema: RegisteredSchema) -> AvroType:
 def _compiled(source: Source, part: Part, schema: RegisteredSchema, at: Position | None) -> None:
     """Raises StatementError for a schema that cannot have rows of these columns."""
     try:
-        avro_program.program(_parsed(schema), columns_of(source, part), wraps=wraps(source, part))
+        avro_write_program.program(
+            _parsed(schema), columns_of(source, part), wraps=wraps(source, part)
+        )
     except BadSchema as error:
         raise _unfit(source, part, error, at) from None
 

@@ -12,7 +12,7 @@ from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.session_functions import SOURCES, is_needed
 from standpipe.sql.expressions.like import like_template
 from standpipe.sql.functions import registry
-from standpipe.sql.schemas.avro_program import Op
+from standpipe.sql.schemas.avro_write_program import Op
 from standpipe.sql.spark.stream_time import timed_sql
 
 
@@ -29,7 +29,7 @@ def test_each_function_that_a_template_calls_is_registered() -> None:
 
 
 def test_each_step_of_a_program_is_known_in_java() -> None:
-    java = next(each for each in SOURCES if each.stem == "AvroRows").read_text()
+    java = next(each for each in SOURCES if each.stem == "AvroBytes").read_text()
     for op in get_args(Op):
         assert f'"{op}"' in java, op
 

@@ -4,7 +4,7 @@ Regular expressions and LIKE (`LinearPatterns.java`): Spark runs its own on Java
 one pattern and one value can block a task permanently and cannot be interrupted. JSON in texts
 (`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's. The stream
 time of a record (`StreamTime.java`): it depends on the records before. Rows in AVRO
-(`AvroRows.java`): one function for each schema of a query, in the query's own session.
+(`AvroBytes.java`): one function for each schema of a query, in the query's own session.
 
 The classes are compiled by Spark's Janino and put into a jar that the session hands to its
 executors, so nothing is built and they need nothing of ours.
@@ -28,7 +28,7 @@ from standpipe.sql.expressions.evaluator import WORK_MAX
 
 SOURCES: Final = tuple(
     Path(__file__).with_name(f"{name}.java")
-    for name in ("LinearPatterns", "JsonTexts", "StreamTime", "AvroRows")
+    for name in ("LinearPatterns", "JsonTexts", "StreamTime", "AvroBytes")
 )
 #: of one call: about a second. What reads a character of a text in RE2/J takes that many times as
 #: long as in RE2, and a batch can wait longer than a worker's loop
@@ -77,7 +77,7 @@ def register_avro(spark: SparkSession, writers: Sequence[AvroWriter]) -> None:
     java, class_of = _classes(spark)
     for each in writers:
         schema_id = java.java.lang.Integer.valueOf(each.schema_id)
-        function = _new(java, class_of("AvroRows"), schema_id, each.program, each.wraps)
+        function = _new(java, class_of("AvroBytes"), schema_id, each.program, each.wraps)
         of = java.org.apache.spark.sql.types.DataType.fromDDL("BINARY")
         cast(Any, spark)._jsparkSession.udf().register(each.name, function, of)
 

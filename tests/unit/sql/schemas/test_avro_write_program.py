@@ -10,9 +10,15 @@ import msgspec
 import pytest
 
 from standpipe.model import Column
-from standpipe.sql.schemas import avro
+from standpipe.sql.schemas import avro, avro_write_program
 from standpipe.sql.schemas.avro import BadSchema
-from standpipe.sql.schemas.avro_program import WriteStep, int_bytes, long_bytes, program, to_text
+from standpipe.sql.schemas.avro_write_program import (
+    WriteStep,
+    int_bytes,
+    long_bytes,
+    program,
+    to_text,
+)
 
 
 def record(*fields: tuple[str, Any], **more: Any) -> avro.AvroType:
@@ -108,3 +114,19 @@ def test_numbers_take_as_few_bytes_as_they_need(number: int, data: str) -> None:
 def test_numbers_beyond_their_bits(write: Any, number: int) -> None:
     with pytest.raises(ValueError, match="bits"):
         write(number)
+
+
+def test_a_short_schema_may_stand_for_more_types_than_memory_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A named record has its fields wherever it is used."""
+    monkeypatch.setattr(avro_write_program, "STEPS_MAX", 1000)
+    fillers = [{"name": f"f{n}", "type": "int", "default": 0} for n in range(300)]
+    inner = {"type": "record", "name": "I", "fields": [{"name": "A", "type": "int"}, *fillers]}
+    names = ("V0", "V1", "V2", "V3")
+    types: list[Any] = [inner, "I", "I", "I"]
+    writer = record(*zip(names, types, strict=True))
+    columns = [Column(name=name, type="STRUCT<`A` INTEGER>") for name in names]
+    assert program(record(("V0", inner)), columns[:1], wraps=True)
+    with pytest.raises(BadSchema, match="it stands for more than 1000 types"):
+        program(writer, columns, wraps=True)

@@ -13,17 +13,17 @@ import org.apache.spark.sql.api.java.UDF1;
 
 /**
  * Rows as Avro's bytes, behind the id of their schema. How each value is written says a program
- * (sql/schemas/avro_program.py, to_text); the same in Python: data/encoding/avro_writing.py.
+ * (sql/schemas/avro_write_program.py, to_text); the same in Python: data/encoding/avro_writing.py.
  * Compiled by session_functions.py.
  */
-public class AvroRows implements UDF1 {
+public class AvroBytes implements UDF1 {
     private final int schemaId;
     private final String program;
     private final boolean wraps;
     private transient Step step;
 
     /** wraps: a row is a record; else its only value is written. */
-    public AvroRows(int schemaId, String program, boolean wraps) {
+    public AvroBytes(int schemaId, String program, boolean wraps) {
         this.schemaId = schemaId;
         this.program = program;
         this.wraps = wraps;

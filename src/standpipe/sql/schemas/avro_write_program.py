@@ -1,7 +1,7 @@
 """Rows as Avro: from a schema and columns to a program, which says how each value is written.
 
     (schema, columns) ─► program ─┬─► data/encoding/avro_writing.py: rows of INSERT, in Python
-                                  └─► pipeline/run/start/AvroRows.java: rows of queries, in Spark
+                                  └─► pipeline/run/start/AvroBytes.java: rows of queries, in Spark
 
 Each column is written into the field of its name, exactly or else in any case; a field without a
 column has its default. What the schema cannot say of any value of a column is BadSchema; what it
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,6 +23,8 @@ from standpipe.sql.schemas.avro import AvroField, AvroType, BadSchema
 from standpipe.sql.schemas.avro_columns import is_map_entry
 from standpipe.sql.types.types import SqlType, parse_type
 
+#: steps of a program: of types, and of fields that no column has
+STEPS_MAX: Final = 250_000
 _LONG_MAX: Final = 2**63 - 1
 
 Op = Literal[
@@ -62,14 +65,17 @@ def program(writer: AvroType, columns: Sequence[Column], *, wraps: bool) -> Writ
     """How a row, the values of `columns` in their order, is written under a schema. `wraps`: as a
     record; else the row is its only value.
 
-    Raises BadSchema where a column has no field of a type that takes it, or a field has no value.
+    Raises BadSchema where a column has no field of a type that takes it, or a field has no value,
+    and for a schema with more than STEPS_MAX types.
     """
+    compiler = _ProgramMaker(STEPS_MAX)
     if wraps and writer.kind != "record":
         raise BadSchema(f"the schema is no record, but {writer.kind}")
     if not wraps:
         (column,) = columns
-        return _step(writer, parse_type(column.type), column.name)
-    return _record(writer, [(column.name, parse_type(column.type)) for column in columns], "")
+        return compiler.step(writer, parse_type(column.type), column.name)
+    named = [(column.name, parse_type(column.type)) for column in columns]
+    return compiler.record(writer, named, "")
 
 
 def to_text(step: WriteStep) -> str:
@@ -102,62 +108,80 @@ def sized_bytes(data: bytes) -> bytes:
     return long_bytes(len(data)) + data
 
 
-def _step(of: AvroType, source: SqlType, path: str) -> WriteStep:
-    if of.kind == "union":
-        return _optional(of, source, path)
-    base = source.base
-    if base == "DECIMAL" and of.logical == "decimal":
-        size = of.size if of.kind == "fixed" else -1
-        return WriteStep("DECIMAL", path, numbers=(of.precision, of.scale, size))
-    if base == "ARRAY" and of.kind == "array" and not is_map_entry(of.values):
-        return WriteStep("ARRAY", path, (_step(of.values, source.arguments[0], f"{path}->ARRAY"),))
-    if base == "MAP" and of.kind == "map":
-        return WriteStep("MAP", path, (_step(of.values, source.arguments[1], f"{path}->MAP_VAL"),))
-    if base == "MAP" and of.kind == "array" and is_map_entry(of.values):
-        fields = [("key", SqlType("STRING")), ("value", source.arguments[1])]
-        return WriteStep("ENTRIES", path, (_record(of.values, fields, path),))
-    if base == "STRUCT" and of.kind == "record":
-        fields = list(zip(source.field_names, source.arguments, strict=True))
-        return _record(of, fields, path)
-    op = _SCALARS.get((base, of.kind))
-    if op is None or of.logical not in _LOGICAL_OF.get(base, ("",)):
-        raise BadSchema(f"Cannot serialize type {source} as {of.logical or of.kind}: {path}")
-    return WriteStep(op, path, numbers=(of.size,) if op == "FIXED" else (), names=of.symbols)
+@dataclass
+class _ProgramMaker:
+    """Makes the steps of one schema. A named type has its steps wherever it is used, so a short
+    schema may stand for very many."""
 
+    steps_left: int
 
-def _optional(of: AvroType, source: SqlType, path: str) -> WriteStep:
-    """A union: NULL is its null; any other value is the first branch that takes the type."""
-    null = -1
-    found: tuple[int, WriteStep] | None = None
-    for number, branch in enumerate(of.parts):
-        if branch.kind == "null":
-            null = number
-        elif found is None:
-            try:
-                found = number, _step(branch, source, path)
-            except BadSchema:
-                continue
-    if found is None:
-        raise BadSchema(f"Cannot serialize type {source} as any of a union: {path}")
-    return WriteStep("OPTIONAL", path, (found[1],), (null, found[0]))
+    def _count(self) -> None:
+        self.steps_left -= 1
+        if self.steps_left < 0:
+            raise BadSchema(f"it stands for more than {STEPS_MAX} types")
 
+    def step(self, of: AvroType, source: SqlType, path: str) -> WriteStep:
+        self._count()
+        if of.kind == "union":
+            return self._optional(of, source, path)
+        base = source.base
+        if base == "DECIMAL" and of.logical == "decimal":
+            size = of.size if of.kind == "fixed" else -1
+            return WriteStep("DECIMAL", path, numbers=(of.precision, of.scale, size))
+        if base == "ARRAY" and of.kind == "array" and not is_map_entry(of.values):
+            return WriteStep(
+                "ARRAY", path, (self.step(of.values, source.arguments[0], f"{path}->ARRAY"),)
+            )
+        if base == "MAP" and of.kind == "map":
+            return WriteStep(
+                "MAP", path, (self.step(of.values, source.arguments[1], f"{path}->MAP_VAL"),)
+            )
+        if base == "MAP" and of.kind == "array" and is_map_entry(of.values):
+            fields = [("key", SqlType("STRING")), ("value", source.arguments[1])]
+            return WriteStep("ENTRIES", path, (self.record(of.values, fields, path),))
+        if base == "STRUCT" and of.kind == "record":
+            fields = list(zip(source.field_names, source.arguments, strict=True))
+            return self.record(of, fields, path)
+        op = _SCALARS.get((base, of.kind))
+        if op is None or of.logical not in _LOGICAL_OF.get(base, ("",)):
+            raise BadSchema(f"Cannot serialize type {source} as {of.logical or of.kind}: {path}")
+        return WriteStep(op, path, numbers=(of.size,) if op == "FIXED" else (), names=of.symbols)
 
-def _record(of: AvroType, sources: Sequence[tuple[str, SqlType]], path: str) -> WriteStep:
-    names = tuple(name for name, _ in sources)
-    left = dict(sources)
-    parts: list[WriteStep] = []
-    places: list[int] = []
-    for field in of.fields:
-        name = field.name if field.name in left else field.name.upper()
-        if name in left:
-            parts.append(_step(field.of, left.pop(name), f"{path}->{field.name}"))
-            places.append(names.index(name))
-        else:
-            parts.append(WriteStep("CONSTANT", data=_default(field)))
-            places.append(-1)
-    if left:
-        raise BadSchema(f"the schema has no field for {', '.join(left)}{path and f' in {path}'}")
-    return WriteStep("RECORD", path, tuple(parts), tuple(places), names)
+    def _optional(self, of: AvroType, source: SqlType, path: str) -> WriteStep:
+        """A union: NULL is its null; any other value is the first branch that takes the type."""
+        null = -1
+        found: tuple[int, WriteStep] | None = None
+        for number, branch in enumerate(of.parts):
+            if branch.kind == "null":
+                null = number
+            elif found is None:
+                try:
+                    found = number, self.step(branch, source, path)
+                except BadSchema:
+                    continue
+        if found is None:
+            raise BadSchema(f"Cannot serialize type {source} as any of a union: {path}")
+        return WriteStep("OPTIONAL", path, (found[1],), (null, found[0]))
+
+    def record(self, of: AvroType, sources: Sequence[tuple[str, SqlType]], path: str) -> WriteStep:
+        names = tuple(name for name, _ in sources)
+        left = dict(sources)
+        parts: list[WriteStep] = []
+        places: list[int] = []
+        for field in of.fields:
+            name = field.name if field.name in left else field.name.upper()
+            if name in left:
+                parts.append(self.step(field.of, left.pop(name), f"{path}->{field.name}"))
+                places.append(names.index(name))
+            else:
+                self._count()
+                parts.append(WriteStep("CONSTANT", data=_default(field)))
+                places.append(-1)
+        if left:
+            raise BadSchema(
+                f"the schema has no field for {', '.join(left)}{path and f' in {path}'}"
+            )
+        return WriteStep("RECORD", path, tuple(parts), tuple(places), names)
 
 
 def _default(field: AvroField) -> bytes:
