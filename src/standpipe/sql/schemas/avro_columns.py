@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,8 @@ from standpipe.sql.types.types import SqlType, parse_type
 NAMESPACE: Final = "io.confluent.ksql.avro_schemas"
 #: name of the record of a topic's values, where none is given
 VALUE_NAME: Final = f"{NAMESPACE}.KsqlDataSourceSchema"
+#: types that the columns of a schema are made of, each counted wherever it is used
+TYPES_MAX: Final = 10_000
 #: columns of a schema that is no record
 BARE_KEY: Final = "ROWKEY"
 BARE_VALUE: Final = "ROWVAL"
@@ -94,9 +97,10 @@ def inferred(of: AvroType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> 
     `unwraps`: the schema is that of a single column; keys always do. `keeps_case`: the statement
     names the schema by its id. Raises BadSchema with ksqlDB's reason.
     """
+    expansion = _Expansion(keeps_case)
     if unwraps:
         try:
-            made = _sql_type(of, keeps_case, ())
+            made = expansion.sql_type(of, ())
         except _NoSqlType as error:
             raise BadSchema(f"Unsupported type at root of schema: {error}") from None
         return [Column(name=BARE_KEY if is_key else BARE_VALUE, type=str(made), is_key=is_key)]
@@ -105,7 +109,7 @@ def inferred(of: AvroType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> 
             "Schema returned from schema registry is anonymous type. To use this schema with"
             " ksqlDB, set 'WRAP_SINGLE_VALUE=false' in the WITH clause properties."
         )
-    row = _struct(of, keeps_case, ())
+    row = expansion.struct(of, ())
     if not row.field_names:
         raise BadSchema("Schema does not include any columns with types that ksqlDB supports.")
     named = zip(row.field_names, row.arguments, strict=True)
@@ -117,56 +121,66 @@ def union_field(branch: AvroType) -> str:
     return branch.short_name if branch.kind in ("record", "enum") else branch.kind
 
 
-def _sql_type(of: AvroType, keeps_case: bool, around: tuple[str, ...]) -> SqlType:
-    of = nullable(of)
-    if of.logical == "decimal":
-        if of.precision > types.PRECISION_MAX:
-            raise _NoSqlType(f"DECIMAL({of.precision}, {of.scale})")
-        return types.decimal(of.precision, of.scale)
-    if of.logical in _OF_LOGICAL:
-        return _OF_LOGICAL[of.logical]
-    if of.kind in _PLAIN:
-        return _PLAIN[of.kind]
-    match of.kind:
-        case "array" if is_map_entry(of.values):
-            key, value = (each.of for each in sorted(of.values.fields, key=lambda f: f.name))
-            if nullable(key).kind not in _KEY_KINDS or nullable(key).logical:
-                raise _NoSqlType(f"Unsupported type for map key: {nullable(key).kind}")
-            return types.map_of(types.STRING, _sql_type(value, keeps_case, around))
-        case "array":
-            return types.array(_sql_type(of.values, keeps_case, around))
-        case "map":
-            return types.map_of(types.STRING, _sql_type(of.values, keeps_case, around))
-        case "record" | "union":
-            made = _struct(of, keeps_case, around)
-            if not made.field_names:
-                raise _NoSqlType(f"{of.name or of.kind} without a field that SQL has")
-            return made
-        case _:
-            raise _NoSqlType(f"Unsupported type: {of.kind}")
+@dataclass
+class _Expansion:
+    """The SQL types of one schema. A named type is expanded wherever it is used, so a schema of
+    2,000 characters may stand for more types than fit into memory."""
 
+    keeps_case: bool
+    types_left: int = TYPES_MAX
 
-def _struct(of: AvroType, keeps_case: bool, around: tuple[str, ...]) -> SqlType:
-    if of.name and of.name in around:
-        raise _NoSqlType(f"{of.name} contains itself")
-    if len(around) >= types.NESTING_MAX:
-        raise _NoSqlType(types.TOO_DEEP)
-    inner = (*around, of.name)
-    given = (
-        [(union_field(each), each) for each in of.parts if each.kind != "null"]
-        if of.kind == "union"
-        else [(each.name, each.of) for each in of.fields]
-    )
-    found: dict[str, SqlType] = {}
-    for name, part in given:
-        try:
-            found[name if keeps_case else name.upper()] = _sql_type(part, keeps_case, inner)
-        except _NoSqlType:
-            continue
-    made = types.struct(tuple(found.items()))
-    if made.is_too_long():
-        raise BadSchema(f"its type has more than {types.TYPE_CHARS_MAX} characters")
-    return made
+    def sql_type(self, of: AvroType, around: tuple[str, ...]) -> SqlType:
+        of = nullable(of)
+        self.types_left -= 1
+        if self.types_left < 0:
+            raise BadSchema(f"it stands for more than {TYPES_MAX} types")
+        if of.logical == "decimal":
+            if of.precision > types.PRECISION_MAX:
+                raise _NoSqlType(f"DECIMAL({of.precision}, {of.scale})")
+            return types.decimal(of.precision, of.scale)
+        if of.logical in _OF_LOGICAL:
+            return _OF_LOGICAL[of.logical]
+        if of.kind in _PLAIN:
+            return _PLAIN[of.kind]
+        match of.kind:
+            case "array" if is_map_entry(of.values):
+                key, value = (each.of for each in sorted(of.values.fields, key=lambda f: f.name))
+                if nullable(key).kind not in _KEY_KINDS or nullable(key).logical:
+                    raise _NoSqlType(f"Unsupported type for map key: {nullable(key).kind}")
+                return types.map_of(types.STRING, self.sql_type(value, around))
+            case "array":
+                return types.array(self.sql_type(of.values, around))
+            case "map":
+                return types.map_of(types.STRING, self.sql_type(of.values, around))
+            case "record" | "union":
+                made = self.struct(of, around)
+                if not made.field_names:
+                    raise _NoSqlType(f"{of.name or of.kind} without a field that SQL has")
+                return made
+            case _:
+                raise _NoSqlType(f"Unsupported type: {of.kind}")
+
+    def struct(self, of: AvroType, around: tuple[str, ...]) -> SqlType:
+        if of.name and of.name in around:
+            raise _NoSqlType(f"{of.name} contains itself")
+        if len(around) >= types.NESTING_MAX:
+            raise _NoSqlType(types.TOO_DEEP)
+        inner = (*around, of.name)
+        given = (
+            [(union_field(each), each) for each in of.parts if each.kind != "null"]
+            if of.kind == "union"
+            else [(each.name, each.of) for each in of.fields]
+        )
+        found: dict[str, SqlType] = {}
+        for name, part in given:
+            try:
+                found[name if self.keeps_case else name.upper()] = self.sql_type(part, inner)
+            except _NoSqlType:
+                continue
+        made = types.struct(tuple(found.items()))
+        if made.is_too_long():
+            raise BadSchema(f"its type has more than {types.TYPE_CHARS_MAX} characters")
+        return made
 
 
 # --------------------------------------------------------------------------- SQL types as Avro

@@ -108,6 +108,27 @@ def test_no_column_at_all(fields: dict[str, Any], unwraps: bool) -> None:
         avro_columns.inferred(row(**fields), is_key=False, keeps_case=False, unwraps=unwraps)
 
 
+def doubled(levels: int) -> avro.AvroType:
+    """A record with two fields of a record with two fields of …"""
+    last: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}
+    fields = [{"name": "r0", "type": last}]
+    for level in range(1, levels):
+        twice = [{"name": name, "type": f"R{level - 1}"} for name in ("a", "b")]
+        made = {"type": "record", "name": f"R{level}", "fields": twice}
+        fields.append({"name": f"r{level}", "type": made})
+    return avro.parse(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+@pytest.mark.parametrize("leaf", ["int", "null"])
+def test_a_small_schema_that_stands_for_many_types(leaf: str) -> None:
+    """Types that SQL has, and types that are left out, which never make a long text."""
+    assert list(columns(doubled(5))) == ["R0", "R1", "R2", "R3", "R4"]
+    many = doubled(40)
+    many.fields[0].of.fields[0].of.kind = leaf
+    with pytest.raises(BadSchema, match=r"more than 10000 types|more than 32768 characters"):
+        columns(many)
+
+
 ALL = [
     Column(name="B", type="BOOLEAN"),
     Column(name="I", type="INTEGER"),
