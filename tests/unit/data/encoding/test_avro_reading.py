@@ -129,8 +129,45 @@ def test_bytes_that_are_none(avro_type: Any, data: str, message: str) -> None:
         avro_reading.to_text(schema(("C", avro_type)))(bytes.fromhex(data))
 
 
+def test_a_decimal_is_rounded_once() -> None:
+    """0.5, 40 zeros and a 1 are above half: no digit is cut before."""
+    writer = {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 42}
+    read = avro_reading.to_cells(schema(("C", writer)), columns(("C", "DECIMAL(3, 0)")), wraps=True)
+    digits = (5 * 10**41 + 1).to_bytes(18, "big")
+    assert read(bytes([2 * len(digits)]) + digits) == [Decimal(1)]
+    with pytest.raises(ValueError, match="more than 500 bytes"):
+        read(b"\xea\x07" + b"\0" * 501)
+    with pytest.raises(ValueError, match="does not fit"):
+        read(bytes([38]) + (999 * 10**42 + 5 * 10**41).to_bytes(19, "big"))
+
+
+def test_a_time_beyond_32_bits() -> None:
+    of = {"type": "long", "logicalType": "time-micros"}
+    read = avro_reading.to_cells(schema(("C", of)), columns(("C", "TIME")), wraps=True)
+    assert read(bytes.fromhex("ce0f")) == [0]  # 999 µs
+    assert read(bytes.fromhex("cd0f")) == [-1]  # -999 µs: rounded down
+    with pytest.raises(ValueError, match="32 bits"):
+        read(bytes.fromhex("ffffffffffffffffff01"))
+
+
+def test_few_bytes_make_few_fields() -> None:
+    """An item of one byte would make a struct of 1,000 fields, of which the writer has one."""
+    inner = {"type": "record", "name": "S", "fields": [{"name": "F0", "type": "int"}]}
+    fields = ", ".join(f"`F{n}` INTEGER" for n in range(1000))
+    read = avro_reading.to_cells(
+        schema(("C", {"type": "array", "items": inner})),
+        columns(("C", f"ARRAY<STRUCT<{fields}>>")),
+        wraps=True,
+    )
+    assert len(read(bytes([2 * 60]) + b"\0" * 60 + b"\0")[0]) == 60
+    with pytest.raises(ValueError, match="more fields"):
+        read(b"\x80\x7d" + b"\0" * 8000 + b"\0")
+
+
 def test_a_value_nested_without_end() -> None:
     show = avro_reading.to_text(schema(("next", ["null", "R"])))
     assert show(b"\x02\x00") == '{"next": {"next": null}}'
-    with pytest.raises(RecursionError):
-        show(b"\x02" * 100_000)
+    assert show(b"\x02" * 99 + b"\x00")
+    for deep in (100, 100_000):
+        with pytest.raises(ValueError, match="nested deeper"):
+            show(b"\x02" * deep + b"\x00")
