@@ -48,7 +48,7 @@ def main() -> None:
         key_format="NONE",
         value_format="JSON",
     )
-    open_view(spark, source, reads, upstream)
+    open_view(spark, source, reads, upstream, Path(checkpoint))
 
     def show(rows: DataFrame, batch: int) -> None:
         columns = ("ROWPARTITION", "ROWOFFSET", "ROWTIME")

@@ -140,9 +140,16 @@ def _tls(place: str) -> ssl.SSLContext:
 class SchemaRegistry:
     """`sql.schemas.registry.Schemas`, as a registry answers."""
 
-    def __init__(self, connection: RegistryConnection, *, silence_s: float = SILENCE_S) -> None:
-        """`silence_s`: how long a node of the registry may say nothing."""
-        self._silence_s = silence_s
+    def __init__(
+        self,
+        connection: RegistryConnection,
+        *,
+        silence_s: float = SILENCE_S,
+        unknown_s: float = UNKNOWN_S,
+    ) -> None:
+        """`silence_s`: how long a node of the registry may say nothing. `unknown_s`: how long an id
+        counts as unknown."""
+        self._silence_s, self._unknown_s = silence_s, unknown_s
         self._urls = connection.urls
         self._tls = connection.tls
         self._headers = {"Accept": f"{_MEDIA}, application/json"}
@@ -172,7 +179,7 @@ class SchemaRegistry:
             answer = self._asked("GET", f"/schemas/ids/{schema_id}")
         except UnknownSchema:
             _make_room(self._unknown)
-            self._unknown[schema_id] = time.monotonic() + UNKNOWN_S
+            self._unknown[schema_id] = time.monotonic() + self._unknown_s
             raise
         return self._kept(_schema_of(answer, schema_id))
 

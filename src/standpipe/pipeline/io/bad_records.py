@@ -20,6 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
+from standpipe.pipeline.io.avro.avro_source import looked_up, required
+from standpipe.pipeline.io.avro.writer_schemas import parts_of
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import TooLarge
@@ -95,7 +97,10 @@ def sample(
         .option("endingOffsets", json.dumps({topic: ends.get(topic, {})}))
         .load()
     )
-    parsed = parse(records, source, bytes_max=reads.config[RECORD_BYTES_MAX])
+    bytes_max = reads.config[RECORD_BYTES_MAX]
+    if parts_of(source):
+        records = looked_up(records, source, required(source, reads), bytes_max=bytes_max)
+    parsed = parse(records, source, bytes_max=bytes_max)
     bad = parsed.filter("__bad IS NOT NULL")
     rows = bad.select("partition", "offset", "key", "value", "__bad")
     return [

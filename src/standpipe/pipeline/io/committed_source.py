@@ -144,14 +144,8 @@ class CommittedSource:
             **reads.options(topic, headers=True),
             "startingOffsets": starting_offsets(topic, self._begins),
         }
-        kafka = self._jvm.org.apache.spark.sql.kafka010
-        self._kafka: Any = kafka.KafkaSourceProvider().createSource(
-            cast(Any, spark)._jsparkSession.sqlContext(),
-            spark_path(upstream.directory / "committed" / source.view),  # for its initial offsets
-            self._jvm.scala.Option.empty(),
-            "kafka",
-            self._jvm.PythonUtils.toScalaMap(options),
-        )
+        #: Spark's own source
+        self.kafka = kafka_source(spark, options, upstream.directory / "committed" / source.view)
 
     # ------------------------------------------------------------------- which rows a batch has
 
@@ -167,10 +161,13 @@ class CommittedSource:
 
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         """The committed rows between two offsets."""
+        rows = ClassicDataFrame(self.kafka.getBatch(start, end), self._spark)
+        return cast(Any, self.shown(rows, start, end))._jdf
+
+    def shown(self, rows: DataFrame, start: Any, end: Any) -> DataFrame:
+        """Those of the records between two offsets that are committed."""
         starts = offsets_of(start.get())[self._topic] if start.isDefined() else {}
-        ranges = self._feed.ranges(starts, offsets_of(end)[self._topic])
-        rows = ClassicDataFrame(self._kafka.getBatch(start, end), self._spark)
-        return cast(Any, visible(rows, ranges))._jdf
+        return visible(rows, self._feed.ranges(starts, offsets_of(end)[self._topic]))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read no further than what is committed now."""
@@ -198,7 +195,7 @@ class CommittedSource:
 
     def schema(self) -> Any:
         """The columns of Spark's Kafka source."""
-        return self._kafka.schema()
+        return self.kafka.schema()
 
     def deserializeOffset(self, text: str) -> Any:  # noqa: N802
         """Offsets from their JSON in the offset log."""
@@ -214,7 +211,7 @@ class CommittedSource:
     def stop(self) -> None:
         """End the feed and Spark's Kafka source."""
         self._feed.stop()
-        self._kafka.stop()
+        self.kafka.stop()
 
     def getOffset(self) -> Any:  # noqa: N802
         """Never called: Spark asks for `latestOffset`."""
@@ -256,12 +253,28 @@ def committed_stream(
     kind: type[CommittedSource] = CommittedSource,
 ) -> DataFrame:
     """The committed records of a topic, in the form of `KafkaReads.stream`, which has all."""
+    return stream_of(spark, kind(spark, reads, source, upstream))
+
+
+def kafka_source(spark: SparkSession, options: Mapping[str, str], place: CheckpointPath) -> Any:
+    """Spark's Kafka source, of its first source API. `place`: for its initial offsets."""
+    jvm = cast(Any, spark)._jvm
+    return jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider().createSource(
+        cast(Any, spark)._jsparkSession.sqlContext(),
+        spark_path(place),
+        jvm.scala.Option.empty(),
+        "kafka",
+        jvm.PythonUtils.toScalaMap(dict(options)),
+    )
+
+
+def stream_of(spark: SparkSession, source: Any) -> DataFrame:
+    """The records of a `Source` in Python, which the JVM calls."""
     gateway = cast(Any, spark.sparkContext)._gateway
     cast(Any, java_gateway).ensure_callback_server_started(gateway)
-    committed = kind(spark, reads, source, upstream)
     jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
     runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-    relation = companion(runtime, "StreamingExecutionRelation").apply(committed, session)
+    relation = companion(runtime, "StreamingExecutionRelation").apply(source, session)
     rows = companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
     return ClassicDataFrame(rows, spark)
 

@@ -21,6 +21,7 @@ from standpipe.config.lags import (
 )
 from standpipe.config.registry import Config
 from standpipe.data.commit.back_pressure import LagBound
+from standpipe.sql.schemas.registry import Schemas
 
 #: partition -> offset at which a query begins; None: at the beginning of the topic
 Starts = Mapping[int, int] | None
@@ -32,6 +33,8 @@ class KafkaReads:
 
     kafka: Kafka
     config: Config
+    #: the schema registry, which the driver asks; None: none is configured
+    schemas: Schemas | None = None
 
     def options(self, topic: str, *, headers: bool = False) -> dict[str, str]:
         """Options that streams and batches share."""

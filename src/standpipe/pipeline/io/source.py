@@ -23,14 +23,17 @@ from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io import java_functions, loose_json, type_mapping
+from standpipe.pipeline.io.avro.avro_source import avro_stream
+from standpipe.pipeline.io.avro.writer_schemas import parts_of
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.committed_source import Upstream, committed_stream
 from standpipe.pipeline.io.kafka_options import KafkaReads, one_task_per_core
+from standpipe.pipeline.io.type_mapping import CORRUPT
+from standpipe.pipeline.io.windowed_keys import raw_key, window_bounds
 from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
 
-#: column in which Spark's parsers put a text that they could not parse
-_CORRUPT = "__corrupt"
-_CORRUPT_FIELD = t.StructField(_CORRUPT, t.StringType())
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_CORRUPT_FIELD = t.StructField(CORRUPT, t.StringType())
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 #: headers of the commit protocol, hidden from header columns
 OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 #: how much of a bad record's key and value a sample shows
@@ -45,19 +48,26 @@ def metrics_name(source: SparkInput) -> str:
 
 
 def open_view(
-    spark: SparkSession, source: SparkInput, reads: KafkaReads, upstream: Upstream | None = None
+    spark: SparkSession,
+    source: SparkInput,
+    reads: KafkaReads,
+    upstream: Upstream | None,
+    directory: CheckpointPath,
 ) -> None:
     """Register the temporary view `source.view` in this session.
 
     `upstream`: our query that writes the topic, if any; only what it committed is then visible.
+    `directory`: the checkpoint of the query that reads. Raises SchemaRegistryUnavailable.
     """
-    starts = source.starts or None
-    if upstream is None:
-        headers = needs_headers(source)
-        records = reads.stream(spark, source.topic, headers=headers, starts=starts)
-    else:
+    if upstream is not None:
         # even if the topic was declared a second time: its ROWTIME is in a header
         source = structs.replace(source, is_ours=True)
+    if parts_of(source):
+        records = avro_stream(spark, source, reads, upstream, directory)
+    elif upstream is None:
+        starts, headers = source.starts or None, needs_headers(source)
+        records = reads.stream(spark, source.topic, headers=headers, starts=starts)
+    else:
         records = committed_stream(spark, reads, source, upstream)
     rows = parse(one_task_per_core(records), source, bytes_max=reads.config[RECORD_BYTES_MAX])
     is_bad = f.col("__bad").isNotNull()
@@ -80,16 +90,17 @@ def needs_headers(source: SparkInput) -> bool:
 def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFrame:
     """Kafka records with parsed `__key` and `__value`; `__bad` is the reason, or null if good.
 
-    Also works on a batch. Keeps `key`, `value`, `partition`, `offset`, `timestamp`; for a record
-    of more than `bytes_max` bytes, only the heads of key and value.
+    Also works on a batch. Parts in AVRO are columns of `records` already (`io/avro`). Keeps `key`,
+    `value`, `partition`, `offset`, `timestamp`; for a record of more than `bytes_max` bytes, only
+    the heads of key and value.
     """
     records = _cut(records, bytes_max)
     keys = tuple(column for column in source.columns if column.is_key)
     values = tuple(
         column for column in source.columns if not column.is_key and column.header is None
     )
-    wrapped = source.wrap_single_value or len(values) != 1
     has_key = bool(keys) and source.key_format != "NONE"
+    avro = {part.name: f.col(part.column) for part in parts_of(source)}
     parsed = records.select(
         "key",
         "value",
@@ -97,19 +108,14 @@ def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFram
         "offset",
         "timestamp",
         *(["headers"] if needs_headers(source) else []),
-        *_window_bounds(source),
-        _parsed_key(source, keys).alias("__key"),
-        _parsed(
-            f.col("value"),
-            values,
-            source.value_format,
-            wrapped=wrapped,
-            delimiter=source.value_delimiter,
-        ).alias("__value"),
+        *window_bounds(source),
+        (avro["key"] if "key" in avro else _parsed_key(source, keys)).alias("__key"),
+        (avro["value"] if "value" in avro else _parsed_value(source, values)).alias("__value"),
         f.col("value").isNull().alias("__null_value"),
         "__too_large",
     )
     if source.value_format == "JSON" and values:
+        wrapped = source.wrap_single_value or len(values) != 1
         parsed = _reread_json(parsed, values, wrapped=wrapped)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
     # a row of a table must have a key
@@ -143,38 +149,12 @@ def _is_instant(name: str) -> SparkColumn:
     return f.coalesce(f.col(name).between(0, INSTANT_MS_MAX - 1), f.lit(False))
 
 
-def _window_bytes(source: SparkInput) -> int:
-    """Bytes that the window takes in a windowed key: its start; for a session, end and start."""
-    if source.window is None:
-        return 0
-    return 16 if source.window.kind == "SESSION" else 8
-
-
-def _raw_key(source: SparkInput) -> SparkColumn:
-    width = _window_bytes(source)
-    key = f.col("key")
-    return key if not width else f.substring(key, f.lit(1), f.octet_length(key) - width)
-
-
-def _window_bounds(source: SparkInput) -> list[SparkColumn]:
-    if source.window is None:
-        return []
-    # substring works on bytes; right() would treat them as characters
-    last = f.substring(f.col("key"), f.octet_length("key") - 7, f.lit(8))
-    start = f.conv(f.hex(last), 16, -10).cast("bigint")
-    end = start + source.window.size_ms
-    if source.window.kind == "SESSION":
-        tail = f.substring(f.col("key"), f.octet_length("key") - 15, f.lit(8))
-        end = f.conv(f.hex(tail), 16, -10).cast("bigint")
-    return [start.alias("WINDOWSTART"), end.alias("WINDOWEND")]
-
-
 #: numbers that a JSON key may also hold as text (in ksqlDB, {"ID": "10"} is a 10)
 _NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
 
 
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
-    delimiter, raw = source.key_delimiter or ",", _raw_key(source)
+    delimiter, raw = source.key_delimiter or ",", raw_key(source)
     wrapped = len(keys) != 1
     if source.key_format != "JSON" or not keys:
         return _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
@@ -184,6 +164,14 @@ def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
     if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
         return parsed
     return _reread(parsed, schema, _NUMBERS, lambda part, kind: part.cast(kind))
+
+
+def _parsed_value(source: SparkInput, values: tuple[Column, ...]) -> SparkColumn:
+    wrapped = source.wrap_single_value or len(values) != 1
+    delimiter = source.value_delimiter
+    return _parsed(
+        f.col("value"), values, source.value_format, wrapped=wrapped, delimiter=delimiter
+    )
 
 
 def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
@@ -218,7 +206,7 @@ def _parsed(
     # null for bytes that are not UTF-8: decode() would raise, and one record would stop the query
     text = f.try_validate_utf8(part.cast("string"))
     if format_ == "NONE" or not columns:
-        return f.struct(f.lit(None).cast("string").alias(_CORRUPT))
+        return f.struct(f.lit(None).cast("string").alias(CORRUPT))
     if format_ == "KAFKA":
         return _parsed_kafka(part, columns)
     if format_ == "JSON":
@@ -271,7 +259,7 @@ def _reread(
             unread.append(f.when(part.isNotNull() & made.isNull(), part))
             part = made
         fields.append(part.alias(each.name))
-    corrupt = f.coalesce(parsed.getField(_CORRUPT), *unread).alias(_CORRUPT)
+    corrupt = f.coalesce(parsed.getField(CORRUPT), *unread).alias(CORRUPT)
     return f.when(parsed.isNotNull(), f.struct(*fields, corrupt))
 
 
@@ -297,14 +285,14 @@ def _parsed_kafka(raw: SparkColumn, columns: tuple[Column, ...]) -> SparkColumn:
         raise ValueError(f"the KAFKA format holds no {column.type}")
     fits = value.isNotNull() if width is None else f.octet_length(raw) == width
     corrupt = f.when(~fits, f.hex(raw)).cast("string")
-    fields = f.struct(f.when(fits, value).alias(column.name), corrupt.alias(_CORRUPT))
+    fields = f.struct(f.when(fits, value).alias(column.name), corrupt.alias(CORRUPT))
     return f.when(raw.isNotNull(), fields)
 
 
 def _is_corrupt(struct: str, raw: str) -> SparkColumn:
     """Blank text counts too: Spark's parsers return a null struct for it without an error."""
     unparsed = f.col(struct).isNull() & f.col(raw).isNotNull()
-    return unparsed | f.col(struct).getField(_CORRUPT).isNotNull()
+    return unparsed | f.col(struct).getField(CORRUPT).isNotNull()
 
 
 def _value_column(source: SparkInput, name: str) -> SparkColumn:

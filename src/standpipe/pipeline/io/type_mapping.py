@@ -28,6 +28,8 @@ _PLAIN: dict[str, t.DataType] = {
     "TIME": t.IntegerType(),
     "TIMESTAMP": t.LongType(),
 }
+#: column in which Spark's parsers put a text that they could not parse
+CORRUPT = "__corrupt"
 #: these differ between the wire and the query
 _CONVERTED = ("DATE", "TIMESTAMP")
 

@@ -36,6 +36,7 @@ import structlog
 
 from standpipe.adapters.files.private import keep_private, read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
+from standpipe.adapters.schema_registry import RegistryConnection, SchemaRegistry, registry_by
 from standpipe.config import keys, registry
 from standpipe.control.metadata import feature_levels
 from standpipe.errors import StandpipeError
@@ -94,6 +95,8 @@ class PipelineOptions:
     #: the isolated name whose queries it runs; empty: all queries that are not isolated
     isolate: str = ""
     config: registry.Config = field(default_factory=registry.Config)
+    #: None: there is none
+    schema_registry: RegistryConnection | None = None
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
     java_options: tuple[str, ...] = ()
@@ -133,7 +136,10 @@ def _run(
         said = queries.statuses() if queries is not None else []
         return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
 
-    reads = KafkaReads(kafka=options.kafka, config=options.config)
+    connection = options.schema_registry
+    # what it does not know is asked for in each batch: a good record may be under it by then
+    schemas = SchemaRegistry(connection, unknown_s=0.0) if connection else None
+    reads = KafkaReads(kafka=options.kafka, config=options.config, schemas=schemas)
     replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
     take = replicas.take if replicas else None
     follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=take)
@@ -358,6 +364,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
     given: dict[str, str] = dict(pair.split("=", 1) for pair in told.config)
     config = registry.load(registry.environment_layer(os.environ), given)
     kafka = connect_by(config, told.bootstrap_servers, os.environ)
+    schema_registry = registry_by(config, os.environ)
     for variable in registry.secret_variables():  # no child needs them
         os.environ.pop(variable, None)
     found = _find_jvm()
@@ -370,6 +377,7 @@ def _parse(arguments: Sequence[str] | None) -> PipelineOptions:
         master=told.master,
         isolate=told.isolate,
         config=config,
+        schema_registry=schema_registry,
         jars=tuple(map(Path, found["jars"])),
         java_home=Path(found["java_home"]),
         java_options=tuple(found["java_options"]),

@@ -147,7 +147,7 @@ def _planned(
             directory=directory,
             has_news=functools.partial(around.probe.wake, [run.run_id]),
         )
-        open_view(session, stream, around.reads, upstream or None)
+        open_view(session, stream, around.reads, upstream or None, directory)
         return group_records_of(group_rows(session, group.plan, tables.keys()), tables)
     except (AnalysisException, ParseException, ValueError) as error:
         raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error

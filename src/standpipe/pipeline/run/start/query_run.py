@@ -387,7 +387,7 @@ def planned(
                 directory=directory,
                 has_news=functools.partial(around.probe.wake, [wanted.query_id]),
             )
-            open_view(session, source, around.reads, upstream or None)
+            open_view(session, source, around.reads, upstream or None, directory)
         for step in plan.steps:
             add_step(session, step)
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
