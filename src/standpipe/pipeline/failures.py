@@ -65,6 +65,8 @@ REASONS: Final = {
     "another cluster, or someone who knows the secret, wrote it. FENCED, below, is another thing.",
     "TOPIC_MISSING": "Waits for a topic. If commits name the topic, TOPIC_CHANGED after 10 s.",
     "ACCESS_DENIED": "Waits for an ACL of Kafka, which the message names.",
+    "SCHEMA_REGISTRY_UNAVAILABLE": "Waits for the schema registry: a batch has records under a "
+    "schema that is not known yet. The message says why; no record is left out for that.",
     "GROUP_CHANGED": "A query of its group ran alone meanwhile; the group starts without it.",
     "THROTTLED": "Its batches are smaller or wait, since a replica is further behind than "
     "standpipe.replication.max.lag allows. The message names it. It goes on by itself.",
@@ -72,6 +74,10 @@ REASONS: Final = {
 }
 #: a topic that is absent for this long was deleted: by then all brokers know a new topic
 GONE_S: Final = 10.0
+
+
+#: in a message of Spark it stands in the traceback of our source, with its own message behind it
+_REGISTRY: Final = re.compile(r"SchemaRegistryUnavailable: ([^\n]*)")
 
 
 class QueryFailed(Exception):
@@ -104,6 +110,13 @@ def resolved_by(reason: str, *, query_id: str, kind: str, name: str, statement: 
     """Text that says what happened and which statements resolve it; "" for other reasons."""
     text = _RESOLVED_BY.get(reason, "")
     return text.format(query_id=query_id, kind=kind, name=name, statement=statement)
+
+
+def registry_failure(text: str) -> tuple[str, str] | None:
+    """The reason and message of an error, with its class, of the schema registry; None: it is
+    another."""
+    found = _REGISTRY.search(text)
+    return ("SCHEMA_REGISTRY_UNAVAILABLE", found[1]) if found else None
 
 
 def reason_of(message: str) -> str | None:

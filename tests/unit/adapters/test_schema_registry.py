@@ -189,6 +189,18 @@ def test_an_unknown_id_is_asked_for_again_after_a_while(monkeypatch: pytest.Monk
         assert client.by_id(5).text == '"int"'
 
 
+def test_an_unknown_id_is_asked_for_again_at_once() -> None:
+    """Of a pipeline: in its next batch a good record may be under that schema."""
+    scripted = Scripted(
+        (404, {"error_code": 40403, "message": "Schema 5 not found"}), (200, {"schema": '"int"'})
+    )
+    with served(scripted) as url:
+        client = SchemaRegistry(RegistryConnection(urls=(url,)), unknown_s=0.0)
+        with pytest.raises(UnknownSchema):
+            client.by_id(5)
+        assert client.by_id(5).text == '"int"'
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error", "message"),
     [

@@ -1,6 +1,6 @@
 import pytest
 
-from standpipe.pipeline.failures import reason_of
+from standpipe.pipeline.failures import REASONS, reason_of, registry_failure
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,21 @@ from standpipe.pipeline.failures import reason_of
 )
 def test_reason_of(message: str, reason: str | None) -> None:
     assert reason_of(message) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SchemaRegistryUnavailable: Schema registry: http://r does not answer: timed out",
+         "Schema registry: http://r does not answer: timed out"),
+        (
+            "… Python Proxy …\nstandpipe.sql.x.SchemaRegistryUnavailable: refused (401)\n\tat",
+            "refused (401)",
+        ),
+        ("KafkaUnavailable: Kafka: no", None),
+    ],
+)  # fmt: skip
+def test_registry_failure(text: str, message: str | None) -> None:
+    found = registry_failure(text)
+    assert (found and found[1]) == message
+    assert found is None or found[0] in REASONS

@@ -29,8 +29,9 @@
             late copy is refused (`control.metadata.requests`), catalog version 12
     16      source tables whose statement makes their topic (create_table_as 5)
     17      sources in AVRO, with schemas in a registry (create_source 3), catalog version 13
-    18      sources in JSON_SR (create_source 4), and queries that write AVRO (create_table_as 6,
-            insert_into 2, replace_stream_as 2, replace_table_as 3), catalog version 14
+    18      sources in JSON_SR (create_source 4), and queries of Spark that write AVRO
+            (create_table_as 6, insert_into 2, replace_stream_as 2, replace_table_as 3) or read it,
+            which a pipeline of an older release would call PLAN_UNREADABLE; catalog version 14
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -65,7 +66,8 @@ from standpipe.control.metadata.commands import (
     SwitchTable,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
-from standpipe.model import FeatureLevels, NodeId, NodeInfo, Source
+from standpipe.model import FeatureLevels, NodeId, NodeInfo, PersistentQuery, Source
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 
 OLDEST: Final = 1
 NEWEST: Final = 18
@@ -97,7 +99,7 @@ FORGOTTEN_REQUESTS: Final = 15
 SOURCE_TOPICS: Final = 16
 #: below, statements with AVRO are refused
 SCHEMAS: Final = 17
-#: below, statements with JSON_SR are refused, and queries of Spark that write AVRO
+#: below, statements with JSON_SR are refused, and queries of Spark that read or write AVRO
 REGISTRY_QUERIES: Final = 18
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
@@ -243,7 +245,22 @@ def at_level(command: Command, level: int) -> Command:
             f"{tag} needs feature level {needed}, this cluster is at {level}: "
             "`standpipe quorum upgrade`, once every node runs the newer release"
         )
+    if level < REGISTRY_QUERIES and _reads_schemas(command):
+        raise BadRequest(
+            f"a query over a source in {', '.join(REGISTRY_FORMATS)} needs feature level "
+            f"{REGISTRY_QUERIES}, this cluster is at {level}: `standpipe quorum upgrade`, once every "
+            "pipeline and every node runs the newer release"
+        )
     return formed
+
+
+def _reads_schemas(command: Command) -> bool:
+    query = getattr(command, "query", None)
+    return isinstance(query, PersistentQuery) and any(
+        format_ in REGISTRY_FORMATS
+        for read in query.plan.inputs
+        for format_ in (read.key_format, read.value_format)
+    )
 
 
 def _version_of_source(source: Source) -> int:

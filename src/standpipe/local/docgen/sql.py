@@ -282,7 +282,7 @@ CLAUSES: Final = (
     SupportRow(
         "formats AVRO and JSON_SR, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
         "differs",
-        "queries that run in Spark write AVRO, and read neither (docs/operations/registry.md)",
+        "JSON_SR not in queries that run in Spark (docs/operations/registry.md)",
     ),
     SupportRow("formats PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
     SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),

@@ -101,6 +101,11 @@ class PipelineOptions:
     java_home: Path | None = None
     java_options: tuple[str, ...] = ()
 
+    def reads(self) -> KafkaReads:
+        """How topics are read. Each batch asks for an unknown schema: it may be there by then."""
+        schemas = SchemaRegistry(at, unknown_s=0.0) if (at := self.schema_registry) else None
+        return KafkaReads(kafka=self.kafka, config=self.config, schemas=schemas)
+
 
 @dataclass(frozen=True)
 class Control:
@@ -136,10 +141,7 @@ def _run(
         said = queries.statuses() if queries is not None else []
         return [msgspec.structs.replace(one, pipeline_id=pipeline_id) for one in said]
 
-    connection = options.schema_registry
-    # what it does not know is asked for in each batch: a good record may be under it by then
-    schemas = SchemaRegistry(connection, unknown_s=0.0) if connection else None
-    reads = KafkaReads(kafka=options.kafka, config=options.config, schemas=schemas)
+    reads = options.reads()
     replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
     take = replicas.take if replicas else None
     follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=take)

@@ -26,6 +26,7 @@ import structlog
 
 from standpipe.adapters.kafka.refusals import KafkaAccessDenied
 from standpipe.model import QueryStatus
+from standpipe.pipeline import failures
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.commit.topic_check import look_at_all
@@ -333,7 +334,10 @@ class Queries:
         elif reason := reason_of(message):
             self._fail(entry, reason, f"{resolution(reason, entry.wanted.members[0])} ({message})")
         else:
-            self._retry(entry, f"{type(error).__name__}: {message}", now)
+            why = f"{type(error).__name__}: {message}"
+            self._retry(entry, why, now)
+            if away := failures.registry_failure(why):
+                entry.reason, entry.message = away
             acl = access.missing_acl(message, entry.wanted.members, lambda: self.around.reads.kafka)
             if acl or isinstance(error, KafkaAccessDenied):
                 entry.reason, entry.message = access.REASON, acl or message

@@ -119,8 +119,9 @@ class Rows:
 def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
-    """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come."""
-    refuse_registry(source.name, source.key_format, source.value_format)
+    """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come.
+    Raises StatementError for a format that Spark does not read."""
+    _refuse_json_sr(source)
     # our queries write its topic: ROWTIME is in a header
     is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
@@ -143,14 +144,14 @@ def spark_input(
     )
 
 
-def refuse_registry(name: str, key_format: str, value_format: str) -> None:
-    """Raises StatementError for formats whose records name schemas: Spark does not read them."""
-    for part, format_ in (("keys", key_format), ("values", value_format)):
-        if format_ in REGISTRY_FORMATS:
+def _refuse_json_sr(source: Source) -> None:
+    """Raises StatementError: Spark does not read these records."""
+    for part, format_ in (("keys", source.key_format), ("values", source.value_format)):
+        if format_ == "JSON_SR":
             raise refusal(
-                f"{name} has {part} of format {format_}, which queries that run in Spark do not"
-                " read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
-                " queries without GROUP BY, JOIN and PARTITION BY do."
+                f"{source.name} has {part} of format JSON_SR, which queries that run in Spark do not"
+                " read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push queries"
+                " without GROUP BY, JOIN and PARTITION BY do."
             )
 
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 from tests.samples import sample_stream, sample_table
 from tests.unit.control.metadata.test_catalog import (
     external,
@@ -40,7 +40,7 @@ from standpipe.control.metadata.commands import (
     encode,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
-from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo
+from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo, SparkInput
 
 DIRECT = sample_table(table_id="T_1", is_materialized=True, is_direct=True)
 Made = TypeVar("Made", CreateTableAs, ReplaceTableAs)
@@ -167,6 +167,7 @@ def test_every_other_form_is_of_a_level() -> None:
         feature_levels.GROUPS,
         feature_levels.LINEARIZABLE_READS,
         feature_levels.FORGOTTEN_REQUESTS,
+        feature_levels.AVRO_QUERIES,
     }
     levels = {*feature_levels.SINCE.values(), *logs_nothing}
     assert levels == set(range(2, feature_levels.NEWEST + 1))
@@ -283,6 +284,18 @@ def test_a_query_that_writes_avro_waits_until_every_pipeline_does() -> None:
     assert "public_topic" not in before, "byte for byte as it was"
     assert "schemas" not in before["query"]["plan"]  # type: ignore[index]
     assert "public_formats" not in before["source"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("part", ["key_format", "value_format"])
+def test_a_query_over_avro_waits_until_every_pipeline_reads_it(part: str) -> None:
+    made = table_as("T", "S", 4)
+    given: dict[str, Any] = {"key_format": "JSON", "value_format": "JSON", part: "AVRO"}
+    read = SparkInput(source="S", topic="s", view="S", columns=(), **given)
+    plan = structs.replace(made.query.plan, inputs=(read,))
+    over_avro = structs.replace(made, query=structs.replace(made.query, plan=plan))
+    with pytest.raises(BadRequest, match="over a source in AVRO needs feature level 18"):
+        feature_levels.at_level(over_avro, 17)
+    assert feature_levels.at_level(over_avro, 18) == over_avro
 
 
 @pytest.mark.parametrize(

@@ -296,11 +296,19 @@ def test_a_registry_that_does_not_answer(known: KnownSchemas) -> None:
     assert shown(created(declared, known)) == "V INTEGER"
 
 
-AVRO = "CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='%s');"
+def analyzed(statement: str, known: KnownSchemas, format_: str = "AVRO") -> Any:
+    """The plan of a statement about A, a stream in that format, and J, one in JSON."""
+    made = (created(AVRO.replace("AVRO", format_), known), created(JSON, known))
+    sources = {source.name: source for source in made}
+    (parsed,) = parser.parse(statement.replace("'AVRO'", f"'{format_}'"))
+    context = Context(topics={"t": 2, "none": 2, "empty": 2}, schemas=known)
+    return analyzer.analyze(parsed, sources, context)
+
+
+AVRO = "CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');"
 JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSON');"
 
 
-@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
 @pytest.mark.parametrize(
     "statement",
     [
@@ -315,17 +323,33 @@ JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSO
         "SELECT K, COUNT(*) FROM A GROUP BY K EMIT CHANGES;",
     ],
 )
-def test_what_spark_would_read_is_refused(
-    statement: str, format_: str, known: KnownSchemas
-) -> None:
-    made = (created(AVRO % format_, known), created(JSON, known))
-    sources = {source.name: source for source in made}
-    (parsed,) = parser.parse(statement.replace("'AVRO'", f"'{format_}'"))
-    with pytest.raises(
-        StatementError, match=f"of format {format_}, which queries that run in Spark"
-    ):
-        analyzer.analyze(
-            parsed, sources, Context(topics={"t": 2, "none": 2, "empty": 2}, schemas=known)
+def test_what_spark_reads(statement: str, known: KnownSchemas) -> None:
+    plan = analyzed(statement, known)
+    (read,) = {each for each in plan.query.plan.inputs if each.topic == "t"}
+    assert (read.key_format, read.value_format) == ("AVRO", "AVRO")
+    with pytest.raises(StatementError, match="of format JSON_SR, which queries that run in Spark"):
+        analyzed(statement, known, "JSON_SR")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE STREAM X WITH (VALUE_FORMAT='JSON_SR') AS SELECT * FROM J;",
+        "CREATE TABLE X WITH (KEY_FORMAT='JSON_SR') AS SELECT K, COUNT(*) AS N FROM J GROUP BY K;",
+        "INSERT INTO A SELECT * FROM J;",
+    ],
+)
+def test_json_sr_that_spark_would_write_is_refused(statement: str, known: KnownSchemas) -> None:
+    with pytest.raises(StatementError, match="JSON_SR, which queries that run in Spark do not wri"):
+        analyzed(statement, known, "JSON_SR")
+
+
+def test_a_direct_table_is_refused(known: KnownSchemas) -> None:
+    with pytest.raises(StatementError, match="AVRO"):
+        analyzed(
+            "CREATE SOURCE TABLE X (K INT PRIMARY KEY, V INT)"
+            " WITH (KAFKA_TOPIC='t', FORMAT='AVRO', APPLY='DIRECT');",
+            known,
         )
 
 

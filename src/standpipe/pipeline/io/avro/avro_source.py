@@ -253,7 +253,7 @@ class AvroSource:
         """The name of the source in Spark's progress reports."""
         return f"records in AVRO of {self._source.topic}"
 
-    class JavaInterfaces:
+    class AvroInterfaces:
         """The interfaces that the JVM sees."""
 
         implements: Final = [
@@ -262,7 +262,7 @@ class AvroSource:
         ]
 
     #: the name under which Py4J looks for them
-    Java = JavaInterfaces
+    Java = AvroInterfaces
 
 
 def avro_stream(
