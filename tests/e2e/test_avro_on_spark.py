@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -162,6 +163,24 @@ def test_a_hostile_record_is_bad(
     assert 1 in programs, why
     assert read(spark, [framed(1, data), None], columns, programs) == [BAD, None], why
     assert expected(data, writer, columns, wraps=wraps) == BAD, why
+
+
+def test_a_thread_that_added_no_jar(spark: SparkSession) -> None:
+    """As that of a stream, which calls the source of its batches."""
+    columns = [Column(name="V", type="BIGINT")]
+    programs = programs_of({7: of("int")}, columns, wraps=False)
+    java_rows.prepare(spark)
+    made: list[Any] = []
+
+    def make() -> None:
+        row = java_rows.row_type(columns, "__corrupt")
+        made.append(java_rows.rows_of(spark, f.col("v"), row, programs, is_complete=True))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    rows = spark.createDataFrame([(bytearray(framed(7, b"\x02")),)], "v BINARY").select(*made)
+    assert [row[0]["V"] for row in rows.collect()] == [1]
 
 
 def test_records_without_a_program(spark: SparkSession) -> None:

@@ -22,10 +22,10 @@ from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
 from standpipe.pipeline.io.avro.avro_source import looked_up, required
 from standpipe.pipeline.io.avro.writer_schemas import parts_of
-from standpipe.pipeline.io.kafka_options import KafkaReads
+from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink_writer import TooLarge
-from standpipe.pipeline.io.source import RAW_BYTES_MAX, metrics_name, needs_headers, parse
+from standpipe.pipeline.io.source import RAW_BYTES_MAX, metrics_name, parse
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
 

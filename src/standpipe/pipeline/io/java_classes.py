@@ -27,9 +27,11 @@ def add_jar(spark: SparkSession, name: str, sources: Sequence[Path]) -> None:
     cast(Any, spark).sql(f"ADD JAR '{_jar(java, name, sources)}'")
 
 
-def new_object(java: Any, of_class: str, *given: Any) -> Any:
-    """An object of a class in a jar that was added, by its only constructor."""
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+def new_object(spark: SparkSession, of_class: str, *given: Any) -> Any:
+    """An object of a class in a jar that was added, by its only constructor. In any thread: ADD JAR
+    sets the class loader of its own thread only."""
+    java = cast(Any, spark)._jvm
+    loader = cast(Any, spark)._jsparkSession.sharedState().jarClassLoader()
     made = java.java.lang.Class.forName(f"standpipe.{of_class}", True, loader)
     (constructor,) = made.getConstructors()
     arguments = java.java.util.ArrayList()

@@ -21,6 +21,7 @@ from standpipe.config.lags import (
 )
 from standpipe.config.registry import Config
 from standpipe.data.commit.back_pressure import LagBound
+from standpipe.model import SparkInput
 from standpipe.sql.schemas.registry import Schemas
 
 #: partition -> offset at which a query begins; None: at the beginning of the topic
@@ -73,6 +74,11 @@ class KafkaReads:
             .option("maxOffsetsPerTrigger", str(self.batch_records_max))
             .load()
         )
+
+
+def needs_headers(source: SparkInput) -> bool:
+    """Whether to read the records' headers: only where they are used, because they cost time."""
+    return bool(source.is_ours) or any(column.header is not None for column in source.columns)
 
 
 def starting_offsets(topic: str, starts: Starts) -> str:

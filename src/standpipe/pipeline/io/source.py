@@ -27,7 +27,7 @@ from standpipe.pipeline.io.avro.avro_source import avro_stream
 from standpipe.pipeline.io.avro.writer_schemas import parts_of
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.committed_source import Upstream, committed_stream
-from standpipe.pipeline.io.kafka_options import KafkaReads, one_task_per_core
+from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers, one_task_per_core
 from standpipe.pipeline.io.type_mapping import CORRUPT
 from standpipe.pipeline.io.windowed_keys import raw_key, window_bounds
 from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
@@ -80,11 +80,6 @@ def open_view(
         # Spark drops rows of windows that ended at the watermark or before
         rows = rows.withWatermark("__TS", f"{source.watermark_delay_ms} milliseconds")
     rows.createOrReplaceTempView(source.view)
-
-
-def needs_headers(source: SparkInput) -> bool:
-    """Whether to read the records' headers: only where they are used, because they cost time."""
-    return bool(source.is_ours) or any(column.header is not None for column in source.columns)
 
 
 def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFrame:

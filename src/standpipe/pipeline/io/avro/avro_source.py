@@ -40,7 +40,12 @@ from standpipe.pipeline.io.committed_source import (
     offsets_of,
     stream_of,
 )
-from standpipe.pipeline.io.kafka_options import KafkaReads, one_task_per_core, starting_offsets
+from standpipe.pipeline.io.kafka_options import (
+    KafkaReads,
+    needs_headers,
+    one_task_per_core,
+    starting_offsets,
+)
 from standpipe.pipeline.io.windowed_keys import raw_key
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas, UnknownSchema
 
@@ -71,7 +76,8 @@ def looked_up(
     rows: DataFrame, source: SparkInput, schemas: Schemas, *, bytes_max: int
 ) -> DataFrame:
     """The same for records of a batch that has run, to show those that are bad: a schema that the
-    registry does not know, or cannot be asked for, has no program."""
+    registry does not know, or cannot be asked for, has no program. One that it knows since then has
+    one: such records are counted as bad, and not shown."""
     java_rows.prepare(rows.sparkSession)
     known = WriterSchemas(parts_of(source), _Answering(schemas))
     programs = known.of_batch({}, {}, lambda ids: unseen(rows, source, ids, bytes_max=bytes_max))
@@ -279,7 +285,7 @@ def avro_stream(
     if upstream is None:
         starts = source.starts or None
         options = {
-            **reads.options(source.topic, headers=True),
+            **reads.options(source.topic, headers=needs_headers(source)),
             "startingOffsets": starting_offsets(source.topic, starts),
             "maxOffsetsPerTrigger": str(reads.batch_records_max),
         }

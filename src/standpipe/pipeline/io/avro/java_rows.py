@@ -62,7 +62,7 @@ def rows_of(
         "programs": {str(number): msgspec.Raw(text.encode()) for number, text in programs.items()},
     }
     java = cast(Any, spark)._jvm
-    function = java_classes.new_object(java, "AvroRows", msgspec.json.encode(given).decode())
+    function = java_classes.new_object(spark, "AvroRows", msgspec.json.encode(given).decode())
     data_type = java.org.apache.spark.sql.types.DataType.fromJson(of.json())
     udf = java_classes.new_udf(spark, function, "UDF1", data_type)
     columns = cast(Any, spark)._sc._gateway.new_array(java.org.apache.spark.sql.Column, 1)

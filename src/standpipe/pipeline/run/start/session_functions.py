@@ -82,7 +82,7 @@ def register(spark: SparkSession) -> None:
     registry = cast(Any, spark)._jsparkSession.udf()
     for name, of_class, given, of in _FUNCTIONS:
         limits = _limits(java) if of_class == "LinearPatterns" else ()
-        function = java_classes.new_object(java, of_class, *given, *limits)
+        function = java_classes.new_object(spark, of_class, *given, *limits)
         if of_class == "StreamTime":
             unmoved = java_classes.new_udf(spark, function, "UDF3", types.fromDDL(of))
             registry.register(name, unmoved)
