@@ -247,9 +247,9 @@ def at_level(command: Command, level: int) -> Command:
         )
     if level < REGISTRY_QUERIES and _reads_schemas(command):
         raise BadRequest(
-            f"a query over a source in {', '.join(REGISTRY_FORMATS)} needs feature level "
-            f"{REGISTRY_QUERIES}, this cluster is at {level}: `standpipe quorum upgrade`, once every "
-            "pipeline and every node runs the newer release"
+            f"a query over a source in AVRO needs feature level {REGISTRY_QUERIES}, this cluster is"
+            f" at {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
+            " newer release"
         )
     return formed
 

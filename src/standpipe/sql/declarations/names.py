@@ -35,7 +35,8 @@ _OWN: Final = frozenset(
         *("__BATCH", "__CHANGES", "__DUE", "__EACH", "__END", "__GROUP", "__ID", "__JK", "__LEFT"),
         *("__LIVE", "__LOOSE", "__MEMBER", "__MEMBERS", "__ORDER", "__PRESENT", "__RIGHT", "__ROW"),
         *("__ROWTIME", "__SESSIONS", "__SIDE", "__SIGN", "__START", "__STAYS", "__TABLE", "__TS"),
-        *("__bad", "__bytes", "__corrupt", "__key", "__null_value", "__too_large", "__value"),
+        *("__avro_key", "__avro_value", "__bad", "__bytes", "__corrupt", "__key", "__null_value"),
+        *("__too_large", "__value"),
     }
 )
 _OWN_NUMBERED: Final = re.compile(r"__(?:[A-Z]|IN|ROW_|KEY_)[0-9]*")

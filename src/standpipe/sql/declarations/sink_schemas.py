@@ -94,8 +94,8 @@ def _parts(source: Source) -> list[Part]:
     """The parts in AVRO that have columns. Raises StatementError for JSON_SR."""
     if "JSON_SR" in (source.key_format, source.value_format):
         raise refusal(
-            f"{source.name} is in JSON_SR, which queries that run in Spark do not write yet."
-            " INSERT INTO … VALUES does; a query writes JSON or AVRO."
+            f"{source.name} is in JSON_SR, which queries that run in Spark do not write yet:"
+            " name JSON or AVRO."
         )
     formats = zip(_PARTS, (source.key_format, source.value_format), strict=True)
     return [part for part, of in formats if of in REGISTRY_FORMATS and columns_of(source, part)]

@@ -18,7 +18,6 @@ from typing import Final
 from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.spark import stream_time
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
 from standpipe.sql.syntax.errors import refusal
@@ -149,9 +148,9 @@ def _refuse_json_sr(source: Source) -> None:
     for part, format_ in (("keys", source.key_format), ("values", source.value_format)):
         if format_ == "JSON_SR":
             raise refusal(
-                f"{source.name} has {part} of format JSON_SR, which queries that run in Spark do not"
-                " read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push queries"
-                " without GROUP BY, JOIN and PARTITION BY do."
+                f"{source.name} has {part} of format JSON_SR, which queries that run in Spark do"
+                " not read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
+                " queries without GROUP BY, JOIN and PARTITION BY do."
             )
 
 

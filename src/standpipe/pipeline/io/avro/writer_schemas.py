@@ -45,7 +45,7 @@ class AvroPart(NamedTuple):
     @property
     def column(self) -> str:
         """The column that has the part as a struct."""
-        return f"__avro_{self.name}"
+        return "__avro_key" if self.name == "key" else "__avro_value"
 
 
 def parts_of(source: SparkInput) -> tuple[AvroPart, ...]:
