@@ -69,7 +69,7 @@ def register_avro(spark: SparkSession, writers: Sequence[AvroWriter]) -> None:
     for each in writers:
         schema_id = java.java.lang.Integer.valueOf(each.schema_id)
         given = (schema_id, each.program, each.wraps)
-        function = java_classes.new_object(java, "AvroBytes", *given)
+        function = java_classes.new_object(spark, "AvroBytes", *given)
         of = java.org.apache.spark.sql.types.DataType.fromDDL("BINARY")
         cast(Any, spark)._jsparkSession.udf().register(each.name, function, of)
 
