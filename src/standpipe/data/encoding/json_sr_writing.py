@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.model import Column
-from standpipe.sql.schemas.json_columns import branches, nullable
+from standpipe.sql.schemas.json_columns import nullable
 from standpipe.sql.schemas.json_schema import ENTRY, JsonProperty, JsonType
 from standpipe.sql.schemas.registry import BadSchema
 from standpipe.sql.types import types
@@ -65,10 +65,9 @@ def to_bytes(
 
 def _writer(of: JsonType, source: SqlType, path: str) -> _Write:
     """`path`: of the columns and fields around it, which are no more than its type is deep."""
-    one = nullable(of)
-    if one is not of:
-        write = _writer(one, source, path)
-        return lambda value: None if value is None else write(value)
+    if of.kind == "optional":
+        write = _writer(of.parts[0], source, path)
+        return (lambda value: None if value is None else write(value)) if of.takes_null else write
     base = source.base
     if base == "ARRAY" and of.kind == "array":
         item = _writer(of.parts[0], source.arguments[0], f"{path}->ARRAY")
@@ -80,8 +79,6 @@ def _writer(of: JsonType, source: SqlType, path: str) -> _Write:
         return _entries(of, source, path)
     if base == "STRUCT" and of.kind == "object":
         return _properties(of, source, path)
-    if base == "STRUCT" and of.kind == "union":
-        return _branch(of, source, path)
     if of.kind not in _TAKING.get(base, ()) or (base == "BYTES") != _is_bytes(of):
         raise BadSchema(f"Cannot serialize type {source} as {of.why or of.kind}: {path}")
     return lambda value: _there(value, path)
@@ -131,27 +128,5 @@ def _properties(of: JsonType, source: SqlType, path: str) -> _Write:
                 if each.is_required or row.get(name) is not None:
                     raise
         return made
-
-    return write
-
-
-def _branch(of: JsonType, source: SqlType, path: str) -> _Write:
-    """A union: the value of the first field that is not NULL."""
-    steps: list[tuple[str, _Write]] = []
-    for name, part in branches(of):
-        field = next((each for each in source.field_names if each in (name, name.upper())), None)
-        kind = None if field is None else source.field(field)
-        if field is not None and kind is not None:
-            steps.append((field, _writer(part, kind, f"{path}->{field}")))
-    if len(steps) < len(source.field_names):
-        raise BadSchema(f"Cannot serialize type {source} as a union: {path}")
-    has_null = any(each.kind == "null" for each in of.parts)
-
-    def write(value: Any) -> Any:
-        given: Mapping[str, Any] = {} if value is None else value
-        for field, step in steps:
-            if given.get(field) is not None:
-                return step(given[field])
-        return None if has_null else _there(None, path)
 
     return write

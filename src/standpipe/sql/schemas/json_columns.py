@@ -13,17 +13,16 @@
 | array of objects with key and value | map | MAP<STRING, …> | same |
 | object without known properties | map, or none | MAP<STRING, …> | array of entries |
 | union of null and a type | | the type | every column and part is such a union |
-| another union | | STRUCT with a field for each branch | an object |
 
-A field of any other type is left out: a schema that is true or without a type, one that contains
-itself, a DECIMAL of more digits than Spark has. Names become upper-case. Source: ksqlDB's
-`ConnectKsqlSchemaTranslator`; Confluent's `JsonSchemaData`. One difference: there, an object with
-none but additional properties is a map only under `connect.type`.
+A field of any other type is left out: a schema that is true or without a type, a union of several
+types, a type that contains itself, a DECIMAL of more digits than Spark has. Names become
+upper-case. Source: ksqlDB's `ConnectKsqlSchemaTranslator`; Confluent's `JsonSchemaData`. Two
+differences: there, an object with none but additional properties is a map only under
+`connect.type`; and a union of several types is a STRUCT with a field for each.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -49,8 +48,6 @@ TYPES_MAX: Final = 10_000
 #: types around a type, as they are read: in our own schemas two for each level of SQL's
 AROUND_MAX: Final = 2 * types.NESTING_MAX + 2
 _LOGICAL: Final = "org.apache.kafka.connect.data."
-_BRANCH: Final = "io.confluent.connect.json.OneOf.field."
-_BRANCHES: Final = re.compile(rf"{re.escape(_BRANCH)}[0-9]+", re.IGNORECASE)
 #: digits of a decimal without a precision (ksqlDB): more than Spark has
 _PRECISION_DEFAULT: Final = 64
 _OF_CONNECT: Final = {
@@ -88,21 +85,7 @@ class _NoColumnType(BadSchema):
 
 def nullable(of: JsonType) -> JsonType:
     """The type itself, of a union of null and one type; of all others, the same."""
-    if of.kind != "union":
-        return of
-    others = [each for each in of.parts if each.kind != "null"]
-    return others[0] if len(others) == 1 else of
-
-
-def branches(of: JsonType) -> list[tuple[str, JsonType]]:
-    """Of a union: the fields that a STRUCT has for its branches, in their order."""
-    others = [each for each in of.parts if each.kind != "null"]
-    return [(f"{_BRANCH}{number}", each) for number, each in enumerate(others)]
-
-
-def is_of_branches(of: SqlType) -> bool:
-    """Whether a STRUCT has one field for each branch of a union."""
-    return bool(of.field_names) and all(map(_BRANCHES.fullmatch, of.field_names))
+    return of.parts[0] if of.kind == "optional" else of
 
 
 def inferred(of: JsonType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> list[Column]:
@@ -119,7 +102,9 @@ def inferred(of: JsonType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> 
             raise BadSchema(f"Unsupported type at root of schema: {error}") from None
         return [Column(name=BARE_KEY if is_key else BARE_VALUE, type=str(made), is_key=is_key)]
     root = nullable(of)
-    if root.kind not in ("object", "union"):
+    if root.kind == "union":
+        raise BadSchema("Unsupported type at root of schema: a union of several types")
+    if root.kind != "object":
         raise BadSchema(
             "Schema returned from schema registry is anonymous type. To use this schema with"
             " ksqlDB, set 'WRAP_SINGLE_VALUE=false' in the WITH clause properties."
@@ -138,6 +123,7 @@ class _ColumnTypes:
     def __init__(self, keeps_case: bool) -> None:
         self._keeps_case = keeps_case
         self._types_left = TYPES_MAX
+        self._upper: dict[str, str] = {}  # name -> the same in upper case
 
     def sql_type(self, of: JsonType, around: tuple[JsonType, ...]) -> SqlType:
         """The type; `around`: those that contain it. Raises _NoColumnType, BadSchema."""
@@ -156,12 +142,12 @@ class _ColumnTypes:
                 made = types.map_of(types.STRING, self.sql_type(of.parts[0], inner))
             case "entries":
                 made = self._entries(of, inner)
-            case "union" if (one := nullable(of)) is not of:
-                return self.sql_type(one, inner)
-            case "object" | "union":
+            case "optional":
+                return self.sql_type(of.parts[0], inner)
+            case "object":
                 made = self.struct(of, around)
                 if not made.field_names:
-                    raise _NoColumnType(f"{of.kind} without a field that SQL has")
+                    raise _NoColumnType("object without a field that SQL has")
             case _:
                 return _scalar(of)
         if made.nesting > types.NESTING_MAX:
@@ -172,23 +158,29 @@ class _ColumnTypes:
         key, value = of.parts
         key_type = self.sql_type(key, around)
         if key_type.base not in ("INTEGER", "BIGINT", "BOOLEAN", "STRING"):
-            raise _NoColumnType(f"Unsupported type for map key: {key_type}")
+            raise _NoColumnType(f"Unsupported type for map key: {key_type.base}")
         return types.map_of(types.STRING, self.sql_type(value, around))
 
+    def _shown(self, name: str) -> str:
+        """The column of a property. Upper case costs as much as the name is long, so each name is
+        converted once, however many types use it."""
+        if self._keeps_case:
+            return name
+        if name not in self._upper:
+            self._upper[name] = name.upper()
+        return self._upper[name]
+
     def struct(self, of: JsonType, around: tuple[JsonType, ...]) -> SqlType:
-        """Of an object or a union: a field for each part that has a type. Raises BadSchema."""
-        given = (
-            branches(of)
-            if of.kind == "union"
-            else [(each.name, each.of) for each in of.properties if each.name]
-        )
+        """Of an object: a field for each property that has a type. Raises BadSchema."""
         found: dict[str, SqlType] = {}
-        for name, part in given:
+        for each in of.properties:
+            if not each.name:
+                continue
             try:
-                made = self.sql_type(part, (*around, of))
+                made = self.sql_type(each.of, (*around, of))
             except _NoColumnType:
                 continue
-            shown = name if self._keeps_case else name.upper()
+            shown = self._shown(each.name)
             if shown in found:
                 raise BadSchema(
                     f"Cannot create field because of field name duplication {shown:.80}"

@@ -22,6 +22,8 @@ from standpipe.sql.schemas.registry import BadSchema
 SCHEMA_CHARS_MAX: Final = 1_000_000
 #: schemas within a schema that are looked at, and steps from one reference to the next
 PARTS_MAX: Final = 10_000
+#: characters of a property's name and of the schema's own: they are read wherever they are used
+NAME_CHARS_MAX: Final = 1_000
 #: what Connect adds to a schema
 CONNECT_TYPE: Final = "connect.type"
 CONNECT_INDEX: Final = "connect.index"
@@ -32,16 +34,20 @@ DECIMAL_SCALE: Final = "scale"
 ENTRY: Final = ("key", "value")
 #: digits of a number that Connect writes as a text
 _DIGITS_MAX: Final = 9
+#: types that `type` may name: there are no more
+_KINDS_MAX: Final = 7
 #: bytes that a reference writes as hexadecimal digits
 _ESCAPED: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_NO_TYPE: Final = "a union without a type"
 _decode: Final = msgspec.json.Decoder().decode
 
 #: a schema that is no boolean, as it is written
 Written = dict[str, Any]
 #: `object`: with known properties. `map`: with any. `entries`: a map as an array of objects, each
-#: with a key and a value. `none`: no type that a column could have
+#: with a key and a value. `optional`: one type, and null if `takes_null`. `union`: several types.
+#: `none`: no type that a column could have
 Scalar = Literal["null", "boolean", "integer", "number", "string"]
-Kind = Scalar | Literal["array", "object", "map", "entries", "union", "none"]
+Kind = Scalar | Literal["array", "object", "map", "entries", "optional", "union", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,9 @@ class JsonType:
     precision: int | None = None  # of Connect's decimal
     scale: int | None = None
     properties: tuple[JsonProperty, ...] = ()  # of an object, in the order of its columns
-    #: of a union: its branches; of an array or a map: its values; of entries: the key and the value
+    #: of an array or a map: its values; of entries: the key and the value; of `optional`: the type
     parts: tuple[JsonType, ...] = ()
+    takes_null: bool = False  # of `optional`
 
 
 def parse(text: str) -> JsonType:
@@ -74,7 +81,7 @@ def parse(text: str) -> JsonType:
         raise BadSchema(f"the schema has more than {SCHEMA_CHARS_MAX} characters")
     try:
         written = _decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise BadSchema(f"the schema is no JSON: {error}") from None
     return _JsonSchemaReader(written).whole()
 
@@ -85,10 +92,14 @@ class _JsonSchemaReader:
     def __init__(self, root: Any) -> None:
         self._root = root
         named = _object(root) or {}
-        self._base = _text(named, "$id" if "$id" in named else "id").removesuffix("#")
+        base = _text(named, "$id" if "$id" in named else "id").removesuffix("#")
+        if len(base) > NAME_CHARS_MAX:
+            raise BadSchema(f"the schema's id has more than {NAME_CHARS_MAX} characters")
+        self._base = f"{base}#"  # made once, and not for each reference
         self._parts_left = PARTS_MAX
         self._made: dict[int, JsonType] = {}  # by the identity of what is written
         self._waiting: list[tuple[JsonType, Written]] = []
+        self._unions: list[JsonType] = []
         self._referred: dict[str, Any] = {}  # reference -> what it refers to
         self._required: dict[int, frozenset[str]] = {}  # by the identity of what is written
 
@@ -97,6 +108,8 @@ class _JsonSchemaReader:
         made = self._type(self._root)
         while self._waiting:
             self._complete(*self._waiting.pop())
+        for union in self._unions:  # once each, however many types refer to it
+            _settle(union)
         return made
 
     def _type(self, written: Any) -> JsonType:
@@ -131,8 +144,8 @@ class _JsonSchemaReader:
 
     def _target(self, reference: str) -> Any:
         place = reference
-        if self._base and reference.startswith(f"{self._base}#"):
-            place = reference[len(self._base) :]
+        if reference.startswith(self._base):
+            place = reference[len(self._base) - 1 :]
         pointer = _ESCAPED.sub(_unescaped, place[1:])
         if not place.startswith("#") or (pointer and not pointer.startswith("/")):
             raise BadSchema(f"it refers to {reference!r:.80}, which is not supported")
@@ -160,8 +173,8 @@ class _JsonSchemaReader:
             self._by_kind(made, given)
 
     def _union(self, made: JsonType, branches: list[Any]) -> None:
-        made.kind = "union"
-        made.parts = tuple(map(self._type, branches))
+        made.kind, made.parts = "union", tuple(map(self._type, branches))
+        self._unions.append(made)
 
     def _by_kind(self, made: JsonType, given: Written) -> None:
         kind = given.get("type", _implied(given))
@@ -169,12 +182,18 @@ class _JsonSchemaReader:
         if several is None:
             self._of_kind(made, kind, given)
             return
+        if len(several) > _KINDS_MAX:
+            raise BadSchema(f"'type' names more than {_KINDS_MAX} types")
         kinds = dict.fromkeys(each for each in several if isinstance(each, str))
-        parts = [replace(made) for _ in kinds]
-        for part, each in zip(parts, kinds, strict=True):
-            self._count()
-            self._of_kind(part, each, given)
-        made.kind, made.parts = "union", tuple(parts)
+        takes_null = "null" in kinds
+        others = [each for each in kinds if each != "null"]
+        if len(others) != 1:
+            made.kind, made.why = ("union", "") if others else ("none", _NO_TYPE)
+            return
+        part = replace(made)
+        self._count()
+        self._of_kind(part, others[0], given)
+        made.kind, made.parts, made.takes_null = "optional", (part,), takes_null
 
     def _of_kind(self, made: JsonType, kind: Any, given: Written) -> None:
         match kind:
@@ -220,6 +239,8 @@ class _JsonSchemaReader:
 
     def _ordered(self, found: Mapping[str, tuple[Any, bool]]) -> tuple[JsonProperty, ...]:
         """Properties in the order that Connect notes, else in that of the text."""
+        if any(len(name) > NAME_CHARS_MAX for name in found):
+            raise BadSchema(f"a property's name has more than {NAME_CHARS_MAX} characters")
 
         def place(numbered: tuple[int, tuple[str, tuple[Any, bool]]]) -> int:
             position, (_, (written, _)) = numbered
@@ -299,6 +320,17 @@ def _part(of: Any, name: str) -> Any:
         index = _number(name)
         return items[index] if index is not None and index < len(items) else None
     return (_object(of) or {}).get(name)
+
+
+def _settle(union: JsonType) -> None:
+    """Decides what a union is, once the kinds of its branches are known."""
+    others = [each for each in union.parts if each.kind != "null"]
+    union.takes_null = len(others) < len(union.parts)
+    union.parts = tuple(others) if len(others) == 1 else ()
+    if len(others) == 1:
+        union.kind = "optional"
+    elif not others:
+        union.kind, union.why = "none", _NO_TYPE  # not "null": a union around it may be settled
 
 
 def _branches(given: Written) -> list[Any] | None:

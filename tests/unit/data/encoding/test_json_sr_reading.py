@@ -1,4 +1,4 @@
-"""Connect's forms of maps and unions, brought into that of JSON."""
+"""Connect's form of maps, brought into that of JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
 
 from standpipe.data.encoding.framed_values import framed
 from standpipe.data.encoding.json_sr_reading import to_json
@@ -13,9 +16,6 @@ from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.data.encoding.source_values import to_key_values, to_values
 from standpipe.model import Column, Source
 from standpipe.sql.types.types import parse_type
-
-BRANCH = "IO.CONFLUENT.CONNECT.JSON.ONEOF.FIELD."
-UNION = f"STRUCT<`{BRANCH}0` BIGINT, `{BRANCH}1` STRING, `{BRANCH}2` STRUCT<X MAP<STRING, INT>>>"
 
 
 def source(**columns: str) -> Source:
@@ -46,12 +46,9 @@ def cells(of: Source, value: bytes) -> list[Any]:
          {"a": {"b": 1}}),
         ("STRUCT<M MAP<STRING, INT>, N INT>", b'{"m":[{"key":"a","value":1}],"N":2}',
          {"M": {"a": 1}, "N": 2}),
-        (UNION, b"1", {f"{BRANCH}0": 1, f"{BRANCH}1": None, f"{BRANCH}2": None}),
-        (UNION, b'"a"', {f"{BRANCH}0": None, f"{BRANCH}1": "a", f"{BRANCH}2": None}),
-        (UNION, b'{"x":[{"key":"a","value":1}]}',
-         {f"{BRANCH}0": None, f"{BRANCH}1": None, f"{BRANCH}2": {"X": {"a": 1}}}),
-        (UNION, b'{"%b1":"a"}' % BRANCH.encode(),
-         {f"{BRANCH}0": None, f"{BRANCH}1": "a", f"{BRANCH}2": None}),
+        ("STRUCT<`io.confluent.connect.json.OneOf.field.0` STRUCT<A INT>>",
+         b'{"io.confluent.connect.json.OneOf.field.0":{"a":1,"new":2}}',
+         {"io.confluent.connect.json.OneOf.field.0": {"A": 1}}),
     ],
 )  # fmt: skip
 def test_values(of: str, value: bytes, cell: Any) -> None:
@@ -72,9 +69,6 @@ def test_values(of: str, value: bytes, cell: Any) -> None:
         ("MAP<STRING, INT>", b'"a"'),
         ("ARRAY<MAP<STRING, INT>>", b'{"a":1}'),
         ("STRUCT<M MAP<STRING, INT>>", b'"a"'),
-        (UNION, b"true"),
-        (UNION, b"1.5"),
-        (UNION, b'{"y":1}'),
         ("INT", b""),
         ("MAP<STRING, INT>", b"[" * 100_000),
     ],
@@ -93,12 +87,41 @@ def test_keys() -> None:
     assert to_key_values(source(K="BIGINT", V="INT"))(framed(1, b"5")) == [5]
 
 
-def test_a_union_at_the_root_has_a_column_for_each_branch() -> None:
-    of = source(**{f"{BRANCH}0": "BIGINT", f"{BRANCH}1": "STRUCT<ID INT>"})
-    assert cells(of, b"5") == [5, None]
-    assert cells(of, b'{"id":1}') == [None, {"ID": 1}]
+def test_columns_that_differ_only_in_case_are_read_each_as_its_own_type() -> None:
+    entry = "STRUCT<`key` STRING, `value` INT>"
+    of = source(m=f"ARRAY<{entry}>", M="MAP<STRING, INT>")
+    entries, as_map = [{"key": "a", "value": 1}], {"a": 1}
+    value = msgspec.json.encode({"m": entries, "M": entries})
+    assert cells(of, value) == [entries, as_map]
+    assert cells(of, msgspec.json.encode({"m": entries})) == [entries, as_map], "m, in any case"
+    assert cells(of, b'{"M":{"k":1},"m":[]}') == [[], {"k": 1}]
+    two = source(ab=f"ARRAY<{entry}>", AB="MAP<STRING, INT>")
+    assert cells(two, msgspec.json.encode({"aB": entries})) == [entries, as_map], "neither's name"
+    within = source(S=f"STRUCT<`m` ARRAY<{entry}>, `M` MAP<STRING, INT>>")
+    assert cells(within, b'{"S":%b}' % value) == [{"m": entries, "M": as_map}]
 
 
-@pytest.mark.parametrize(("of", "is_same"), [("ARRAY<STRUCT<A INT>>", True), (UNION, False)])
+NAMES = st.sampled_from(["m", "M", "aB", "AB", "ab"])
+ROWS = st.dictionaries(NAMES, st.one_of(st.none(), st.just({}), st.just({"m": 1, "ab": 2})))
+
+
+@given(st.lists(NAMES, min_size=1, unique=True), ROWS)
+@settings(max_examples=examples(100), deadline=None)
+def test_values_without_connects_maps_are_read_as_json(
+    names: list[str], row: dict[str, Any]
+) -> None:
+    """JSON decides which value a name in another case gives."""
+    kinds = ["MAP<STRING, INT>", "STRUCT<`M` STRING, `ab` INT>"]
+    made = {name: kinds[number % 2] for number, name in enumerate(names)}
+    of = source(**made, s=f"STRUCT<{', '.join(f'`{name}` {kind}' for name, kind in made.items())}>")
+    value = msgspec.json.encode({**row, "s": row})
+    as_json = msgspec.structs.replace(of, value_format="JSON")
+    assert cells(of, value) == to_values(as_json, as_json.value_columns)(value)
+
+
+@pytest.mark.parametrize(
+    ("of", "is_same"),
+    [("ARRAY<STRUCT<A INT>>", True), ("ARRAY<STRUCT<A MAP<STRING, INT>>>", False)],
+)
 def test_most_types_have_jsons_form_already(of: str, is_same: bool) -> None:
     assert (to_json(parse_type(of)) is None) is is_same

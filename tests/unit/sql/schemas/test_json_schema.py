@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from standpipe.sql.schemas import json_columns, json_schema
-from standpipe.sql.schemas.json_schema import JsonType
+from standpipe.sql.schemas.json_schema import JsonType, _JsonSchemaReader
 from standpipe.sql.schemas.registry import BadSchema
 
 
@@ -27,9 +28,16 @@ def properties(of: JsonType) -> dict[str, str]:
     ("schema", "kind"),
     [
         ({"type": "string"}, "string"),
-        ({"type": ["string"]}, "union"),
-        ({"oneOf": [{"type": "null"}, {"type": "string"}]}, "union"),
-        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "union"),
+        ({"type": ["string"]}, "optional"),
+        ({"oneOf": [{"type": "null"}, {"type": "string"}]}, "optional"),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "optional"),
+        ({"oneOf": [{"type": "null"}, {"oneOf": [{"type": "null"}]}]}, "optional"),
+        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, "union"),
+        ({"type": ["string", "null", "integer"]}, "union"),
+        ({"oneOf": [{"type": "null"}, {"type": "null"}]}, "none"),
+        ({"oneOf": []}, "none"),
+        ({"type": ["null", "null"]}, "none"),
+        ({"type": []}, "none"),
         ({"enum": ["a", 1]}, "string"),
         ({"type": "integer", "enum": [1]}, "integer"),
         ({"items": {"type": "string"}}, "array"),
@@ -135,7 +143,7 @@ def test_all_of_may_name_itself() -> None:
     ("parts", "kind"),
     [
         ([{"type": "string"}, {"maxLength": 3}], "string"),
-        ([{"type": "string"}, {"oneOf": [{"type": "null"}, {"type": "string"}]}], "union"),
+        ([{"type": "string"}, {"oneOf": [{"type": "null"}, {"type": "string"}]}], "optional"),
         ([{"maxLength": 3}], "none"),
         ([True, 3], "none"),
         ([], "none"),
@@ -152,17 +160,53 @@ def test_all_of_without_properties(parts: list[Any], kind: str) -> None:
         ("{", "no JSON"),
         ('{"maximum": 1e999}', "no JSON"),
         ("[" * 100_000, "no JSON"),
+        ('{"title": "\ud800"}', "no JSON"),
         (" " * 1_000_001, "more than 1000000 characters"),
         (json.dumps({"properties": {f"p{n}": {} for n in range(10_001)}}), "10000 parts"),
         (json.dumps({"oneOf": [{"type": "null"}] * 10_001}), "10000 parts"),
         (json.dumps({"oneOf": [{"$ref": "#/x"}] * 9_000, "x": {}}), "10000 parts"),
-        (json.dumps({"type": [f"t{n}" for n in range(10_001)]}), "10000 parts"),
+        (json.dumps({"type": ["string"] * 8}), "more than 7 types"),
+        (json.dumps({"properties": {"n" * 1_001: {}}}), "name has more than 1000 characters"),
+        (json.dumps({"allOf": [{"properties": {"n" * 1_001: {}}}]}), "more than 1000 characters"),
+        (json.dumps({"$id": "n" * 1_001}), "id has more than 1000 characters"),
         (json.dumps({"allOf": [0] * 10_001}), "10000 parts"),
     ],
 )
 def test_texts_that_are_too_large_or_none(text: str, message: str) -> None:
     with pytest.raises(BadSchema, match=message):
         json_schema.parse(text)
+
+
+def test_sizes_at_their_limits() -> None:
+    name = "n" * 1_000
+    found = parsed({"$id": name, "properties": {name: {"$ref": f"{name}#/d"}}, "d": {}})
+    assert properties(found) == {name: "none"}
+    assert parsed({"type": ["string"] * 7}).kind == "optional"
+
+
+@pytest.mark.parametrize(
+    ("others", "kept"), [([], 0), ([{"type": "string"}], 1), ([{"type": "string"}, {}], 0)]
+)
+def test_a_union_keeps_one_type_at_most(others: list[Any], kept: int) -> None:
+    """A schema may use it thousands of times, and each use looks at what it keeps."""
+    of = parsed({"oneOf": [*[{"type": "null"}] * 4_500, *others]})
+    assert (len(of.parts), of.takes_null) == (kept, True)
+
+
+def test_a_long_list_of_types_is_not_read_for_each_use() -> None:
+    """`type` counts its entries before it looks at any."""
+    looked = 0
+
+    class Entries(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            nonlocal looked
+            looked += 1
+            return super().__iter__()
+
+    base = {"type": Entries(["string"] * 20_000)}
+    with pytest.raises(BadSchema, match="more than 7 types"):
+        _JsonSchemaReader({"properties": {"a": {"allOf": [base]}}}).whole()
+    assert looked == 0
 
 
 def test_what_many_parts_refer_to_is_not_read_again_for_each() -> None:
