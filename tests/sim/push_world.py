@@ -251,7 +251,11 @@ class PushWorld:
             made.append((partition, self._append(partition, by)))
         ends = {number: Offset(end) for number, end in self.ends.items()}
         progress = Progress(
-            query_id=TABLE.query_id or "", commit=by, sinks=ends, starts={**self.sinks}
+            query_id=TABLE.query_id or "",
+            commit=by,
+            sinks=ends,
+            starts={**self.sinks},
+            committed_at_ms=self.now,
         )
         self.sinks = {**self.ends}
         records = self.log[Partition(PROGRESS, 0)]
@@ -378,6 +382,7 @@ class PushWorld:
             kafka="",
             session_text=asked.session,
             now_s=lambda: self.now / 50,
+            wall_s=lambda: self.now / 1000,
         )
         answer.open()
         if not stream.reader.token:

@@ -125,9 +125,12 @@ class Committed:
     def is_exact(self, partition: int, low: int) -> bool:
         """Whether it is known which records from this offset on are committed. Where it is not,
         their newer versions are there, and compaction has removed them, or may at any time."""
-        targets = self._targets(partition)
-        later = targets[bisect_right(targets, low, key=_end) :]
+        later = self._later(partition, low)
         return not any(max(low, target.after) < target.start for target in later)
+
+    def is_younger(self, partition: int, low: int, than_ms: int) -> bool:
+        """Whether all that is committed from this offset on was written after that time."""
+        return all(target.begun_ms > than_ms for target in self._later(partition, low))
 
     def newest(self) -> Progress | None:
         """The newest commit; None: nothing is committed."""
@@ -194,6 +197,11 @@ class Committed:
             if each.mark is None or place + 1 == RANGES_MAX:
                 return each.high
         return end
+
+    def _later(self, partition: int, low: int) -> Sequence[TargetSet]:
+        """The targets with records from this offset on."""
+        targets = self._targets(partition)
+        return targets[bisect_right(targets, low, key=_end) :]
 
     def _targets(self, partition: int) -> Sequence[TargetSet]:
         return self._book.targets(self.query_id, partition)

@@ -54,6 +54,8 @@ class TargetSet(Record, frozen=True, kw_only=True):
     #: commit time says little: a straggler may have written a week earlier
     since_ms: int = 0
     committed_at_ms: int = 0  # no record at or after `end` is older
+    #: none of the batch's own records is older; 0: not known
+    begun_ms: int = 0
     #: the writer found that the partition ends before an older target: it is a different log
     went_back: bool = False
     #: Kafka's id of the topic that `end` belongs to; "": not given
@@ -157,6 +159,7 @@ class ProgressBook:
             source_instant_ms=progress.source_instant_ms,
             since_ms=since_ms,
             committed_at_ms=progress.committed_at_ms,
+            begun_ms=progress.batch_started_ms or progress.committed_at_ms,
             went_back=progress.sinks.get(partition, before) < before,
             topic_id=progress.topic_id,
         )

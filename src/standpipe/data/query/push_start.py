@@ -5,10 +5,11 @@
     both                   whichever is further
 
 Nothing of before is shown again, and nothing after it is left out. So a token is refused if it is
-ahead of the end, or if what follows it is gone: records that retention has removed, and, of a table
-or stream that a query of ours writes, those whose progress records are gone. There compaction may
-have removed changes. What a load or a repair has added to the batch that a read has shown comes
-after that batch, whether the read had it or not.
+ahead of the end, or if what follows it is gone, or may be: records that retention has removed; of a
+table or stream that a query of ours writes, those whose progress records are gone; of a table also
+those that Kafka may have compacted by now. Kafka does so by time, whether or not a pipeline runs
+that removes progress records. What a load or a repair has added to the batch that a read has shown
+comes after that batch, whether the read had it or not.
 
 Not here: whether a token fits the table at all (`control/routing/session.py`).
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.covered_offsets import TopicOffsets
@@ -24,18 +26,25 @@ from standpipe.data.commit.written_offsets import why_never
 from standpipe.errors import TokenRefused
 from standpipe.session_token import ANEW, FORGED_OR_LOST, FollowedTable, SessionToken, TopicKey
 
+#: Records of a table's topic that are younger were not compacted. The topics' min.compaction.lag.ms
+#: is an hour (`control/metadata/topic_reconciler.py`); the rest is for clocks that differ.
+CHANGES_KEPT_MS: Final = 50 * 60_000
+
 
 @dataclass(frozen=True)
 class TopicRange:
     """What there is of a topic, as Kafka told after the request had arrived. `topic_id` "": not
     known. `starts`: the first offset of each partition; `ends`: the one after the last that a push
-    query may show. `committed`: of the query of ours that writes it; None: there is none."""
+    query may show. `committed`: of the query of ours that writes it; None: there is none.
+    `is_compacted`: it is the topic of a table of that query. `now_ms`: of the wall clock."""
 
     topic: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     topic_id: str = ""
     committed: Committed | None = None
+    is_compacted: bool = False
+    now_ms: int = 0
 
     def check(self, positions: Mapping[int, int]) -> None:
         """Raises TokenRefused if a push query cannot begin there."""
@@ -44,10 +53,17 @@ class TopicRange:
             never = why_never(TopicKey(self.topic), partition, at, ends)
             if never:
                 raise TokenRefused(f"{FORGED_OR_LOST} {never}")
-            committed = self.committed
-            is_kept = committed is None or committed.is_exact(partition, at)
-            if at < self.starts.get(partition, 0) or not is_kept:
+            if at < self.starts.get(partition, 0) or not self._is_kept(partition, at):
                 raise gone(f"{self.topic}, partition {partition}, from offset {at} on")
+
+    def _is_kept(self, partition: int, at: int) -> bool:
+        """Whether all changes from that offset on are there. In doubt they are not."""
+        committed = self.committed
+        if committed is None:
+            return True
+        kept_ms = self.now_ms - CHANGES_KEPT_MS
+        is_young = not self.is_compacted or committed.is_younger(partition, at, kept_ms)
+        return is_young and committed.is_exact(partition, at)
 
 
 def gone(wanted: str) -> TokenRefused:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace as replace_range
 
 import pytest
 from msgspec.structs import replace
 from tests.unit.data.rows import commit
 
 from standpipe.data.commit.committed import Committed
-from standpipe.data.query.push_start import TopicRange, starts_of_table, starts_of_topic
+from standpipe.data.query.push_start import (
+    CHANGES_KEPT_MS,
+    TopicRange,
+    starts_of_table,
+    starts_of_topic,
+)
 from standpipe.errors import TokenRefused
 from standpipe.model import Commit, Progress
 from standpipe.session_token import FollowedTable, SeenBatch, SessionToken, TopicKey
@@ -37,12 +44,16 @@ KEPT = tuple(
 )
 
 
-def there(log: tuple[Progress, ...] = LOG, first: tuple[int, int] = (0, 0)) -> TopicRange:
+def there(
+    log: tuple[Progress, ...] = LOG, first: tuple[int, int] = (0, 0), now_ms: int = 0
+) -> TopicRange:
     committed = Committed("Q")
     for each in log:
         committed.take(each)
     ends = {partition: committed.end(partition) for partition in (0, 1)}
-    return TopicRange("t", dict(enumerate(first)), ends, committed=committed)
+    return TopicRange(
+        "t", dict(enumerate(first)), ends, committed=committed, is_compacted=True, now_ms=now_ms
+    )
 
 
 def whole(batch: int, epoch: int = 1) -> FollowedTable:
@@ -108,6 +119,46 @@ def test_what_is_refused(
     with pytest.raises(TokenRefused, match=said) as refused:
         starts_of_table(followed, there(log, first))
     assert "start a new session" in refused.value.message, why
+
+
+#: batches 0 to 2 an hour before batch 3; progress is there of all of them
+OLD = tuple(
+    replace(
+        each, batch_started_ms=1 if each is not LOG[-1] else 3_600_000, committed_at_ms=3_700_000
+    )
+    for each in LOG
+)
+
+
+@pytest.mark.parametrize(
+    ("followed", "waited_ms", "is_refused", "why"),
+    [
+        (whole(1), 0, False, "what follows is still young enough"),
+        (whole(1), -1, False, "younger"),
+        (whole(1), 1, True, "compaction may have begun, and no pipeline removes progress"),
+        (at(11, 6), 1, True, "one record of an old batch is to come"),
+        (at(12, 6), 1, False, "a young batch is to come"),
+        (at(12, 5), 1, True, "an old one in another partition"),
+        (at(15, 8), 10**12, False, "nothing is to come"),
+        (at(14, 8), 10**12, True, "an old one, the newest: in doubt"),
+    ],
+)
+def test_what_may_be_compacted_is_refused_whatever_progress_is_kept(
+    followed: FollowedTable, waited_ms: int, is_refused: bool, why: str
+) -> None:
+    """A pipeline that is down, or a query that was terminated, removes no progress records."""
+    range_ = there(OLD, now_ms=CHANGES_KEPT_MS + waited_ms)
+    refused = pytest.raises(TokenRefused, match="or compaction has removed")
+    with refused if is_refused else nullcontext():
+        starts_of_table(followed, range_)
+
+
+def test_a_topic_that_is_not_compacted_keeps_its_changes() -> None:
+    old = there(OLD, now_ms=10**12)
+    token = SessionToken(streamed={TopicKey("t"): {0: 5, 1: 4}})
+    assert starts_of_topic(token, replace_range(old, is_compacted=False)) == {0: 5, 1: 4}
+    with pytest.raises(TokenRefused, match="or compaction has removed"):
+        starts_of_topic(token, old)
 
 
 def test_where_it_may_begin_at_its_first_record() -> None:

@@ -102,6 +102,8 @@ class PushAnswer:
     session_text: str | None = None
     #: monotonic seconds
     now_s: Callable[[], float] = time.monotonic
+    #: of the wall clock, seconds
+    wall_s: Callable[[], float] = time.time
     _query: PushQuery = field(init=False)
     _committed_by: Committed | None = field(init=False, default=None)
     _tail: TopicTail = field(init=False)
@@ -209,7 +211,9 @@ class PushAnswer:
             missing = ends.keys() - known.keys()
             return {**(self._log_starts() if missing else {}), **known}
         if self._session is not None:
-            seen = self._session.starts(self._committed_by, ends, self._log_starts)
+            seen = self._session.starts(
+                self._committed_by, ends, self._log_starts, int(self.wall_s() * 1000)
+            )
             if seen is not None:
                 return seen
         return dict(ends) if self._from_end else self._log_starts()

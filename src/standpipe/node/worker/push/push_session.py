@@ -67,25 +67,50 @@ class PushSession:
         committed: Committed | None,
         ends: Mapping[int, int],
         log_starts: Callable[[], dict[int, int]],
+        now_ms: int,
     ) -> dict[int, int] | None:
         """Where it begins; None: where the request says, as the session has not seen the source.
 
-        `log_starts` asks Kafka for the first offsets. Raises TokenRefused, NoReplica.
+        `log_starts` asks Kafka for the first offsets. `now_ms`: of the wall clock. Raises
+        TokenRefused, NoReplica.
         """
         cluster, others = self.snapshot.cluster_id, self.snapshot.sources
         if not self.has_batches:
             wanted_of(self.before, self.source, cluster, others)  # of another cluster, perhaps
             if not names_topic(self.before, self._topic):
                 return None
-            there = TopicRange(self._topic, log_starts(), ends, self.topic_id, committed)
+            there = TopicRange(
+                self._topic,
+                log_starts(),
+                ends,
+                self.topic_id,
+                committed,
+                is_compacted=self._is_of_table,
+                now_ms=now_ms,
+            )
             return starts_of_topic(self.before, there)
         assert committed is not None
         followed = followed_of(self.before, self.source, cluster, others)
         if followed is None:
             return None
         self._check_committed(committed)
-        there = TopicRange(self._topic, log_starts(), ends, committed=committed)
+        there = TopicRange(
+            self._topic,
+            log_starts(),
+            ends,
+            committed=committed,
+            is_compacted=True,
+            now_ms=now_ms,
+        )
         return starts_of_table(followed, there)
+
+    @property
+    def _is_of_table(self) -> bool:
+        """Whether the topic is a table's, which the source may be declared over as a stream."""
+        return any(
+            each.kind == "TABLE" and self._topic in (each.topic, topic_of(each))
+            for each in self.snapshot.sources
+        )
 
     def _check_committed(self, committed: Committed) -> None:
         """All of progress was read after the request had arrived."""

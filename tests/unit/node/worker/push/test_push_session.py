@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -28,17 +29,20 @@ from standpipe.session_token import (
 
 TABLE = replace(USERS, table_id="USERS_40", generation=2, partitions=2)
 STREAM = sample_stream(topic="s", partitions=2)
+STREAM_OF_TABLE = sample_stream(topic=TABLE.topic, partitions=2)
+STREAM_OF_QUERY = sample_stream(topic="s", partitions=2, query_id=TABLE.query_id)
 KEY = TableKey("c", "USERS_40")
 ENDS = {0: 9, 1: 6}
 
 
-def committed(*ends: Mapping[int, int]) -> Committed:
-    """Batches 0, 1, … of the table's query, all in lease epoch 1."""
+def committed(*ends: Mapping[int, int], at_ms: int = 0) -> Committed:
+    """Batches 0, 1, … of the table's query, all in lease epoch 1, committed at one time."""
     found = Committed(TABLE.query_id or "")
     for batch, sinks in enumerate(ends):
         starts = ends[batch - 1] if batch else {}
         by = commit(1, batch)
-        found.take(Progress(query_id=found.query_id, commit=by, sinks={**sinks}, starts={**starts}))
+        made = Progress(query_id=found.query_id, commit=by, sinks={**sinks}, starts={**starts})
+        found.take(replace(made, committed_at_ms=at_ms))
     return found
 
 
@@ -61,34 +65,36 @@ LOG = committed({0: 5, 1: 2}, {0: 7, 1: 2}, ENDS)
 
 
 def test_a_session_that_has_seen_nothing_begins_where_the_request_says() -> None:
-    assert session().starts(LOG, ENDS, nothing_asked) is None
-    assert session(source=STREAM).starts(None, ENDS, nothing_asked) is None
+    assert session().starts(LOG, ENDS, nothing_asked, 0) is None
+    assert session(source=STREAM).starts(None, ENDS, nothing_asked, 0) is None
     written = written_token("s", {0: 3})
-    assert session(written, STREAM).starts(None, ENDS, nothing_asked) is None
+    assert session(written, STREAM).starts(None, ENDS, nothing_asked, 0) is None
     of_another = SessionToken({TableKey("c", "OTHER_3"): SeenBatch(1, 99, 9)})
-    assert session(of_another).starts(LOG, ENDS, nothing_asked) is None
+    assert session(of_another).starts(LOG, ENDS, nothing_asked, 0) is None
 
 
 def test_from_a_read_to_a_push_query_and_back() -> None:
     """All in one token: the batch that the read has shown, then what the query has."""
     read = token_after(SessionToken(), TABLE, "c", [Stamp(1, 1), Stamp(1, 1)])
     pushed = session(read)
-    assert pushed.starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 7, 1: 2}
+    assert pushed.starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 7, 1: 2}
     token = SessionToken.parse(pushed.token({0: 8, 1: 2}, LOG))
     assert token.covers(read)
     assert wanted_of(token, TABLE, "c").mark == SeenBatch(2, 2, 1), "a record of batch 2 was shown"
-    assert session(token).starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 8, 1: 2}, "not all of it"
+    assert session(token).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 8, 1: 2}, (
+        "not all of it"
+    )
     later = token_after(token, TABLE, "c", [Stamp(2, 1)])
-    assert session(later).starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 9, 1: 6}
+    assert session(later).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 9, 1: 6}
 
 
 def test_parts_of_different_batches_begin_behind_the_oldest() -> None:
     """The part that was behind has yet to see batch 1; a later read of it has."""
     scan = token_after(SessionToken(), TABLE, "c", [Stamp(1, 1), Stamp(0, 1)])
     assert wanted_of(scan, TABLE, "c").mark == SeenBatch(2, 1, 1)
-    assert session(scan).starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 5, 1: 2}
+    assert session(scan).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 5, 1: 2}
     after = token_after(scan, TABLE, "c", [Stamp(1, 1)])
-    assert session(after).starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 7, 1: 2}
+    assert session(after).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 7, 1: 2}
     assert not after.followed, "a token that needs it no more is short again"
 
 
@@ -98,7 +104,7 @@ def test_a_query_that_has_shown_nothing_says_where_it_is() -> None:
     assert wanted_of(token, TABLE, "c").mark == SeenBatch(2, 2, 1)
     at_first = SessionToken.parse(session().token({0: 0, 1: 0}, committed()))
     assert wanted_of(at_first, TABLE, "c").mark is None
-    assert session(at_first).starts(LOG, ENDS, lambda: {0: 0, 1: 0}) == {0: 0, 1: 0}
+    assert session(at_first).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 0, 1: 0}
 
 
 def followed(generation: int = 2, table: TableKey = KEY, **more: Any) -> SessionToken:
@@ -125,19 +131,19 @@ def test_refusals_are_those_of_a_read(
     token: SessionToken, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        session(token).starts(LOG, ENDS, lambda: {0: 0, 1: 0})
+        session(token).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0)
 
 
 def test_a_token_of_a_table_with_nothing_committed_is_refused() -> None:
     token = SessionToken({KEY: SeenBatch(2, 0, 1)})
     with pytest.raises(TokenRefused, match="USERS has no committed batch"):
-        session(token).starts(committed(), {0: 0, 1: 0}, nothing_asked)
+        session(token).starts(committed(), {0: 0, 1: 0}, nothing_asked, 0)
 
 
 def test_a_token_of_another_cluster_is_refused_on_a_stream_as_well() -> None:
     token = followed(table=TableKey("d", "USERS_40"))
     with pytest.raises(TokenRefused, match="of cluster 'd'"):
-        session(token, STREAM).starts(None, ENDS, nothing_asked)
+        session(token, STREAM).starts(None, ENDS, nothing_asked, 0)
 
 
 def test_a_stream_is_followed_by_its_topic() -> None:
@@ -148,9 +154,9 @@ def test_a_stream_is_followed_by_its_topic() -> None:
     token = SessionToken.parse(text)
     assert token.offsets == {TopicKey("s", "id"): {0: 3, 1: 7}}
     again = session(token, STREAM, topic_id="id")
-    assert again.starts(None, {0: 9, 1: 9}, lambda: {0: 0, 1: 0}) == {0: 3, 1: 2}
+    assert again.starts(None, {0: 9, 1: 9}, lambda: {0: 0, 1: 0}, 0) == {0: 3, 1: 2}
     with pytest.raises(TokenRefused, match="The topic was created again"):
-        session(token, STREAM, topic_id="new").starts(None, ENDS, lambda: {0: 0, 1: 0})
+        session(token, STREAM, topic_id="new").starts(None, ENDS, lambda: {0: 0, 1: 0}, 0)
 
 
 def test_a_table_that_somebody_else_writes_is_followed_by_its_topic() -> None:
@@ -165,3 +171,30 @@ def test_a_token_that_could_not_be_sent_back() -> None:
     with pytest.raises(BadRequest, match="USERS has 5000 partitions"):
         session(source=wide).check_room(text)
     session().check_room("x" * FIRST_CHARS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("source", "others", "is_refused", "why"),
+    [
+        (TABLE, (), True, "a table"),
+        (STREAM_OF_TABLE, (TABLE,), True, "a stream over the topic of a table"),
+        (STREAM_OF_QUERY, (), False, "a stream that a query writes is not compacted"),
+    ],
+)
+def test_changes_that_may_be_compacted_are_not_skipped(
+    source: Source, others: tuple[Source, ...], is_refused: bool, why: str
+) -> None:
+    """Their progress is there: the pipeline, which removes it, has been down for a day."""
+    snapshot = replace(snapshot_of(source, *others), cluster_id="c")
+    log = committed({0: 5, 1: 2}, ENDS, at_ms=10**12)
+
+    def of(token: SessionToken) -> PushSession:
+        return PushSession(token, source, TABLE.query_id, snapshot)
+
+    text = of(SessionToken()).token({0: 5, 1: 2}, log)
+    later = of(SessionToken.parse(text))
+    first = lambda: {0: 0, 1: 0}  # noqa: E731
+    assert later.starts(log, ENDS, first, 10**12 + 60_000) == {0: 5, 1: 2}, why
+    refused = pytest.raises(TokenRefused, match="Retention or compaction has removed")
+    with refused if is_refused else nullcontext():
+        later.starts(log, ENDS, first, 10**12 + 24 * 3_600_000)
