@@ -261,6 +261,21 @@ def one_batch_too_few_for_reads() -> list[Plant]:
     return [replacing(session_read, "wanted_of", make)]
 
 
+def rows_before_an_error_have_no_token() -> list[Plant]:
+    """The node ends at once, and the client delivers what came before."""
+
+    def make(hand_over_rest: Any) -> Any:
+        def rest(self: PushReader) -> Operation[None]:
+            yield from self._hand_over()
+
+        return rest
+
+    def failed(self: PushAnswer, error: Any) -> bytes:
+        return self.form.failed(error)
+
+    return [replacing(PushReader, "_hand_over_rest", make), (PushAnswer, "failed", failed)]
+
+
 PUSH_PLANTS = (
     one_record_too_far,
     one_record_too_few,
@@ -285,4 +300,5 @@ PUSH_PLANTS = (
     a_read_forgets_the_push_query,
     show_what_is_not_committed,
     one_batch_too_few_for_reads,
+    rows_before_an_error_have_no_token,
 )

@@ -28,6 +28,7 @@ from tests.unit.node.worker.push.test_push_query import snapshot_of
 from tests.unit.node.workers import USERS
 
 from standpipe.adapters.kafka.reader import Partition
+from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.exchange import (
     HandOver,
     HttpAnswer,
@@ -45,6 +46,7 @@ from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.errors import ServerError
 from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress, Source
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.push import push_query
@@ -362,7 +364,11 @@ class PushWorld:
                 return False
         else:
             assert isinstance(order, Pause)
-        stream.order = stream.steps.send(fact)
+        try:
+            stream.order = stream.steps.send(fact)
+        except ServerRefused:
+            stream.client.stream = None
+            return True
         if not isinstance(stream.order, HandOver) and stream.reader.token != stream.told:
             stream.told = stream.reader.token
             self._tell(Whole(stream.number, self.now))
@@ -409,6 +415,10 @@ class PushWorld:
             stream.out, stream.is_ending = answer.last(Ending.LEAVING), True
             self.counts["nodes that left"] += 1
             return None
+        if self.random.random() < 0.004:
+            stream.out, stream.is_ending = answer.failed(ServerError("it was replaced")), True
+            self.counts["push queries that failed"] += 1
+            return None
         said = answer.step()
         stream.out = said or b""
         return None
@@ -420,6 +430,8 @@ class PushWorld:
             return
         for _ in range(20_000):
             self.now += 1
+            if client.stream is None:
+                return
             if stream.answer is not None:
                 stream.answer._tail.is_whole = True  # type: ignore[attr-defined]
             if not self._step(stream) and self._is_idle(stream):

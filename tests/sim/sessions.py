@@ -66,6 +66,7 @@ EXPECTED_OF_STREAM = (
     "rows delivered",
     "connections that broke",
     "nodes that left",
+    "push queries that failed",
 )
 EXPECTED_OF_PUSH = (
     "reads answered",
@@ -77,6 +78,7 @@ EXPECTED_OF_PUSH = (
     "rows delivered",
     "connections that broke",
     "nodes that left",
+    "push queries that failed",
     "batches committed again",
 )
 

@@ -14,7 +14,7 @@ session may have seen what it has yet to show.
 | token | the rows before it are delivered |
 | final message of a node that stops | another node continues |
 | any other final message, or none with a whole answer | the rest is delivered; the query ends |
-| error | raised, after the rest was delivered |
+| error | raised, after the rest was delivered; in a session, what no token covers is dropped |
 | the connection breaks | another node continues, at once, then after growing pauses |
 
 A LIMIT counts the delivered rows, also across nodes.
@@ -134,7 +134,7 @@ class PushReader:
                     if is_over:
                         return
             if not data:  # an older node, which ends without a word
-                yield from self._hand_over()
+                yield from self._hand_over_rest()
                 return
 
     def _request(self, address: str) -> HttpRequest:
@@ -191,12 +191,18 @@ class PushReader:
         elif "finalMessage" in item:
             if item["finalMessage"].startswith(_LEAVING):
                 raise _Broken(item["finalMessage"])
-            yield from self._hand_over()
+            yield from self._hand_over_rest()
             return True
         elif "errorMessage" in item:
-            yield from self._hand_over()
+            yield from self._hand_over_rest()
             raise error_of(item, self.text)
         return False
+
+    def _hand_over_rest(self) -> Operation[None]:
+        """Rows that no token covers, as the answer ends. A session does not know them, so a read of
+        it could be older."""
+        if self.session is None:
+            yield from self._hand_over()
 
     def _hand_over(self) -> Operation[None]:
         waiting, self._waiting = self._waiting, []

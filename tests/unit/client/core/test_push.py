@@ -247,6 +247,24 @@ def test_a_session_sees_what_it_delivers_and_goes_on_at_its_own_last_token() -> 
     assert all(TOKENS not in each and TOKEN not in each for each in asked)
 
 
+@pytest.mark.parametrize(
+    ("before", "delivered", "batch"),
+    [([], 0, 10), ([pushed(1)], 1, 11), ([pushed(1), row(2)], 1, 11)],
+)
+def test_an_error_leaves_no_row_that_the_session_does_not_know(
+    before: list[bytes], delivered: int, batch: int
+) -> None:
+    """A read of the session would else be older than what its caller has."""
+    session = ClientSession(seen(7))
+    failed = FORM.failed(ServerError("T was dropped or recreated"))
+    play = Play([[HEAD, pushed(0), row(1), *before, failed]], session=session)
+    with pytest.raises(ServerRefused, match="dropped or recreated"):
+        play.run()
+    assert len(play.rows) == delivered
+    (mark,) = SessionToken.parse(session.token).seen.values()
+    assert mark.batch == batch
+
+
 def test_from_the_beginning_in_a_session_is_not_behind_it() -> None:
     session = ClientSession(seen(7))
     earliest = {RESET: "earliest"}

@@ -109,6 +109,8 @@ class PushAnswer:
     _tail: TopicTail = field(init=False)
     #: a token is due, for rows that were sent
     _is_token_due: bool = field(init=False, default=False)
+    #: its positions may be ahead of the rows that were sent
+    _is_taking: bool = field(init=False, default=False)
     #: what the last token covers, and when it was sent
     _told: tuple[Mapping[int, int], float] = field(init=False, default=({}, 0.0))
 
@@ -231,9 +233,11 @@ class PushAnswer:
         """Raises RecordsLost; ServerError when the source has changed."""
         self._check_source()
         if self._query.is_ready and self._has_schemas():
-            rows = self._query.take(Share(STEP_RECORDS, STEP_BYTES))
-            self._is_token_due |= bool(rows)
-            return self.form.rows(rows)
+            self._is_taking = True  # until its positions are those of the rows that are sent
+            rows = self.form.rows(taken := self._query.take(Share(STEP_RECORDS, STEP_BYTES)))
+            self._is_taking = False
+            self._is_token_due |= bool(taken)
+            return rows
         if self._gives_tokens and self._is_next_token_due():
             return self._tokens()
         records = self._tail.poll(POLL_RECORDS)
@@ -257,8 +261,9 @@ class PushAnswer:
         return self._tokens() + self.form.end(_LAST[ending])
 
     def failed(self, error: StandpipeError) -> bytes:
-        """An error as the answer's last item."""
-        return self.form.failed(error)
+        """An error as the answer's last item, after a token for the rows that came before it."""
+        is_told = self._gives_tokens and self._is_token_due and not self._is_taking
+        return (self._tokens() if is_told else b"") + self.form.failed(error)
 
     def close(self) -> None:
         """Close the consumer."""

@@ -243,6 +243,49 @@ def test_a_session_is_told_after_its_rows_and_goes_on_behind_them(
     assert items(second) == [("token", 9), [90], ("token", 10)]
 
 
+def after_its_rows(answer: push_query.PushAnswer) -> None:
+    """Let it send its rows, and no token after them."""
+    answer.open()
+    answer.head()
+    assert b"consistencyToken" in (answer.step() or b""), "where it begins"
+    while not (said := answer.step()):
+        assert said is not None
+    assert said.splitlines() == [b"[70]", b"[80]"]
+
+
+def test_a_token_covers_rows_that_come_before_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Log(event(7, 70), event(8, 80), ends={0: 7, 1: 0, 2: 0}).use(monkeypatch)
+    answer = answer_of("")
+    after_its_rows(answer)
+    published: Any = SimpleNamespace(
+        view=ClusterView.of(snapshot_of(replace(STREAM, generation=2)))
+    )
+    answer.map = published
+    with pytest.raises(ServerError, match="recreated") as ended:
+        answer.step()
+    token, error = map(json.loads, answer.failed(ended.value).splitlines())
+    (ends,) = SessionToken.parse(token["consistencyToken"]).streamed.values()
+    assert ends[0] == 9
+    assert "recreated" in error["message"]
+
+
+def test_no_token_covers_rows_that_an_error_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its positions are beyond them."""
+    Log(event(7, 70), event(8, 80), ends={0: 7, 1: 0, 2: 0}).use(monkeypatch)
+    answer = answer_of("")
+    answer.open()
+    answer.head()
+
+    def take(share: object) -> list[Any]:
+        answer._query.positions[0] = 9
+        raise ServerError("an expression has no value")
+
+    monkeypatch.setattr(answer._query, "take", take)
+    with pytest.raises(ServerError) as ended:
+        items(answer)
+    assert b"consistencyToken" not in answer.failed(ended.value)
+
+
 def test_what_is_read_and_not_shown_is_told_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that resumes must not have a day of records read again, nor get a token for each."""
     log = Log(ends={0: 0, 1: 0, 2: 0})
