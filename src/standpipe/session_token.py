@@ -11,7 +11,7 @@ ksqlDB's, JSON in base64:
         "sp:<cluster>:<table id>:<generation>":{"-1":batch,"-2":epoch},
         "<topic>@<topic id>":{"<partition>":offset},
         "at:<cluster>:<table id>:<generation>":{"-1":batch,"-2":epoch,"-3":batch,"-4":epoch,
-                                                "<partition>":offset},
+                                                "-5":scan,"<partition>":offset},
         "at:<topic>@<topic id>":{"<partition>":offset}}}
 
 ksqlDB's clients merge tokens by the maximum of each number, and so does `merged`: it is
@@ -20,7 +20,8 @@ is no secret and grants nothing: a forged one can only make its own reads wait, 
 
 A push query begins behind the batch that a token's reads have shown. Where the parts of an answer
 were of several batches, "-3" and "-4" name the oldest, and of what a push query has shown, "-1" and
-"-2" name the newest: reads may not be older than that.
+"-2" name the newest: reads may not be older than that. "-5" says that the positions are those of a
+query from the beginning, which has yet to come to where each change is shown: `Scan`.
 
 Nodes make and check tokens, clients merge them. Releases before the one that wrote topics into them
 refuse those that name one, and those before push queries had sessions refuse "at:". Source:
@@ -41,6 +42,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from standpipe.errors import TokenRefused
+from standpipe.session_scan import Scan
 
 VERSION: Final = 0
 #: of a token's text; longer ones are refused before they are read
@@ -51,6 +53,7 @@ TABLES_MAX: Final = 256
 PARTITION_MAX: Final = 2**31 - 1
 _BATCH, _EPOCH = "-1", "-2"
 _WHOLE_BATCH, _WHOLE_EPOCH = "-3", "-4"
+_SCAN: Final = "-5"
 _NUMBER_MAX: Final = 2**63 - 1
 
 _TABLE: Final = re.compile(
@@ -110,22 +113,27 @@ class FollowedTable:
     `positions`: {partition: offset of the next record}, behind all that push queries have shown.
     `newest`: the newest batch of which they have shown something; None: they have shown nothing.
     `whole`: the newest batch up to which reads have shown all that they were about; None: no read.
+    `scan`: the positions are those of a query from the beginning; None: of any other.
     """
 
     generation: int
     positions: Mapping[int, int] = field(default_factory=dict[int, int])
     newest: SeenBatch | None = None
     whole: SeenBatch | None = None
+    scan: Scan | None = None
 
     def merged(self, other: FollowedTable) -> FollowedTable:
         """Covers both: a newer generation covers all of an older one."""
         if self.generation != other.generation:
             return self if self.generation > other.generation else other
+        positions = _maxima(self.positions, other.positions)
+        scan = max((each for each in (self.scan, other.scan) if each is not None), default=None)
         return FollowedTable(
             self.generation,
-            _maxima(self.positions, other.positions),
+            positions,
             _later(self.newest, other.newest),
             _later(self.whole, other.whole),
+            None if scan is None else scan.at(positions),
         )
 
 
@@ -291,10 +299,12 @@ def _followed_table(name: str, generation: int, numbers: Mapping[str, int]) -> F
         for one, two in pairs
     )
     rest = {each: at for each, at in numbers.items() if not each.startswith("-")}
-    if len(rest) + 2 * ((newest is not None) + (whole is not None)) < len(numbers):
+    named = 2 * ((newest is not None) + (whole is not None)) + (_SCAN in numbers)
+    if len(rest) + named < len(numbers) or (_SCAN in numbers and not rest):
         raise _invalid(name)
     positions = _partitions(name, rest) if rest else {}
-    return FollowedTable(generation, positions, newest, whole)
+    scan = Scan.from_wire(numbers[_SCAN]).at(positions) if _SCAN in numbers else None
+    return FollowedTable(generation, positions, newest, whole, scan)
 
 
 def _partitions(name: str, numbers: Mapping[str, int]) -> dict[int, int]:
@@ -310,6 +320,8 @@ def _numbers(followed: FollowedTable) -> dict[str, int]:
         found |= {_BATCH: followed.newest.batch, _EPOCH: followed.newest.epoch}
     if followed.whole is not None:
         found |= {_WHOLE_BATCH: followed.whole.batch, _WHOLE_EPOCH: followed.whole.epoch}
+    if followed.scan is not None:
+        found[_SCAN] = followed.scan.wire
     positions = followed.positions
     return found | {str(partition): positions[partition] for partition in sorted(positions)}
 

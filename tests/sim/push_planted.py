@@ -26,8 +26,8 @@ def _with_positions(change: Any) -> list[Plant]:
     """The token of a push query has other positions than the query."""
 
     def make(token: Any) -> Any:
-        def wrong(self: PushSession, positions: Mapping[int, int], committed: Any) -> str:
-            return token(self, change(positions), committed)
+        def wrong(self: PushSession, positions: Mapping[int, int], *given: Any) -> str:
+            return token(self, change(positions), *given)
 
         return wrong
 

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from standpipe.errors import TokenRefused
+from standpipe.session_scan import Scan
 from standpipe.session_token import (
     TABLES_MAX,
     TOKEN_CHARS_MAX,
@@ -36,7 +37,10 @@ def followed_tables(draw: st.DrawFn) -> FollowedTable:
     batches = st.none() | st.builds(SeenBatch, st.just(generation), NUMBERS, NUMBERS)
     newest, whole = draw(batches), draw(batches)
     positions = draw(ENDS if newest is whole is None else ENDS | st.just({}))
-    return FollowedTable(generation, positions, newest, whole)
+    scan = (
+        Scan.of(positions, draw(st.integers(0, 2))) if positions and draw(st.booleans()) else None
+    )
+    return FollowedTable(generation, positions, newest, whole, scan)
 
 
 #: as they are once merged: what their marks say by themselves is not said twice
@@ -238,7 +242,8 @@ def test_a_newer_generation_that_was_read_is_all_that_counts() -> None:
         {"-1": 1},
         {"-1": 1, "-2": 1, "-3": 1},
         {"-3": 1},
-        {"-5": 1, "0": 1},
+        {"-6": 1, "0": 1},
+        {"-5": 1},
         {"00": 1},
         {"0": -1},
         {"2147483648": 1},
@@ -248,3 +253,26 @@ def test_what_is_no_place_of_a_push_query(numbers: dict[str, int]) -> None:
     for name in ("at:c1:T_1:1", "at:t"):
         with pytest.raises(TokenRefused):
             SessionToken.parse(wire({"version": 0, "offsetVector": {name: numbers}}))
+
+
+@pytest.mark.parametrize(
+    ("other", "is_scan", "why"),
+    [
+        (FollowedTable(1, newest=SeenBatch(1, 9, 1)), True, "what reads may not be older than"),
+        (FollowedTable(1, {0: 3}), True, "of a query that is behind it"),
+        (FollowedTable(1, {0: 3, 1: 5}), False, "of one that is ahead in a partition"),
+        (FollowedTable(1, {2: 1}), False, "of one that has been in another"),
+        (FollowedTable(1, {0: 9, 1: 4}, scan=Scan(13, 1)), True, "of a scan that is ahead"),
+        (FollowedTable(1, {0: 3, 1: 8}, scan=Scan(11, 9)), False, "of one that is not, nor behind"),
+        (FollowedTable(2, {0: 0}), False, "of a newer generation"),
+    ],
+)
+def test_a_scan_is_one_as_long_as_its_positions_are(
+    other: FollowedTable, is_scan: bool, why: str
+) -> None:
+    table = TableKey("c", "T_1")
+    token = SessionToken(followed={table: FollowedTable(1, {0: 7, 1: 4}, scan=Scan(11, 5))})
+    assert SessionToken.parse(token.text()) == token
+    both = token.merged(SessionToken(followed={table: other}))
+    assert (both.followed[table].scan is not None) == is_scan, why
+    assert SessionToken.parse(both.text()) == both

@@ -11,6 +11,10 @@ those that Kafka may have compacted by now. Kafka does so by time, whether or no
 that removes progress records. What a load or a repair has added to the batch that a read has shown
 comes after that batch, whether the read had it or not.
 
+A query from the beginning is a *scan* until it comes to where each change is there. Before that it
+shows what compaction has left, in order, and goes on within `SCAN_MS_MAX`: rows that it has shown
+and that were deleted since still have their tombstones.
+
 Not here: whether a token fits the table at all (`control/routing/session.py`).
 """
 
@@ -24,11 +28,21 @@ from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.covered_offsets import TopicOffsets
 from standpipe.data.commit.written_offsets import why_never
 from standpipe.errors import TokenRefused
-from standpipe.session_token import ANEW, FORGED_OR_LOST, FollowedTable, SessionToken, TopicKey
+from standpipe.session_scan import Scan
+from standpipe.session_token import (
+    ANEW,
+    FORGED_OR_LOST,
+    FollowedTable,
+    SessionToken,
+    TopicKey,
+)
 
+HOUR_MS: Final = 3_600_000
 #: Records of a table's topic that are younger were not compacted. The topics' min.compaction.lag.ms
 #: is an hour (`control/metadata/topic_reconciler.py`); the rest is for clocks that differ.
 CHANGES_KEPT_MS: Final = 50 * 60_000
+#: since a scan began: less than the topics' delete.retention.ms, which is 7 days
+SCAN_MS_MAX: Final = 6 * 24 * HOUR_MS
 
 
 @dataclass(frozen=True)
@@ -46,14 +60,16 @@ class TopicRange:
     is_compacted: bool = False
     now_ms: int = 0
 
-    def check(self, positions: Mapping[int, int]) -> None:
-        """Raises TokenRefused if a push query cannot begin there."""
+    def check(self, positions: Mapping[int, int], scan: Scan | None = None) -> None:
+        """Raises TokenRefused if a push query cannot begin there. `scan`: that is there."""
+        is_scan = scan is not None and self.now_ms - scan.hour * HOUR_MS < SCAN_MS_MAX
         ends = TopicOffsets(offsets={**self.ends})
         for partition, at in positions.items():
             never = why_never(TopicKey(self.topic), partition, at, ends)
             if never:
                 raise TokenRefused(f"{FORGED_OR_LOST} {never}")
-            if at < self.starts.get(partition, 0) or not self._is_kept(partition, at):
+            is_kept = is_scan or self._is_kept(partition, at)
+            if at < self.starts.get(partition, 0) or not is_kept:
                 raise gone(f"{self.topic}, partition {partition}, from offset {at} on")
 
     def _is_kept(self, partition: int, at: int) -> bool:
@@ -61,9 +77,18 @@ class TopicRange:
         committed = self.committed
         if committed is None:
             return True
-        kept_ms = self.now_ms - CHANGES_KEPT_MS
-        is_young = not self.is_compacted or committed.is_younger(partition, at, kept_ms)
-        return is_young and committed.is_exact(partition, at)
+        if self.is_compacted:
+            return has_each_change(committed, {partition: at}, self.now_ms)
+        return committed.is_exact(partition, at)
+
+
+def has_each_change(committed: Committed, positions: Mapping[int, int], now_ms: int) -> bool:
+    """Whether a table's topic has all of its changes from these positions on."""
+    kept_ms = now_ms - CHANGES_KEPT_MS
+    return all(
+        committed.is_younger(each, at, kept_ms) and committed.is_exact(each, at)
+        for each, at in positions.items()
+    )
 
 
 def gone(wanted: str) -> TokenRefused:
@@ -71,6 +96,11 @@ def gone(wanted: str) -> TokenRefused:
     return TokenRefused(
         f"wanted {wanted}. Retention or compaction has removed what comes there: {ANEW}"
     )
+
+
+def scan_of(followed: FollowedTable) -> Scan | None:
+    """The scan that goes on; None: none does. What a read has shown was never a scan's."""
+    return followed.scan if followed.whole is None else None
 
 
 def starts_of_table(followed: FollowedTable, there: TopicRange) -> dict[int, int]:
@@ -87,7 +117,7 @@ def starts_of_table(followed: FollowedTable, there: TopicRange) -> dict[int, int
             raise gone(f"{there.topic} from the end of batch {batch} (lease epoch {epoch}) on")
     found = {**shown, **positions}
     found |= {each: max(found[each], end) for each, end in shown.items()}
-    there.check(found)
+    there.check(found, scan_of(followed))
     return {each: found.get(each, first) for each, first in there.starts.items()}
 
 

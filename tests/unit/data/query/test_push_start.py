@@ -13,12 +13,14 @@ from tests.unit.data.rows import commit
 from standpipe.data.commit.committed import Committed
 from standpipe.data.query.push_start import (
     CHANGES_KEPT_MS,
+    SCAN_MS_MAX,
     TopicRange,
     starts_of_table,
     starts_of_topic,
 )
 from standpipe.errors import TokenRefused
 from standpipe.model import Commit, Progress
+from standpipe.session_scan import Scan
 from standpipe.session_token import FollowedTable, SeenBatch, SessionToken, TopicKey
 
 
@@ -151,6 +153,37 @@ def test_what_may_be_compacted_is_refused_whatever_progress_is_kept(
     refused = pytest.raises(TokenRefused, match="or compaction has removed")
     with refused if is_refused else nullcontext():
         starts_of_table(followed, range_)
+
+
+def scanned(first: int, second: int, hour: int = 1) -> FollowedTable:
+    return FollowedTable(1, {0: first, 1: second}, scan=Scan(first + second, hour))
+
+
+@pytest.mark.parametrize(
+    ("followed", "waited_ms", "is_refused", "why"),
+    [
+        (scanned(0, 0), 0, False, "the first token of a query from the beginning"),
+        (scanned(3, 2), 0, False, "a later one, still where progress is gone"),
+        (scanned(3, 2), SCAN_MS_MAX - 1, False, "deletions of what it has shown are there"),
+        (scanned(3, 2), SCAN_MS_MAX, True, "they may have left the topic"),
+        (at(3, 2), 0, True, "no scan"),
+        (scanned(3, 2).merged(whole(0)), 0, True, "a read was there as well"),
+        (scanned(16, 2), 0, True, "ahead of the end"),
+    ],
+)
+def test_a_query_from_the_beginning_goes_on(
+    followed: FollowedTable, waited_ms: int, is_refused: bool, why: str
+) -> None:
+    """Below `clean_through` the order of what is left is right, whatever compaction removed."""
+    refused = pytest.raises(TokenRefused) if is_refused else nullcontext()
+    with refused:
+        starts = starts_of_table(followed, there(KEPT, now_ms=3_600_000 + waited_ms))
+        assert starts == followed.positions, why
+
+
+def test_a_scan_does_not_bring_back_what_retention_removed() -> None:
+    with pytest.raises(TokenRefused, match="Retention"):
+        starts_of_table(scanned(3, 2), there(KEPT, (4, 0), now_ms=3_600_000))
 
 
 def test_a_topic_that_is_not_compacted_keeps_its_changes() -> None:

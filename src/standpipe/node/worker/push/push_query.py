@@ -178,7 +178,7 @@ class PushAnswer:
         registry = None if self.schemas is None else self.schemas.registry
         self._query = PushQuery(self.plan, starts, committed, registry)
         if session is not None:
-            session.check_room(session.token(starts, committed))
+            session.check_room(session.token(starts, committed, self._now_ms()))
         places = {Partition(self._topic, number): at for number, at in starts.items()}
         if committed is not None:
             places[Partition(self._progress_topic, 0)] = read
@@ -213,12 +213,15 @@ class PushAnswer:
             missing = ends.keys() - known.keys()
             return {**(self._log_starts() if missing else {}), **known}
         if self._session is not None:
-            seen = self._session.starts(
-                self._committed_by, ends, self._log_starts, int(self.wall_s() * 1000)
-            )
+            seen = self._session.starts(self._committed_by, ends, self._log_starts, self._now_ms())
             if seen is not None:
                 return seen
+            if not self._from_end:
+                self._session.begins_at_beginning(self._now_ms())
         return dict(ends) if self._from_end else self._log_starts()
+
+    def _now_ms(self) -> int:
+        return int(self.wall_s() * 1000)
 
     def _log_starts(self) -> dict[int, int]:
         with self.turn.waiting():
@@ -287,7 +290,7 @@ class PushAnswer:
         if self._is_continued:
             told = self.form.token(token_text(Token(of=self._identity, positions=positions)))
         if self._session is not None:
-            token = self._session.token(positions, self._committed_by)
+            token = self._session.token(positions, self._committed_by, self._now_ms())
             told += self.form.session_token(token)
         return told
 

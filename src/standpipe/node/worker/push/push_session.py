@@ -18,14 +18,18 @@ from typing import Final
 from standpipe.control.routing.session import SessionVerdict, Stamp, followed_of, wanted_of
 from standpipe.data.commit.committed import Committed
 from standpipe.data.query.push_start import (
+    HOUR_MS,
     TopicRange,
+    has_each_change,
     names_topic,
+    scan_of,
     starts_of_table,
     starts_of_topic,
 )
 from standpipe.data.query.record_rows import topic_of
 from standpipe.errors import BadRequest, TokenRefused
 from standpipe.model import Snapshot, Source
+from standpipe.session_scan import Scan
 from standpipe.session_token import (
     FORGED_OR_LOST,
     TOKEN_CHARS_MAX,
@@ -51,6 +55,8 @@ class PushSession:
     #: Kafka's, of a topic that is no table of ours; "": not known
     topic_id: str = ""
     _topic: str = field(init=False)
+    #: when it began at the beginning, hours of Unix time; None: it did not, or it is past that
+    _scan_hour: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._topic = topic_of(self.source)
@@ -102,7 +108,14 @@ class PushSession:
             is_compacted=True,
             now_ms=now_ms,
         )
-        return starts_of_table(followed, there)
+        starts = starts_of_table(followed, there)
+        scan = scan_of(followed)
+        self._scan_hour = None if scan is None else scan.hour
+        return starts
+
+    def begins_at_beginning(self, now_ms: int) -> None:
+        """The session has not seen the source, and the request asks for all of it."""
+        self._scan_hour = now_ms // HOUR_MS
 
     @property
     def _is_of_table(self) -> bool:
@@ -126,15 +139,21 @@ class PushSession:
         if verdict is not SessionVerdict.COVERED:
             raise TokenRefused(f"{FORGED_OR_LOST} {wanted.why(stamp, verdict)}")
 
-    def token(self, positions: Mapping[int, int], committed: Committed | None) -> str:
-        """Covers all that was shown before these positions, and the token of the request."""
+    def token(
+        self, positions: Mapping[int, int], committed: Committed | None, now_ms: int = 0
+    ) -> str:
+        """Covers all that was shown before these positions, and the token of the request. `now_ms`:
+        of the wall clock."""
         if not self.has_batches:
             seen = {TopicKey(self._topic, self.topic_id): {**positions}}
             return self.before.merged(SessionToken(streamed=seen)).text()
         assert committed is not None
         generation, reached = self.source.generation, committed.reached(positions)
         newest = None if reached is None else SeenBatch(generation, *reached)
-        followed = FollowedTable(generation, {**positions}, newest)
+        if self._scan_hour is not None and has_each_change(committed, positions, now_ms):
+            self._scan_hour = None
+        scan = None if self._scan_hour is None else Scan.of(positions, self._scan_hour)
+        followed = FollowedTable(generation, {**positions}, newest, scan=scan)
         table = TableKey(self.snapshot.cluster_id, self.source.table_id or "")
         return self.before.merged(SessionToken(followed={table: followed})).text()
 

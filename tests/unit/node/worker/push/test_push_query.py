@@ -14,7 +14,7 @@ from tests.samples import sample_stream
 
 from standpipe.adapters.kafka.reader import Partition
 from standpipe.data.commit.topic_identity import TopicSeen
-from standpipe.data.query.record_rows import TopicRecord, writer_of
+from standpipe.data.query.record_rows import Share, TopicRecord, writer_of
 from standpipe.errors import BadRequest, ServerError
 from standpipe.model import (
     Assignment,
@@ -275,14 +275,20 @@ def test_no_token_covers_rows_that_an_error_kept_back(monkeypatch: pytest.Monkey
     answer = answer_of("")
     answer.open()
     answer.head()
+    rows = list[Any]()
+    whole = answer._query.take
 
     def take(share: object) -> list[Any]:
+        if not rows:
+            rows.extend(whole(Share(1, 1_000)))
+            return rows
         answer._query.positions[0] = 9
         raise ServerError("an expression has no value")
 
     monkeypatch.setattr(answer._query, "take", take)
     with pytest.raises(ServerError) as ended:
         items(answer)
+    assert len(rows) == 1, "a token is due for it"
     assert b"consistencyToken" not in answer.failed(ended.value)
 
 

@@ -198,3 +198,46 @@ def test_changes_that_may_be_compacted_are_not_skipped(
     refused = pytest.raises(TokenRefused, match="Retention or compaction has removed")
     with refused if is_refused else nullcontext():
         later.starts(log, ENDS, first, 10**12 + 24 * 3_600_000)
+
+
+def pruned_log() -> Committed:
+    """Batches 1 and 2. The progress of batch 0 is gone, once all before batch 2 was clean."""
+    found = Committed(TABLE.query_id or "")
+    for batch, (starts, ends) in enumerate([({0: 5, 1: 2}, {0: 7, 1: 2}), ({0: 7, 1: 2}, ENDS)], 1):
+        clean = {0: 7, 1: 2} if batch == 2 else {}
+        made = Progress(
+            query_id=found.query_id,
+            commit=commit(1, batch),
+            sinks={**ends},  # type: ignore[dict-item]
+            starts=starts,  # type: ignore[arg-type]
+            clean_through=clean,  # type: ignore[arg-type]
+        )
+        found.take(replace(made, committed_at_ms=NOW_MS))
+    return found
+
+
+NOW_MS = 10**12
+
+
+def test_a_query_from_the_beginning_of_an_old_table_resumes_with_its_tokens() -> None:
+    """Also with the first, and with those of the queries that go on, up to where it has caught up.
+    There each change counts, and what follows may be gone later."""
+    log, first = pruned_log(), {0: 0, 1: 0}
+    query = session()
+    query.begins_at_beginning(NOW_MS)
+    for positions in (first, {0: 4, 1: 1}, {0: 6, 1: 1}):
+        text = query.token(positions, log, NOW_MS)
+        query = session(SessionToken.parse(text))
+        assert query.starts(log, ENDS, lambda: first, NOW_MS) == positions
+    caught_up = SessionToken.parse(query.token({0: 6, 1: 2}, log, NOW_MS))
+    assert session(caught_up).starts(log, ENDS, lambda: first, NOW_MS) == {0: 6, 1: 2}
+    with pytest.raises(TokenRefused, match="or compaction has removed"):
+        session(caught_up).starts(log, ENDS, lambda: first, NOW_MS + 3_600_000)
+    after = query.token({0: 4, 1: 2}, log, NOW_MS)  # never a scan again
+    assert SessionToken.parse(after).followed[KEY].scan is None
+
+
+def test_what_was_not_begun_at_the_beginning_is_no_scan() -> None:
+    text = session().token({0: 4, 1: 1}, pruned_log(), NOW_MS)
+    with pytest.raises(TokenRefused, match="or compaction has removed"):
+        session(SessionToken.parse(text)).starts(pruned_log(), ENDS, lambda: {0: 0, 1: 0}, NOW_MS)
