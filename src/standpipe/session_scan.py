@@ -14,7 +14,7 @@ _HOUR_BITS: Final = 20
 _OFFSETS_MAX: Final = 2**43 - 1
 
 
-class Scan(NamedTuple):
+class PushScan(NamedTuple):
     """A push query from the beginning is at certain positions. `offsets`: their sum. `hour`: when
     it began, in hours of Unix time, rounded down."""
 
@@ -22,22 +22,22 @@ class Scan(NamedTuple):
     hour: int
 
     @staticmethod
-    def of(positions: Mapping[int, int], hour: int) -> Scan | None:
+    def of(positions: Mapping[int, int], hour: int) -> PushScan | None:
         """None: the numbers are too large to be told."""
         offsets = sum(positions.values())
         is_small = offsets <= _OFFSETS_MAX and 0 <= hour < 1 << _HOUR_BITS
-        return Scan(offsets, hour) if is_small else None
+        return PushScan(offsets, hour) if is_small else None
 
     @staticmethod
-    def from_wire(number: int) -> Scan:
+    def from_wire(number: int) -> PushScan:
         """The scan of a number that `wire` made."""
-        return Scan(*divmod(number, 1 << _HOUR_BITS))
+        return PushScan(*divmod(number, 1 << _HOUR_BITS))
 
     @property
     def wire(self) -> int:
         """As one number, of which the greatest is the furthest."""
         return self.offsets << _HOUR_BITS | self.hour
 
-    def at(self, positions: Mapping[int, int]) -> Scan | None:
+    def at(self, positions: Mapping[int, int]) -> PushScan | None:
         """Itself if it is at these positions; else None."""
         return self if positions and sum(positions.values()) == self.offsets else None

@@ -21,7 +21,7 @@ is no secret and grants nothing: a forged one can only make its own reads wait, 
 A push query begins behind the batch that a token's reads have shown. Where the parts of an answer
 were of several batches, "-3" and "-4" name the oldest, and of what a push query has shown, "-1" and
 "-2" name the newest: reads may not be older than that. "-5" says that the positions are those of a
-query from the beginning, which has yet to come to where each change is shown: `Scan`.
+query from the beginning, which has yet to come to where each change is shown: `PushScan`.
 
 Nodes make and check tokens, clients merge them. Releases before the one that wrote topics into them
 refuse those that name one, and those before push queries had sessions refuse "at:". Source:
@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from standpipe.errors import TokenRefused
-from standpipe.session_scan import Scan
+from standpipe.session_scan import PushScan
 
 VERSION: Final = 0
 #: of a token's text; longer ones are refused before they are read
@@ -120,7 +120,7 @@ class FollowedTable:
     positions: Mapping[int, int] = field(default_factory=dict[int, int])
     newest: SeenBatch | None = None
     whole: SeenBatch | None = None
-    scan: Scan | None = None
+    scan: PushScan | None = None
 
     def merged(self, other: FollowedTable) -> FollowedTable:
         """Covers both: a newer generation covers all of an older one."""
@@ -303,7 +303,7 @@ def _followed_table(name: str, generation: int, numbers: Mapping[str, int]) -> F
     if len(rest) + named < len(numbers) or (_SCAN in numbers and not rest):
         raise _invalid(name)
     positions = _partitions(name, rest) if rest else {}
-    scan = Scan.from_wire(numbers[_SCAN]).at(positions) if _SCAN in numbers else None
+    scan = PushScan.from_wire(numbers[_SCAN]).at(positions) if _SCAN in numbers else None
     return FollowedTable(generation, positions, newest, whole, scan)
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from standpipe.errors import TokenRefused
-from standpipe.session_scan import Scan
+from standpipe.session_scan import PushScan
 from standpipe.session_token import (
     TABLES_MAX,
     TOKEN_CHARS_MAX,
@@ -38,7 +38,9 @@ def followed_tables(draw: st.DrawFn) -> FollowedTable:
     newest, whole = draw(batches), draw(batches)
     positions = draw(ENDS if newest is whole is None else ENDS | st.just({}))
     scan = (
-        Scan.of(positions, draw(st.integers(0, 2))) if positions and draw(st.booleans()) else None
+        PushScan.of(positions, draw(st.integers(0, 2)))
+        if positions and draw(st.booleans())
+        else None
     )
     return FollowedTable(generation, positions, newest, whole, scan)
 
@@ -262,8 +264,12 @@ def test_what_is_no_place_of_a_push_query(numbers: dict[str, int]) -> None:
         (FollowedTable(1, {0: 3}), True, "of a query that is behind it"),
         (FollowedTable(1, {0: 3, 1: 5}), False, "of one that is ahead in a partition"),
         (FollowedTable(1, {2: 1}), False, "of one that has been in another"),
-        (FollowedTable(1, {0: 9, 1: 4}, scan=Scan(13, 1)), True, "of a scan that is ahead"),
-        (FollowedTable(1, {0: 3, 1: 8}, scan=Scan(11, 9)), False, "of one that is not, nor behind"),
+        (FollowedTable(1, {0: 9, 1: 4}, scan=PushScan(13, 1)), True, "of a scan that is ahead"),
+        (
+            FollowedTable(1, {0: 3, 1: 8}, scan=PushScan(11, 9)),
+            False,
+            "of one that is not, nor behind",
+        ),
         (FollowedTable(2, {0: 0}), False, "of a newer generation"),
     ],
 )
@@ -271,7 +277,7 @@ def test_a_scan_is_one_as_long_as_its_positions_are(
     other: FollowedTable, is_scan: bool, why: str
 ) -> None:
     table = TableKey("c", "T_1")
-    token = SessionToken(followed={table: FollowedTable(1, {0: 7, 1: 4}, scan=Scan(11, 5))})
+    token = SessionToken(followed={table: FollowedTable(1, {0: 7, 1: 4}, scan=PushScan(11, 5))})
     assert SessionToken.parse(token.text()) == token
     both = token.merged(SessionToken(followed={table: other}))
     assert (both.followed[table].scan is not None) == is_scan, why

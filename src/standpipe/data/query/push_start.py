@@ -28,7 +28,7 @@ from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.covered_offsets import TopicOffsets
 from standpipe.data.commit.written_offsets import why_never
 from standpipe.errors import TokenRefused
-from standpipe.session_scan import Scan
+from standpipe.session_scan import PushScan
 from standpipe.session_token import (
     ANEW,
     FORGED_OR_LOST,
@@ -60,7 +60,7 @@ class TopicRange:
     is_compacted: bool = False
     now_ms: int = 0
 
-    def check(self, positions: Mapping[int, int], scan: Scan | None = None) -> None:
+    def check(self, positions: Mapping[int, int], scan: PushScan | None = None) -> None:
         """Raises TokenRefused if a push query cannot begin there. `scan`: that is there."""
         is_scan = scan is not None and self.now_ms - scan.hour * HOUR_MS < SCAN_MS_MAX
         ends = TopicOffsets(offsets={**self.ends})
@@ -98,7 +98,7 @@ def gone(wanted: str) -> TokenRefused:
     )
 
 
-def scan_of(followed: FollowedTable) -> Scan | None:
+def scan_of(followed: FollowedTable) -> PushScan | None:
     """The scan that goes on; None: none does. What a read has shown was never a scan's."""
     return followed.scan if followed.whole is None else None
 

@@ -20,7 +20,7 @@ from standpipe.data.query.push_start import (
 )
 from standpipe.errors import TokenRefused
 from standpipe.model import Commit, Progress
-from standpipe.session_scan import Scan
+from standpipe.session_scan import PushScan
 from standpipe.session_token import FollowedTable, SeenBatch, SessionToken, TopicKey
 
 
@@ -156,7 +156,7 @@ def test_what_may_be_compacted_is_refused_whatever_progress_is_kept(
 
 
 def scanned(first: int, second: int, hour: int = 1) -> FollowedTable:
-    return FollowedTable(1, {0: first, 1: second}, scan=Scan(first + second, hour))
+    return FollowedTable(1, {0: first, 1: second}, scan=PushScan(first + second, hour))
 
 
 @pytest.mark.parametrize(

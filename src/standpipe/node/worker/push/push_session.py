@@ -29,7 +29,7 @@ from standpipe.data.query.push_start import (
 from standpipe.data.query.record_rows import topic_of
 from standpipe.errors import BadRequest, TokenRefused
 from standpipe.model import Snapshot, Source
-from standpipe.session_scan import Scan
+from standpipe.session_scan import PushScan
 from standpipe.session_token import (
     FORGED_OR_LOST,
     TOKEN_CHARS_MAX,
@@ -152,7 +152,7 @@ class PushSession:
         newest = None if reached is None else SeenBatch(generation, *reached)
         if self._scan_hour is not None and has_each_change(committed, positions, now_ms):
             self._scan_hour = None
-        scan = None if self._scan_hour is None else Scan.of(positions, self._scan_hour)
+        scan = None if self._scan_hour is None else PushScan.of(positions, self._scan_hour)
         followed = FollowedTable(generation, {**positions}, newest, scan=scan)
         table = TableKey(self.snapshot.cluster_id, self.source.table_id or "")
         return self.before.merged(SessionToken(followed={table: followed})).text()
