@@ -76,7 +76,7 @@ def result_of(spark: SparkSession, source: Source, *rows: str) -> DataFrame:
     session = spark.newSession()
     session_functions.register_avro(session, avro_rows.writers_of(source, plan_of(source)))
     selected = " UNION ALL ".join(f"SELECT {row}" for row in rows)
-    return records_of(session.sql(selected), source)
+    return records_of(session.sql(selected), source, schemas=plan_of(source).schemas)
 
 
 def row(key: str, number: str, *, live: str = "true", window: str = "") -> str:
@@ -134,13 +134,14 @@ def test_a_windowed_key_ends_with_its_window(spark: SparkSession) -> None:
 def test_a_bare_value_that_is_null_is_none(spark: SparkSession) -> None:
     """As in ksqlDB: it is not a row that is left out."""
     bare = replace(STREAM, columns=COLUMNS[:2], wrap_single_value=False, schema_ids=(None, 6))
-    text = '"int"'
+    text = '{"type": "int"}'  # another program's
     session = spark.newSession()
     plan = replace(PLAN, schemas=((5, '"string"'), (6, text)))
     session_functions.register_avro(session, avro_rows.writers_of(bare, plan))
     found = records_of(
         session.sql("SELECT 'a', 1, 9L, true UNION ALL SELECT 'b', CAST(NULL AS INT), 9L, true"),
         bare,
+        schemas=plan.schemas,
     ).collect()
     assert [each["value"] and bytes(each["value"]) for each in found] == [
         b"\0\0\0\0\6\2",
@@ -181,6 +182,20 @@ def test_a_stream_leaves_out_what_its_schema_has_not(spark: SparkSession) -> Non
     assert told.count == 1
     (sample,) = told.samples
     assert (sample["reason"], sample["topic"]) == ("ROW_NOT_IN_SCHEMA", "s")
+
+
+def test_rows_are_judged_by_the_schema_that_is_written(spark: SparkSession) -> None:
+    """A stream that is declared again names no schema; INSERT INTO keeps that of its statement."""
+    before = replace(STREAM, schema_ids=(None, 6))
+    plan = plan_of(before)
+    session = spark.newSession()
+    session_functions.register_avro(session, avro_rows.writers_of(STREAM, plan))
+    good, bad = row("'a'", "1"), row("'b'", "CAST(NULL AS INT)")
+    rows = session.sql(f"SELECT {good} UNION ALL SELECT {bad}")
+    records = records_of(rows, STREAM, schemas=plan.schemas)
+    left, told = sent(addressed_of(records, STREAM, None), is_table=False)
+    assert [(key_of(key), value_of(before, value)) for _, key, value in left] == [("a", [1, AT_MS])]
+    assert (told.count, told.samples[0]["reason"]) == (1, "ROW_NOT_IN_SCHEMA")
 
 
 def test_a_table_has_the_row_and_its_copy_a_tombstone(spark: SparkSession) -> None:

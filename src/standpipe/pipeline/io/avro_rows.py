@@ -14,14 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import UnsetType
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source, SparkPlan
 from standpipe.sql.declarations.published import public_form
-from standpipe.sql.declarations.registered import Part, given_id
+from standpipe.sql.declarations.registered import Part, own_schema
+from standpipe.sql.declarations.sink_schemas import Written as WrittenSchemas
 from standpipe.sql.declarations.sink_schemas import columns_of, wraps
 from standpipe.sql.schemas import avro, avro_write_program
+from standpipe.sql.schemas.avro import BadSchema
 from standpipe.sql.types.types import SqlType, parse_type
 
 _FUNCTIONS: Final[dict[Part, str]] = {
@@ -62,9 +65,27 @@ def writers_of(table: Source, plan: SparkPlan) -> list[AvroWriter]:
     return made
 
 
-def may_be_unwritable(table: Source) -> bool:
-    """Whether a row may have no form under its schema. Ours, made from the columns, have all."""
-    return any(given_id(table, part) is not None for part in _FUNCTIONS)
+def may_be_unwritable(table: Source, schemas: WrittenSchemas | UnsetType) -> bool:
+    """Whether a row may have no form under the schemas that it is written under, a plan's. Our own,
+    made from the columns, have every row.
+
+    The declaration does not decide: INSERT INTO goes on under the schema of its statement when the
+    stream is declared again.
+    """
+    public = public_form(table)
+    if not schemas:
+        return "AVRO" in (public.key_format, public.value_format)
+    return any(
+        written_under is not None and not _is_own(public, part, written_under[1])
+        for part, written_under in zip(_FUNCTIONS, schemas, strict=True)
+    )
+
+
+def _is_own(public: Source, part: Part, text: str) -> bool:
+    try:
+        return own_schema(public, part) == text
+    except BadSchema:
+        return False
 
 
 def written(part: Part, columns: Sequence[tuple[Column, SparkColumn]]) -> SparkColumn:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from msgspec import UNSET, UnsetType
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -20,16 +21,24 @@ from standpipe.pipeline.io.avro_rows import may_be_unwritable, written
 from standpipe.pipeline.io.sink_writer import UNWRITABLE
 from standpipe.sql.declarations.published import public_form
 from standpipe.sql.declarations.registered import Part
+from standpipe.sql.declarations.sink_schemas import Written
 from standpipe.sql.spark.group_sql import row_name
 from standpipe.sql.types.types import parse_type
 
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
-def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -> DataFrame:
+def records_of(
+    result: DataFrame,
+    table: Source,
+    *,
+    has_own_key: bool = False,
+    schemas: Written | UnsetType = UNSET,
+) -> DataFrame:
     """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` of a table.
 
-    `has_own_key`: a key of several columns is a key even if all of them are null.
+    `has_own_key`: a key of several columns is a key even if all of them are null. `schemas`: those
+    of the plan, of rows in AVRO.
 
     Of a table with a copy in AVRO, `public_key`, `public_value` and `public_partition` are those in
     its public topic. Where a schema may not have a row, `unwritable` says so; then the key or the
@@ -65,7 +74,7 @@ def records_of(result: DataFrame, table: Source, *, has_own_key: bool = False) -
             public.value().alias("public_value"),
             public.public_partition().alias("public_partition"),
         ]
-    if may_be_unwritable(table):
+    if may_be_unwritable(table, schemas):
         columns.append(public.is_unwritable().alias(UNWRITABLE))
     return rows.select(*columns)
 

@@ -17,6 +17,7 @@ from standpipe.sql.schemas.avro import BadSchema
 PLAN = SparkPlan(version=1, inputs=(), sql="", output_mode="update", is_windowed=False)
 STREAM = sample_stream(key_format="AVRO", value_format="AVRO")
 KEY, VALUE = (4, own_schema(STREAM, "KEY")), (5, own_schema(STREAM, "VALUE"))
+OTHERS = '"bytes"'
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,27 @@ def test_a_schema_that_has_not_the_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema_ids", "may_be"), [(UNSET, False), ((None, 5), True), ((4, None), True)]
+    ("schemas", "may_be"),
+    [
+        ((KEY, VALUE), False),
+        ((None, VALUE), False),
+        ((None, None), False),
+        ((KEY, (5, OTHERS)), True),
+        (((4, OTHERS), VALUE), True),
+        (UNSET, True),
+    ],
 )
-def test_only_a_given_schema_may_lack_a_row(schema_ids: object, may_be: bool) -> None:
-    assert may_be_unwritable(replace(STREAM, schema_ids=schema_ids)) is may_be
+def test_only_our_own_schemas_have_every_row(
+    schemas: tuple[WrittenSchema | None, WrittenSchema | None] | UnsetType, may_be: bool
+) -> None:
+    assert may_be_unwritable(STREAM, schemas) is may_be
+
+
+def test_the_schema_that_is_written_decides_and_not_the_declaration() -> None:
+    """INSERT INTO keeps the schema that the stream had, when the stream is declared again."""
+    declared_again = replace(STREAM, schema_ids=UNSET)
+    assert may_be_unwritable(declared_again, (KEY, (5, OTHERS)))
+
+
+def test_rows_without_a_registry_are_not_judged() -> None:
+    assert not may_be_unwritable(sample_stream(), UNSET)

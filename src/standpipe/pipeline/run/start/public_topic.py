@@ -83,7 +83,7 @@ def _in_public_form(
     keys, values = table.key_columns, table.value_columns
     names = [*(c.name for c in keys), *bounds, *(c.name for c in values), "ROWTIME", "__PRESENT"]
     result = rows.select(*visible_columns(source)).select(*(f"`{name}`" for name in names))
-    made = records_of(result, table, has_own_key=bool(plan.has_own_key))
+    made = records_of(result, table, has_own_key=bool(plan.has_own_key), schemas=plan.schemas)
     header = f.struct(f.lit(HEADER_ROWTIME).alias("key"), f.col("rowtime").alias("value"))
     return made.select(
         f.col("public_key").alias("key"),

@@ -365,8 +365,10 @@ def finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
 
 
 def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
-    has_own_key = bool(wanted.query.plan.has_own_key)
-    return records_of(result, wanted.table, has_own_key=has_own_key)
+    plan = wanted.query.plan
+    return records_of(
+        result, wanted.table, has_own_key=bool(plan.has_own_key), schemas=plan.schemas
+    )
 
 
 def planned(
