@@ -23,6 +23,8 @@ class KnownSchemas:
     )
     is_down: bool = False
     _count: int = 0
+    #: as our client remembers them
+    _ids: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
         self._check_up()
@@ -38,8 +40,10 @@ class KnownSchemas:
             raise UnknownSchema(f"no subject {subject}")
         return self.subjects[subject][-1]
 
-    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str, *, asks: bool = False) -> int:
         self._check_up()
+        if not asks and (subject, text) in self._ids:
+            return self._ids[subject, text]
         if kind == "AVRO":
             try:
                 avro.parse(text)
@@ -50,6 +54,7 @@ class KnownSchemas:
             if (each.kind, each.text) == (kind, text):
                 return each.schema_id
         self._count += 1
+        self._ids[subject, text] = self._count
         versions.append(RegisteredSchema(self._count, kind, text))
         return self._count
 

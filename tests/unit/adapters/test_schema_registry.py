@@ -171,6 +171,15 @@ def test_a_schema_is_registered_once() -> None:
     assert bodies == [{"schema": '"int"'}, {"schema": "{}", "schemaType": "JSON"}]
 
 
+def test_a_schema_is_registered_again_where_an_earlier_answer_does_not_count() -> None:
+    """The subject was deleted in between, and has the schema under another id."""
+    scripted = Scripted((200, {"id": 3}), (200, {"id": 4}))
+    with served(scripted) as url:
+        client = SchemaRegistry(RegistryConnection(urls=(url,)))
+        found = [client.register("t", "AVRO", '"int"', asks=asks) for asks in (False, True, False)]
+    assert found == [3, 4, 4]
+
+
 def test_an_unknown_id_is_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Scripted(
         (404, {"error_code": 40403, "message": "Schema 5 not found"}), (200, {"schema": '"int"'})

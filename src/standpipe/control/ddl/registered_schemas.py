@@ -4,8 +4,9 @@ As in ksqlDB (SchemaRegisterInjector), CREATE over a topic registers a schema fo
 none, so that other producers find it; one that has schemas keeps them. A query that writes AVRO has
 its schema registered in any case, as the subject's newest if it is none of them yet, and its plan
 gets the id. Asked of the registry before the statement is logged: a schema that is refused refuses
-the statement. Not here: which schema that is (`sql.declarations.registered`); rows of INSERT,
-which register a newer one.
+the statement. Asked also for what this process has registered before: the subject may have been
+deleted since, and a query keeps its id permanently. Not here: which schema that is
+(`sql.declarations.registered`); rows of INSERT, which register a newer one.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _registered(source: Source, part: Part, schemas: Schemas) -> WrittenSchema:
     subject, text = subject_of(source.topic, is_key=part == "KEY"), own_schema(source, part)
     kind = KINDS[source.key_format if part == "KEY" else source.value_format]
     try:
-        return schemas.register(subject, kind, text), text
+        return schemas.register(subject, kind, text, asks=True), text
     except SchemaRefused as error:
         raise StatementError(
             f"Could not register schema for topic: {error}. Subject: {subject}",

@@ -65,8 +65,9 @@ class Schemas(Protocol):
         """The newest version of a subject. Raises UnknownSchema."""
         ...
 
-    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
+    def register(self, subject: str, kind: SchemaKind, text: str, *, asks: bool = False) -> int:
         """The id of a schema under a subject, of which it becomes a version if it is none yet.
+        `asks`: in any case, as the subject may have been deleted since it was last registered.
         Raises SchemaRefused if the registry rejects it."""
         ...
 

@@ -79,7 +79,7 @@ def test_a_registry_that_refuses_or_is_down(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(SchemaRegistryUnavailable):
         registered(SOURCE, known)
 
-    def refuse(*_: object) -> int:
+    def refuse(*_: object, asks: bool = False) -> int:
         raise SchemaRefused("too old")
 
     known.is_down = False
@@ -153,6 +153,17 @@ def test_a_query_gets_the_ids_of_its_schemas(
         assert known.by_id(each[0]).text == each[1]
 
 
+def test_a_subject_that_was_deleted_is_registered_again() -> None:
+    """By an operator, as no statement deletes one. A query keeps its id permanently."""
+    known = KnownSchemas()
+    catalog = after(known, STREAM)
+    logged(SINK.format(*FIRST), catalog, known)
+    known.subjects.clear()
+    (_, value) = logged(SINK.format(*FIRST), catalog, known).query.plan.schemas
+    assert known.by_id(value[0]).text == value[1]
+    assert set(known.subjects) == {"C-value"}
+
+
 def test_nothing_is_registered_for_what_cannot_be_logged() -> None:
     known = KnownSchemas()
     older = replace(after(known, STREAM), feature_level=feature_levels.SCHEMAS)
@@ -177,7 +188,7 @@ def test_a_query_whose_schema_is_refused_is_not_logged(monkeypatch: pytest.Monke
     known = KnownSchemas()
     catalog = after(known, STREAM)
 
-    def refuse(*_: object) -> int:
+    def refuse(*_: object, asks: bool = False) -> int:
         raise SchemaRefused("not compatible")
 
     known.is_down = True

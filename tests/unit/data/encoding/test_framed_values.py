@@ -49,8 +49,8 @@ class Known:
     def latest(self, subject: str) -> RegisteredSchema:
         raise UnknownSchema(subject)
 
-    def register(self, subject: str, kind: SchemaKind, text: str) -> int:
-        raise AssertionError((subject, kind, text))
+    def register(self, subject: str, kind: SchemaKind, text: str, *, asks: bool = False) -> int:
+        raise AssertionError((subject, kind, text, asks))
 
 
 def test_records_of_several_schemas_have_the_same_columns() -> None:
