@@ -28,6 +28,7 @@ from standpipe.pipeline.run.reconcile import (
     wanted_queries,
 )
 from standpipe.pipeline.wanted import WantedQuery
+from standpipe.sql.declarations.published import kept_form
 
 SQL = """
 CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -59,6 +60,14 @@ def start(query: WantedQuery) -> StartRun:
 def test_a_successor_is_not_published() -> None:
     assert (A.published_topic, SUCCESSOR.published_topic) == (None, None)
     assert SWITCHED.published_topic == "A"
+
+
+def test_a_table_with_a_copy_is_in_no_group() -> None:
+    """A group would write no copy."""
+    table = kept_form(msgspec.structs.replace(A.table, value_format="AVRO"))
+    assert table.public_topic is not None
+    found = [A, dataclasses.replace(A, table=table)]
+    assert [may_be_grouped(each) for each in found] == [True, False]
 
 
 def test_both_generations_of_a_table_run() -> None:

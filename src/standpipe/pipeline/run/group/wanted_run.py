@@ -86,11 +86,14 @@ def _together(
 
 
 def may_be_grouped(query: WantedQuery) -> bool:
-    """Whether a new query is worth waiting a moment for others. Cheap; `new_groups` decides."""
+    """Whether a new query is worth waiting a moment for others. Cheap; `new_groups` decides.
+
+    Not a table with a copy in a public topic: a group writes each table's own topic only."""
     plan = query.query.plan
     is_simple = not plan.steps and len(plan.inputs) == 1 and plan.output_mode == "update"
     is_lasting = not query.is_successor and not query.query.served_by
-    return is_simple and query.table.kind == "TABLE" and is_lasting
+    is_plain_table = query.table.kind == "TABLE" and query.table.public_topic is None
+    return is_simple and is_plain_table and is_lasting
 
 
 def new_groups(
