@@ -21,7 +21,7 @@ from standpipe.pipeline.io import avro_rows
 from standpipe.pipeline.io.sink import addressed, records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, parsed, writable
 from standpipe.pipeline.run.start import session_functions
-from standpipe.pipeline.run.start.public_topic import _in_public_form
+from standpipe.pipeline.run.start.public_topic import _in_public_form, lacking
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.sql.declarations.published import kept_form, public_form
 from standpipe.sql.declarations.registered import given_id, own_schema
@@ -236,6 +236,19 @@ def test_what_is_there_is_copied_as_batches_write_it(
         "public_key AS key", "public_value AS value", HEADERS, "public_partition AS partition"
     )
     assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
+
+
+def test_a_public_topic_gets_what_it_lacks(spark: SparkSession) -> None:
+    """Rows of other programs too become tombstones, in the partition where they are."""
+    headers = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
+
+    def newest(rows: str) -> DataFrame:
+        return spark.sql(f"SELECT *, {headers} FROM VALUES {rows} AS t(key, value, partition)")
+
+    ours = newest("('same', '1', 0), ('newer', '2', 1), ('new', '3', 2), ('dead', NULL, 3)")
+    there = newest("('same', '1', 0), ('newer', '1', 1), ('foreign', '9', 4), ('gone', NULL, 5)")
+    found = {r["key"]: (r["value"], r["partition"]) for r in lacking(ours, there).collect()}
+    assert found == {"newer": ("2", 1), "new": ("3", 2), "foreign": (None, 4)}
 
 
 def test_a_table_that_was_replaced_is_copied_as_before(spark: SparkSession) -> None:

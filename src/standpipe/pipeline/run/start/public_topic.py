@@ -48,25 +48,30 @@ def publish_rows(
     ours = _newest(visible(_records(session, table.topic, reads), ranges))
     if table.public_formats:
         ours = _in_public_form(session, ours, wanted, bytes_max=reads.config[RECORD_BYTES_MAX])
-    ours = ours.alias("ours")
-    there = _newest(_records(session, topic, reads)).alias("there")
-    differing = ours.join(there, "key", "full_outer").filter(
-        ~f.col("ours.value").eqNullSafe(f.col("there.value"))
-    )
-    rowtime = f.filter(_either("headers"), lambda header: header["key"] == HEADER_ROWTIME)
+    there = _newest(_records(session, topic, reads))
     return write_fitting(
-        differing.select(
-            "key",
-            f.col("ours.value").alias("value"),
-            rowtime.alias("headers"),
-            _either("partition").alias("partition"),
-            f.lit(topic).alias("topic"),
-            *([f.col(f"ours.{UNWRITABLE}")] if UNWRITABLE in ours.columns else []),
-        ),
+        lacking(ours, there).withColumn("topic", f.lit(topic)),
         kafka=reads.kafka,
         limits=limits,
         is_table=True,
     ).too_large
+
+
+def lacking(ours: DataFrame, there: DataFrame) -> DataFrame:
+    """What a topic lacks, whose newest records are `there`, to have `ours`: newer rows, and
+    tombstones of all other keys. Both have `key`, `value`, `headers` and `partition`."""
+    ours, there = ours.alias("ours"), there.alias("there")
+    differing = ours.join(there, "key", "full_outer").filter(
+        ~f.col("ours.value").eqNullSafe(f.col("there.value"))
+    )
+    rowtime = f.filter(_either("headers"), lambda header: header["key"] == HEADER_ROWTIME)
+    return differing.select(
+        "key",
+        f.col("ours.value").alias("value"),
+        rowtime.alias("headers"),
+        _either("partition").alias("partition"),
+        *([f.col(f"ours.{UNWRITABLE}")] if UNWRITABLE in ours.columns else []),
+    )
 
 
 def _in_public_form(
