@@ -53,7 +53,7 @@ REASONS: Final = {
     "DATA_LOSS": "Final. A topic has lost records that the query had not read.",
     "TOPIC_CHANGED": "Final. A topic of the query was deleted or recreated, or a source has other "
     "partitions than its declaration. Of a query that is RUNNING: partitions were added to its "
-    "table topic; they are not used.",
+    "table topic, and are not used; or its public topic was recreated, and lacks older rows.",
     "TOPIC_INTERNAL": "Final. The query would write a topic that is internal to the cluster.",
     "PLAN_CHANGED": "Final. The state in the checkpoint is of another plan.",
     "STATE_DAMAGED": "Final. The state in the checkpoint cannot be read.",

@@ -26,6 +26,7 @@ from typing import Any, cast
 import msgspec
 
 from standpipe.data.commit.takeover import Logs, Surplus, heir_of, next_batch, surplus
+from standpipe.data.commit.topic_identity import differ
 from standpipe.model import BatchId, LeaseEpoch, Progress, Record
 from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.checkpoint_path import (
@@ -37,7 +38,7 @@ from standpipe.pipeline.io.checkpoint_path import (
 )
 
 IDENTITY_FILE = "standpipe.json"
-#: holds the name of the public topic that the table's rows were written to
+#: holds the name of the public topic that the table's rows were written to, and Kafka's id of it
 PUBLISHED_FILE = "published"
 #: Spark's file with the id of the streaming query
 _SPARK_ID_FILE = "metadata"
@@ -176,16 +177,23 @@ class Checkpoint:
     def _mark(path: CheckpointPath, identity: Identity) -> None:
         write_whole(path, msgspec.json.format(msgspec.json.encode(identity)))
 
-    def is_published(self, topic: str) -> bool:
-        """Whether all rows of the table were once written to this public topic."""
-        try:
-            return (self.root / PUBLISHED_FILE).read_text() == topic
-        except FileNotFoundError:
-            return False
+    def is_published(self, topic: str, topic_id: str) -> bool:
+        """Whether all rows of the table were once written to this public topic, and it was not
+        recreated since. `topic_id`: Kafka's; "": unknown. Older releases recorded none."""
+        name, _, known_id = self._published().partition("\n")
+        return name == topic and not differ(known_id, topic_id)
 
-    def mark_published(self, topic: str) -> None:
+    def mark_published(self, topic: str, topic_id: str) -> None:
         """Record that `is_published` holds for the topic."""
-        write_whole(self.root / PUBLISHED_FILE, topic.encode())
+        said = f"{topic}\n{topic_id}" if topic_id else topic
+        if self._published() != said:
+            write_whole(self.root / PUBLISHED_FILE, said.encode())
+
+    def _published(self) -> str:
+        try:
+            return (self.root / PUBLISHED_FILE).read_text()
+        except FileNotFoundError:
+            return ""
 
     def _mismatch(self, why: str) -> QueryFailed:
         return QueryFailed(

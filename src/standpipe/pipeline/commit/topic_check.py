@@ -7,8 +7,10 @@ with another request, and every few seconds while no batch runs. If they differ,
 as TOPIC_CHANGED, with the statements that resolve it.
 
 New partitions of the table's own topic are not a failure: Standpipe does not use them. A `notice`
-reports them, because other programs may. New partitions of a source are a failure: keys
-move to other partitions from then on, so offsets no longer show the newest record of a key.
+reports them, because other programs may. Another notice reports a public topic that was recreated:
+nothing reads it here, and the next start fills it (`Checkpoint.is_published`). New partitions of a
+source are a failure: keys move to other partitions from then on, so offsets no longer show the
+newest record of a key.
 
 The decisions are in `data/commit/topic_identity.py`, the requests to Kafka in
 `adapters/kafka/topic_ids.py`.
@@ -45,8 +47,14 @@ class TopicCheck:
         self._gone_since: float | None = None
         #: the failure that `look` has found; None: none, or not known
         self.failure: QueryFailed | None = None
-        #: what to report although the query continues
-        self.notice = ""
+        #: Kafka's id of the public topic, as it was at the start; "": unknown, or there is none
+        self.public_id = ""
+        self._own_notice = self._public_notice = ""
+
+    @property
+    def notice(self) -> str:
+        """What to report although the query continues."""
+        return " ".join(filter(None, (self._own_notice, self._public_notice)))
 
     # ---------------------------------------------------------------------------- at the start
 
@@ -81,6 +89,8 @@ class TopicCheck:
         """
         self._name(newest)
         self._judge(seen)
+        if published := self._wanted.published_topic:
+            self.public_id = seen[published].topic_id
         for topic, known in self._known.items():
             if not known.topic_id:
                 self._known[topic] = TopicKnown(seen[topic].topic_id, known.partitions)
@@ -130,12 +140,14 @@ class TopicCheck:
         return check
 
     def names(self) -> set[str]:
-        """The topics that are checked."""
-        return {*self._known}
+        """The topics that `look` checks."""
+        published = self._wanted.published_topic
+        return {*self._known, published} if published else {*self._known}
 
     def look(self, seen: Mapping[str, TopicSeen]) -> None:
         """Check while no batch runs, and record the outcome. `seen`: what Kafka has just said of
         these topics, and others. Never raises."""
+        self._look_at_public(seen)
         try:
             self._judge(seen)
         except QueryFailed as failure:
@@ -148,10 +160,20 @@ class TopicCheck:
         else:
             self._gone_since = None
 
+    def _look_at_public(self, seen: Mapping[str, TopicSeen]) -> None:
+        """A public topic that was recreated lacks the rows from before until the next start."""
+        published, query_id = self._wanted.published_topic, self._wanted.query_id
+        known = {published: TopicKnown(self.public_id, 0)} if published else {}
+        found = [each for each in changes(known, seen) if each.how is How.RECREATED]
+        self._public_notice = "".join(
+            f"{each}, and lacks older rows. To write them: PAUSE {query_id}; RESUME {query_id};"
+            for each in found
+        )
+
     def _judge(self, seen: Mapping[str, TopicSeen]) -> None:
         found = changes(self._known, seen)
         harmless = [each for each in found if self._is_harmless(each)]
-        self.notice = self._message(harmless) if harmless else ""
+        self._own_notice = self._message(harmless) if harmless else ""
         final = [each for each in found if each not in harmless and each.how is not How.GONE]
         if final:
             raise self._failed(final)

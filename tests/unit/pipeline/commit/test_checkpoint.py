@@ -264,11 +264,21 @@ def test_a_later_revision_may_have_another_plan(tmp_path: Path) -> None:
 
 def test_what_was_published_is_remembered_by_topic(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path, LeaseEpoch(1))
-    assert not checkpoint.is_published("T")
-    checkpoint.mark_published("T")
+    assert not checkpoint.is_published("T", "id-1")
+    checkpoint.mark_published("T", "id-1")
     again = Checkpoint(tmp_path, LeaseEpoch(2))
-    assert again.is_published("T"), "by whichever pipeline"
-    assert not again.is_published("U")
+    assert again.is_published("T", "id-1"), "by whichever pipeline"
+    assert again.is_published("T", ""), "Kafka does not say"
+    assert not again.is_published("T", "id-2"), "it was recreated"
+    assert not again.is_published("U", "id-1")
+
+
+def test_an_older_release_recorded_no_id_of_the_public_topic(tmp_path: Path) -> None:
+    (tmp_path / "published").write_text("T")
+    checkpoint = Checkpoint(tmp_path, LeaseEpoch(1))
+    assert checkpoint.is_published("T", "id-1")
+    checkpoint.mark_published("T", "id-1")
+    assert not checkpoint.is_published("T", "id-2"), "it is recorded from now on"
 
 
 def test_claim_refuses_a_damaged_identity(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 from typing import cast
 
+import msgspec
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
@@ -201,6 +202,28 @@ def test_a_look_believes_that_a_topic_is_gone_when_it_has_lasted() -> None:
         clock.now += pause_s
         look_at_all([check])
         assert (check.failure is not None) == is_failed, why
+
+
+def test_a_public_topic_that_was_recreated_is_told_and_nothing_stops() -> None:
+    """It has only the rows since; the next start of the query writes all of them."""
+    table = dataclasses.replace(
+        WANTED, table=msgspec.structs.replace(WANTED.table, public_topic="public")
+    )
+    log = Log({**WELL, "public": TopicSeen("U1", 9)}, NEWEST)
+    check = TopicCheck(table, cast(ProgressLog, log), Clock())
+    check.begin(NEWEST, check.need("default_"))
+    assert check.public_id == "U1"
+    for seen, says in (
+        (TopicSeen("U1", 9), ""),
+        (TopicSeen("U2", 9), "topic public was deleted and recreated"),
+        (None, ""),
+    ):
+        log.seen = {**WELL, **({} if seen is None else {"public": seen})}
+        look_at_all([check])
+        check.ask()()
+        assert check.notice.startswith(says)
+        assert bool(check.notice) == bool(says)
+        assert check.failure is None
 
 
 def test_while_kafka_is_away_nobody_can_tell() -> None:

@@ -120,7 +120,7 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     session = session_of(query, around)
     # a separate pool: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
-    _publish(wanted, session, around, checkpoint, taken.records)
+    _publish(taken, session, around, checkpoint)
     follow_sources(query.query_id, query.plan.inputs, [taken.newest], around)
     plan = planned(session, wanted, around, checkpoint.directory)
     stream = Stream(plan=plan, output_mode=query.plan.output_mode, finish=finisher(wanted))
@@ -307,17 +307,16 @@ def _starts(wanted: WantedQuery, log: ProgressLog) -> dict[str, dict[int, int]]:
 
 
 def _publish(
-    wanted: WantedQuery,
-    session: SparkSession,
-    around: PipelineContext,
-    checkpoint: Checkpoint,
-    records: Iterable[Progress],
+    taken: TakenOver, session: SparkSession, around: PipelineContext, checkpoint: Checkpoint
 ) -> None:
-    topic = wanted.published_topic
-    if topic is None or checkpoint.is_published(topic):
+    wanted, topic, topic_id = taken.wanted, taken.wanted.published_topic, taken.topics.public_id
+    if topic is None:
+        return
+    if checkpoint.is_published(topic, topic_id):
+        checkpoint.mark_published(topic, topic_id)  # an older release recorded no id
         return
     committed = Committed(wanted.query_id)
-    for record in records:
+    for record in taken.records:
         committed.take(record)
     _logger.info("publishing", query_id=wanted.query_id, topic=topic)
     found = publish_rows(
@@ -330,7 +329,7 @@ def _publish(
     )
     around.log.report(to_log_records(wanted.query_id, found.samples))
     around.check_lease(wanted.query_id, wanted.lease_epoch)
-    checkpoint.mark_published(topic)
+    checkpoint.mark_published(topic, topic_id)
 
 
 def session_of(query: PersistentQuery, around: PipelineContext) -> SparkSession:
