@@ -49,6 +49,9 @@ WINDOWED_TABLE_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact,delete",
     "retention.ms": "-1",
 }
+#: How much longer a copy of a table with windows keeps a row than the table's retention: the table
+#: goes by the time of its events, which may be behind. Kafka Streams adds as much to changelogs.
+COPY_RETENTION_MS_EXTRA: Final = DAY_MS
 #: Kafka never compacts an open segment, and a restore reads the whole topic: so segments are small.
 PROGRESS_CONFIG: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
@@ -158,9 +161,8 @@ def wanted_topics(
     windowed = {
         each.topic for each in catalog.generations if each.window and each.window.retention_ms
     }
-    # nobody deletes from a copy what has expired, as the pipeline does from a table's own topic
     copies = {
-        each.public_topic: {**WINDOWED_TABLE_CONFIG, "retention.ms": str(each.window.retention_ms)}
+        each.public_topic: _config_of_copy(each.window.retention_ms)
         for each in catalog.generations
         if each.window and each.window.retention_ms and each.public_formats
     }
@@ -175,6 +177,13 @@ def wanted_topics(
         for spec in catalog.topics.values()
         if spec.name not in names
     ]
+
+
+def _config_of_copy(retention_ms: int) -> dict[str, str]:
+    """Nobody deletes from a copy what has expired, as the pipeline does from a table's own topic.
+    Kafka does, by when a row was written."""
+    kept_ms = min(retention_ms + COPY_RETENTION_MS_EXTRA, 2**63 - 1)
+    return {**WINDOWED_TABLE_CONFIG, "retention.ms": str(kept_ms)}
 
 
 def _written_by_others(catalog: Catalog) -> set[str]:

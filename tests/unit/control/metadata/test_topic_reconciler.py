@@ -63,9 +63,9 @@ def declared(catalog: Catalog, changelog: str | None = None) -> Catalog:
     return msgspec.structs.replace(catalog, sources={"T": table})
 
 
-def copied(catalog: Catalog) -> Catalog:
+def copied(catalog: Catalog, retention_ms: int = 86_400_000) -> Catalog:
     """T is the copy, in AVRO, of a table with windows."""
-    own = windowed(catalog).sources["T"]
+    own = windowed(catalog, retention_ms).sources["T"]
     table = msgspec.structs.replace(
         own,
         topic="CTAS_T_1-changelog",
@@ -135,8 +135,14 @@ OWN = there(EMPTY)
         (
             copied(wanting(TABLE)),
             OWN,
-            [CreateTopic("T", 4, {**WINDOWED_TABLE_CONFIG, "retention.ms": "86400000"})],
-            "nobody deletes from a copy what has expired, so Kafka does, as for ksqlDB",
+            [CreateTopic("T", 4, {**WINDOWED_TABLE_CONFIG, "retention.ms": str(2 * 86_400_000)})],
+            "nobody deletes from a copy what has expired, so Kafka does, a day after the table",
+        ),
+        (
+            copied(wanting(TABLE), retention_ms=2**63 - 1),
+            OWN,
+            [CreateTopic("T", 4, {**WINDOWED_TABLE_CONFIG, "retention.ms": str(2**63 - 1)})],
+            "Kafka's number has 64 bits",
         ),
         (
             windowed(wanting(TABLE), retention_ms=0),
