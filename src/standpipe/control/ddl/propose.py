@@ -340,6 +340,7 @@ class _Proposal:
 
     def alter_source(self, plan: AlterSourcePlan) -> CreateSource:
         source = plan.source
+        replace.check_inserts(source, self.catalog, self.refused)
         message = f"{source.kind.capitalize()} altered"
         return CreateSource(
             source=source,
@@ -364,6 +365,7 @@ class _Proposal:
                 f"query {there.query_id} writes it. Replace it with CREATE OR REPLACE … AS SELECT."
             )
         evolution.check_upgrade(there, source)
+        replace.check_inserts(source, self.catalog, self.refused)
 
     def _check_not_written(self, source: Source) -> None:
         """Two writers of one table topic would overwrite each other's keys."""

@@ -85,6 +85,7 @@ def _evolved(
             f" {before.plan.inputs[0].topic}, the new one {plan.query.plan.inputs[0].topic}. {drop}"
         )
     evolution.check_upgrade(there, plan.source)
+    check_inserts(plan.source, catalog, refused)
     source = replace(
         plan.source,
         query_id=there.query_id,
@@ -126,6 +127,24 @@ def _successor(
         public_topic=there.public_topic or there.topic,
     )
     return source, plan.query
+
+
+def check_inserts(source: Source, catalog: Catalog, refused: Refused) -> None:
+    """A query of INSERT INTO writes the columns that its stream had: with others it would fail at
+    its next start. `source`: as it is to be. Raises StatementError, built by `refused`."""
+    there = catalog.sources[source.name]
+    if (there.columns, there.wrap_single_value) == (source.columns, source.wrap_single_value):
+        return
+    writers = sorted(
+        query.query_id
+        for query in catalog.persistent_queries.values()
+        if query.sink == source.name and query.query_id != there.query_id
+    )
+    if writers:
+        raise refused(
+            f"Cannot change the columns of {there.kind.lower()} '{there.name}':"
+            f" [{', '.join(writers)}] write those that it has now. TERMINATE them first."
+        )
 
 
 def check_settled(query: PersistentQuery, catalog: Catalog, refused: Refused) -> None:

@@ -90,7 +90,8 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "INSERT INTO … SELECT",
             "differs",
-            "a query that reads the target and was made before the INSERT takes ROWTIME from Kafka",
+            "a query that reads the target and was made before the INSERT takes ROWTIME from Kafka;"
+            " while it runs, the columns of its target do not change",
         ),
     ),
     ast_statements.InsertValues: (

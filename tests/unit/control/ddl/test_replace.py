@@ -18,6 +18,11 @@ SECOND = "CREATE OR REPLACE TABLE T AS SELECT ID, COUNT(*) AS N, SUM(V) AS V FRO
 COPY = "CREATE STREAM C AS SELECT ID, V FROM S;"
 
 
+INSERT = "INSERT INTO C SELECT ID, V FROM S;"
+OVER_C = "STREAM C (ID STRING KEY, V INT{}) WITH (KAFKA_TOPIC='c', VALUE_FORMAT='JSON'{});"
+DECLARED = "CREATE " + OVER_C.format("", ", PARTITIONS=4")
+
+
 def replaced(sql: str, catalog: Catalog) -> ReplaceStreamAs | ReplaceTableAs:
     command = judge(asked(sql), catalog, {})
     assert isinstance(command, ReplaceStreamAs | ReplaceTableAs)
@@ -132,6 +137,40 @@ def test_what_cannot_be_replaced(statements: tuple[str, ...], sql: str, why: str
     catalog = after(MADE, TABLE, *statements)
     with pytest.raises(StatementError, match=why):
         judge(asked(sql), catalog, {})
+
+
+@pytest.mark.parametrize(
+    ("made", "sql"),
+    [
+        (DECLARED, "CREATE OR REPLACE " + OVER_C.format(", W INT", "")),
+        (DECLARED, "ALTER STREAM C ADD COLUMN W INT;"),
+        (COPY, "CREATE OR REPLACE STREAM C AS SELECT ID, V, V + 1 AS W FROM S;"),
+    ],
+)
+def test_a_stream_keeps_the_columns_that_insert_into_writes(made: str, sql: str) -> None:
+    """The query would fail at its next start, and nothing would say so before."""
+    with pytest.raises(StatementError, match=r"\[INSERTQUERY_\d+\] write those that it has now"):
+        judge(asked(sql), after(MADE, made, INSERT), {"c": 4})
+    assert not isinstance(judge(asked(sql), after(MADE, made), {"c": 4}), StatementReply)
+
+
+@pytest.mark.parametrize(
+    ("made", "sql"),
+    [
+        (DECLARED, "CREATE OR REPLACE " + OVER_C.format("", "")),
+        (COPY, "CREATE OR REPLACE STREAM C AS SELECT ID, V + 1 AS V FROM S;"),
+    ],
+)
+def test_a_stream_that_insert_into_writes_may_be_declared_again(made: str, sql: str) -> None:
+    verdict = judge(asked(sql), after(MADE, made, INSERT), {"c": 4})
+    assert not isinstance(verdict, StatementReply)
+
+
+def test_the_only_value_stays_as_insert_into_writes_it() -> None:
+    """Bare, or in an object."""
+    sql = "CREATE OR REPLACE " + OVER_C.format("", ", WRAP_SINGLE_VALUE=false")
+    with pytest.raises(StatementError, match="write those that it has now"):
+        judge(asked(sql), after(MADE, DECLARED, INSERT), {"c": 4})
 
 
 @pytest.mark.parametrize(
