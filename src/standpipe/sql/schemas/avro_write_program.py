@@ -23,8 +23,9 @@ from standpipe.sql.schemas.avro import AvroField, AvroType, BadSchema
 from standpipe.sql.schemas.avro_columns import is_map_entry
 from standpipe.sql.types.types import SqlType, parse_type
 
-#: steps of a program: of types, and of fields that no column has
-STEPS_MAX: Final = 250_000
+#: steps that are tried for a program: of types, and of fields that no column has. A statement is
+#: judged in the leader's turn, so this also bounds its time
+STEPS_MAX: Final = 20_000
 _LONG_MAX: Final = 2**63 - 1
 
 Op = Literal[
@@ -158,7 +159,8 @@ class _ProgramMaker:
                 try:
                     found = number, self.step(branch, source, path)
                 except BadSchema:
-                    continue
+                    if self.steps_left < 0:
+                        raise
         if found is None:
             raise BadSchema(f"Cannot serialize type {source} as any of a union: {path}")
         return WriteStep("OPTIONAL", path, (found[1],), (null, found[0]))

@@ -4,7 +4,7 @@ and, in Spark, test_avro_sinks_on_spark.py."""
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -114,6 +114,19 @@ def test_numbers_take_as_few_bytes_as_they_need(number: int, data: str) -> None:
 def test_numbers_beyond_their_bits(write: Any, number: int) -> None:
     with pytest.raises(ValueError, match="bits"):
         write(number)
+
+
+def test_branches_that_are_tried_in_vain_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level tries two records, which both fail at the innermost type: twice as many steps."""
+    monkeypatch.setattr(avro_write_program, "STEPS_MAX", 1000)
+    of, column_type = cast(Any, "string"), "INTEGER"
+    for level in range(12):
+        inner = {"type": "record", "name": f"A{level}", "fields": [{"name": "A", "type": of}]}
+        again = [{"name": "A", "type": of if level == 0 else [f"A{level - 1}", f"B{level - 1}"]}]
+        of = [inner, {"type": "record", "name": f"B{level}", "fields": again}]
+        column_type = f"STRUCT<`A` {column_type}>"
+    with pytest.raises(BadSchema, match="it stands for more than 1000 types"):
+        program(record(("V", of)), [Column(name="V", type=column_type)], wraps=True)
 
 
 def test_a_short_schema_may_stand_for_more_types_than_memory_has(
