@@ -30,7 +30,7 @@ from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge
+from standpipe.pipeline.io.sink_writer import LeftOut
 from standpipe.pipeline.run.start.query_run import PipelineContext, limits_of, take_over
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark.errors import ServeEnded, ServeRefused
@@ -102,7 +102,7 @@ def load_rows(plan: DataFrame, wanted: WantedQuery, around: PipelineContext) -> 
         log=around.log,
         limits=limits_of([wanted], around, looks=True),
         source_instant=covered.source_instant,
-        report_bad=lambda _starts, _ends, too_large: _last_checks(own, too_large),
+        report_bad=lambda _starts, _ends, left_out: _last_checks(own, left_out),
         replicas=around.replicas,
         pressure=around.pressure(),
         is_load=True,
@@ -128,15 +128,15 @@ def load_rows(plan: DataFrame, wanted: WantedQuery, around: PipelineContext) -> 
     )
 
 
-def _last_checks(own: TableCommit, too_large: TooLarge) -> int:
+def _last_checks(own: TableCommit, left_out: LeftOut) -> int:
     """Called before the commit. A stream goes on without rows that are too large; a load need not.
     Nobody watches its lease while it writes. Raises Fenced, ServeRefused."""
     own.check_lease()
-    if not too_large.count:
+    if not left_out.count:
         return 0
-    most = max((each["bytes"] for each in too_large.samples), default=0)
+    most = max((each["bytes"] for each in left_out.samples), default=0)
     raise ServeRefused(
-        f"{too_large.count} rows are larger than their topic accepts, the largest has {most} bytes",
+        f"{left_out.count} rows are larger than their topic accepts, the largest has {most} bytes",
         next_step="leave them out, or raise standpipe.pipeline.record.bytes.max and the topic's"
         " max.message.bytes",
     )

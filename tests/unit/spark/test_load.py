@@ -31,7 +31,7 @@ from standpipe.pipeline.commit.batch import CommitBatch
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge, Written
+from standpipe.pipeline.io.sink_writer import LeftOut, Written
 from standpipe.pipeline.run.start.query_run import PipelineContext
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import load
@@ -135,7 +135,7 @@ class World:
     topics: Topics
     epoch: int = 2
     why_over: str = ""
-    too_large: TooLarge = field(default_factory=TooLarge)
+    left_out: LeftOut = field(default_factory=LeftOut)
     error: Exception | None = None
     rows: Sequence[Row] = ((b"ada", b"2"), (b"eve", b"2"))
 
@@ -161,7 +161,7 @@ class World:
         self.topics.write(self.rows, by)
         if self.error is not None:
             raise self.error
-        return Written(too_large=self.too_large)
+        return Written(left_out=self.left_out)
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_without_the_lease_it_commits_nothing(world: World, at: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "too_large", "raised", "words"),
+    ("error", "left_out", "raised", "words"),
     [
         (OSError("No space left on device"), 0, OSError, "No space left"),
         (None, 2, ServeRefused, "2 rows are larger than their topic accepts"),
@@ -300,10 +300,10 @@ def test_without_the_lease_it_commits_nothing(world: World, at: str) -> None:
     ids=["the disk of an executor is full", "rows are too large"],
 )
 def test_what_fails_leaves_the_topic_as_it_was(
-    world: World, error: Exception | None, too_large: int, raised: type[Exception], words: str
+    world: World, error: Exception | None, left_out: int, raised: type[Exception], words: str
 ) -> None:
     serve(world.topics)
-    world.error, world.too_large = error, TooLarge(count=too_large)
+    world.error, world.left_out = error, LeftOut(count=left_out)
     with pytest.raises(raised, match=words):
         world.load()
     assert world.topics.shown() == {b"ada": b"1", b"bob": b"1"}

@@ -41,7 +41,7 @@ from standpipe.pipeline.commit.written_once import Grown, NotWrittenOnce, check_
 from standpipe.pipeline.io.bad_records import Offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import addressed
-from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written, write_fitting
+from standpipe.pipeline.io.sink_writer import LeftOut, WriteLimits, Written, write_fitting
 
 _logger = structlog.get_logger()
 #: how often a batch on a cluster is written: each time an executor may be lost
@@ -98,7 +98,7 @@ class _Attempt(NamedTuple):
 
     commits: Sequence[Commit]
     ends: Sequence[dict[int, int]]
-    too_large: TooLarge
+    left_out: LeftOut
 
 
 class PlannedOtherwise(Exception):
@@ -137,7 +137,7 @@ class CommitBatch:
     source_instant: Callable[[Offsets], int]
     #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
-    report_bad: Callable[[Offsets, Offsets, TooLarge], int]
+    report_bad: Callable[[Offsets, Offsets, LeftOut], int]
     #: turns a batch's rows into the records to write (`SparkPlan.batch_sql`, output mode complete);
     #: None: they are these records
     finish: Callable[[DataFrame], DataFrame] | None = None
@@ -211,7 +211,7 @@ class CommitBatch:
         done = self._written_once(rows, batch)
         # bad records are logged before the batch is committed
         start = self._offsets_before(batch)
-        bad_records = self.report_bad(start.ends, offsets.ends, done.too_large)
+        bad_records = self.report_bad(start.ends, offsets.ends, done.left_out)
         # 4. commit
         failpoint.reach("before-progress", batch)
         instant_ms = self.source_instant(offsets.ends)
@@ -300,7 +300,7 @@ class CommitBatch:
                 map(Grown, topics, before, ends), commits, written.records, strict=True
             ):
                 check_once(self.kafka, grown, commit, counted)
-        return _Attempt(commits, ends, written.too_large)
+        return _Attempt(commits, ends, written.left_out)
 
     def _write(self, rows: DataFrame, commits: Sequence[Commit]) -> Written:
         # one expression each: every call of PySpark's functions is several calls into the JVM

@@ -24,7 +24,7 @@ from standpipe.pipeline.io.avro.avro_source import looked_up, required
 from standpipe.pipeline.io.avro.writer_schemas import parts_of
 from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge
+from standpipe.pipeline.io.sink_writer import LeftOut
 from standpipe.pipeline.io.source import RAW_BYTES_MAX, metrics_name, parse
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> offset
@@ -54,11 +54,11 @@ class BadRecords:
         self._query = query
         self._query_known.set()
 
-    def report(self, starts: Offsets, ends: Offsets, too_large: TooLarge) -> int:
+    def report(self, starts: Offsets, ends: Offsets, left_out: LeftOut) -> int:
         """Write samples to the processing log. Returns how many bad records there were."""
         self._query_known.wait()
-        total = too_large.count
-        self._report(too_large.samples)
+        total = left_out.count
+        self._report(left_out.samples)
         for source in self._inputs:
             count = self._observed(source)
             if count:

@@ -56,9 +56,9 @@ class WriteLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooLarge:
-    """The rows of a batch that did not fit, by their size or into their schema: how many, and some
-    of them for the log, the largest ones first."""
+class LeftOut:
+    """The rows of a batch that were not written, as they are too large or not in their schema: how
+    many, and some of them for the log, the largest ones first."""
 
     count: int = 0
     samples: Sequence[Mapping[str, Any]] = ()
@@ -68,7 +68,7 @@ class TooLarge:
 class Written:
     """`records`: how many were written to each of the `counted` topics."""
 
-    too_large: TooLarge = TooLarge()
+    left_out: LeftOut = LeftOut()
     records: Sequence[int] = ()
 
 
@@ -128,14 +128,14 @@ def write_fitting(
     kafka010.KafkaWriter.write(execution, options, jvm.scala.Option.empty())
     metrics = execution.observedMetrics()
     large, unfit, records = map(metrics.get, (_METRICS, _UNWRITABLE, _COUNTED))
-    left_out = [
-        parsed(large.get().json(), limits.bytes_max) if large.isDefined() else TooLarge(),
-        parsed(unfit.get().json(), None) if unfit.isDefined() else TooLarge(),
+    parts = [
+        parsed(large.get().json(), limits.bytes_max) if large.isDefined() else LeftOut(),
+        parsed(unfit.get().json(), None) if unfit.isDefined() else LeftOut(),
     ]
     return Written(
-        too_large=TooLarge(
-            count=sum(each.count for each in left_out),
-            samples=[sample for each in left_out for sample in each.samples],
+        left_out=LeftOut(
+            count=sum(each.count for each in parts),
+            samples=[sample for each in parts for sample in each.samples],
         ),
         # of a plan that Spark found to be empty there are no metrics
         records=[
@@ -182,7 +182,7 @@ def writable(rows: DataFrame, limits: WriteLimits, *, is_table: bool) -> DataFra
     return marked.filter(~left_out).drop(UNWRITABLE)
 
 
-def parsed(metrics: str, bytes_max: int | None) -> TooLarge:
+def parsed(metrics: str, bytes_max: int | None) -> LeftOut:
     """Parses `metrics`, the row that Spark observed, as JSON. `bytes_max`: what the rows exceed;
     None: their schema does not have them."""
     row: dict[str, Any] = json.loads(metrics)
@@ -197,7 +197,7 @@ def parsed(metrics: str, bytes_max: int | None) -> TooLarge:
         }
         for each in row.get("of") or ()
     ]
-    return TooLarge(count=int(row["count"]), samples=samples)
+    return LeftOut(count=int(row["count"]), samples=samples)
 
 
 def _producer(kafka: Kafka, limits: WriteLimits) -> dict[str, str]:

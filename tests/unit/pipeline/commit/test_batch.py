@@ -35,7 +35,7 @@ from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written
+from standpipe.pipeline.io.sink_writer import LeftOut, WriteLimits, Written
 
 (WANTED,) = wanted_of(
     "CREATE STREAM S (K STRING KEY, N INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, "
@@ -43,7 +43,7 @@ from standpipe.pipeline.io.sink_writer import TooLarge, WriteLimits, Written
 )
 
 
-TOO_LARGE = TooLarge(count=1)
+LEFT_OUT = LeftOut(count=1)
 RECORDS = 5  # of a batch, where it counts them
 
 
@@ -52,7 +52,7 @@ class Steps(CommitBatch):
 
     def _write(self, rows: object, commits: Sequence[Commit]) -> Written:
         DONE.extend(("write", commit) for commit in commits)
-        return Written(too_large=TOO_LARGE, records=[RECORDS] if self.limits.counts else ())
+        return Written(left_out=LEFT_OUT, records=[RECORDS] if self.limits.counts else ())
 
 
 class FreeLock:
@@ -137,9 +137,9 @@ def commit_of(directory: Path, *, lease: list[str], changed: Sequence[bool] = ()
         if lease:
             raise Fenced(lease[0])
 
-    def report_bad(starts: object, ends: object, too_large: TooLarge) -> int:
+    def report_bad(starts: object, ends: object, left_out: LeftOut) -> int:
         DONE.append(("bad", None))
-        return 2 + too_large.count
+        return 2 + left_out.count
 
     return Steps(
         name="Q",

@@ -23,7 +23,7 @@ from standpipe.pipeline.io import avro_rows
 from standpipe.pipeline.io.committed_source import visible
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.sink_writer import UNWRITABLE, TooLarge, WriteLimits, write_fitting
+from standpipe.pipeline.io.sink_writer import UNWRITABLE, LeftOut, WriteLimits, write_fitting
 from standpipe.pipeline.io.source import parse, visible_columns
 from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.wanted import WantedQuery
@@ -38,12 +38,12 @@ def publish_rows(
     *,
     reads: KafkaReads,
     limits: WriteLimits,
-) -> TooLarge:
+) -> LeftOut:
     """Write to `topic` the committed rows of the table that it lacks. Both have as many partitions;
     a key has the same in both, unless it is in AVRO. Returns the rows that `topic` cannot have."""
     table = wanted.table
     if table.generation == 1 and not committed.ends():
-        return TooLarge()  # a new table: what its topic may hold is another program's
+        return LeftOut()  # a new table: what its topic may hold is another program's
     ranges = {p: committed.ranges(p, 0, end) for p, end in committed.ends().items()}
     ours = _newest(visible(_records(session, table.topic, reads), ranges))
     if table.public_formats:
@@ -54,7 +54,7 @@ def publish_rows(
         kafka=reads.kafka,
         limits=limits,
         is_table=True,
-    ).too_large
+    ).left_out
 
 
 def lacking(ours: DataFrame, there: DataFrame) -> DataFrame:

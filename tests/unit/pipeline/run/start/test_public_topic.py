@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.data.commit.committed import Committed
-from standpipe.pipeline.io.sink_writer import TooLarge
+from standpipe.pipeline.io.sink_writer import LeftOut
 from standpipe.pipeline.run.start import public_topic
 from standpipe.sql.declarations.published import kept_form
 
@@ -54,7 +54,7 @@ class _Reads:
         return {}
 
 
-def published(generation: int, ends: dict[int, int]) -> TooLarge:
+def published(generation: int, ends: dict[int, int]) -> LeftOut:
     wanted = dataclasses.replace(WANTED, table=replace(TABLE, generation=generation))
     return public_topic.publish_rows(
         cast(Any, _Session()),
@@ -68,7 +68,7 @@ def published(generation: int, ends: dict[int, int]) -> TooLarge:
 
 def test_a_new_table_leaves_what_its_topic_holds() -> None:
     """It would be deleted by tombstones, as the table has no rows yet."""
-    assert published(1, {}) == TooLarge()
+    assert published(1, {}) == LeftOut()
 
 
 @pytest.mark.parametrize(("generation", "ends"), [(1, {0: 5}), (2, {0: 5}), (2, {})])
