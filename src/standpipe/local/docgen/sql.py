@@ -49,8 +49,8 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
             "CREATE SOURCE TABLE",
             "differs",
             "a query of ours (CST_…) copies the topic into a changelog that the replicas follow;"
-            " windowed keys are refused; PARTITIONS makes the topic if it is absent, in clusters at"
-            " feature level 16 or later",
+            " windowed keys and KEY_FORMAT='AVRO' are refused; PARTITIONS makes the topic if it is"
+            " absent, in clusters at feature level 16 or later",
         ),
         SupportRow(
             "CREATE SOURCE TABLE … WITH (APPLY='DIRECT')",

@@ -9,6 +9,9 @@ import pytest
 from msgspec import UNSET
 from tests.known_schemas import KnownSchemas
 
+from standpipe.data.encoding.kafka_keys import encode_key
+from standpipe.data.encoding.store_keys import store_key_from_raw
+from standpipe.data.query.pull import partition_of_key
 from standpipe.errors import StandpipeError, StatementError
 from standpipe.model import Source
 from standpipe.sql import analyzer
@@ -319,7 +322,6 @@ JSON = "CREATE STREAM J (K INT KEY, V INT) WITH (KAFKA_TOPIC='none', FORMAT='JSO
             "CREATE STREAM X WITH (FORMAT='JSON') AS SELECT J.K, A.V FROM J JOIN A WITHIN 1 HOUR"
             " ON J.K = A.K;"
         ),
-        "CREATE SOURCE TABLE X (K INT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', FORMAT='AVRO');",
         "SELECT K, COUNT(*) FROM A GROUP BY K EMIT CHANGES;",
     ],
 )
@@ -342,6 +344,31 @@ def test_what_spark_reads(statement: str, known: KnownSchemas) -> None:
 def test_json_sr_that_spark_would_write_is_refused(statement: str, known: KnownSchemas) -> None:
     with pytest.raises(StatementError, match="JSON_SR, which queries that run in Spark do not wri"):
         analyzed(statement, known, "JSON_SR")
+
+
+def test_a_source_table_with_values_in_avro(known: KnownSchemas) -> None:
+    """Its query reads AVRO; what replicas and lookups read has keys and values without a schema."""
+    text = "CREATE SOURCE TABLE X (K INT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', %s);"
+    plan = analyzed(text % "VALUE_FORMAT='AVRO'", known)
+    (read,) = plan.query.plan.inputs
+    assert (read.key_format, read.value_format) == ("KAFKA", "AVRO")
+    stored = plan.source.stored_form()
+    assert (stored.key_format, stored.value_format) == ("KAFKA", "JSON")
+    raw = encode_key((1,), stored.key_columns, stored.key_format)
+    assert raw
+    assert store_key_from_raw(stored.key_columns, stored.key_format, bounds=0)(raw)
+    assert partition_of_key(plan.source, (1,)) == partition_of_key(stored, (1,))
+
+
+@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
+@pytest.mark.parametrize("given", ["FORMAT='{}'", "KEY_FORMAT='{}', VALUE_FORMAT='JSON'"])
+def test_a_source_table_with_keys_of_a_registry_is_refused(
+    known: KnownSchemas, format_: str, given: str
+) -> None:
+    """Lookups find a partition by the key's bytes, and these would name a schema."""
+    text = f"CREATE SOURCE TABLE X (K INT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', {given});"
+    with pytest.raises(StatementError, match=f"SOURCE TABLE with KEY_FORMAT='{format_}' is not"):
+        analyzed(text.format(format_), known)
 
 
 def test_a_direct_table_is_refused(known: KnownSchemas) -> None:
