@@ -103,6 +103,7 @@ class RecordRows:
     """The rows of one source's records. `schemas`: the schema registry; None: there is none."""
 
     def __init__(self, source: Source, schemas: Schemas | None = None) -> None:
+        source = source.stored_form()  # its changelog, as `topic_of`
         self._source = source
         self._keys = source.key_columns
         self._columns = source.value_columns

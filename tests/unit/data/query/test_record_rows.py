@@ -175,6 +175,18 @@ def test_a_copied_topic_is_written_by_its_copier() -> None:
     assert (writer_of("copy", snapshot), writer_of("t", snapshot)) == ("Q", None)
 
 
+@pytest.mark.parametrize("value_format", ["AVRO", "JSON", "DELIMITED"])
+def test_rows_of_a_copied_topic(value_format: str) -> None:
+    """Our copy is in JSON, whatever the topic is in, and has a column for each header."""
+    columns = (*TABLE.columns, Column(name="H", type="STRING", header="h"))
+    copied = msgspec.structs.replace(
+        TABLE, columns=columns, changelog="copy", value_format=value_format, timestamp_column="V"
+    )
+    row = RecordRows(copied).row(TopicRecord(b"a", b'{"V":1,"H":"x"}', 5, OURS))
+    assert row is not None
+    assert row.cells[:4] == ["a", 1, "x", 77]
+
+
 def test_a_topic_that_an_insert_into_writes_beside_has_no_one_writer() -> None:
     """Whichever of its names the statement gave."""
     beside = msgspec.structs.replace(STREAM, name="S")
