@@ -122,7 +122,8 @@ class Story:
             value_format="AVRO",
         )  # fmt: skip
         self.key_id = self.registry.register("t-key", "AVRO", KEYS)
-        self.seen: dict[int, list[Any]] = {}
+        #: of each batch
+        self.sampled: dict[int, list[tuple[str, int]]] = {}
 
     def schema(self, text: str) -> RegisteredSchema:
         return RegisteredSchema(self.registry.register("t-value", "AVRO", text), "AVRO", text)
@@ -156,6 +157,7 @@ class Story:
 
         def note(batch: DataFrame, number: int) -> None:
             names = ("K", "N", "NOTE")
+            self.sampled[number] = self.sample(rows.sparkSession)
             found[number] = [
                 tuple(row[name] for name in names) if row["__bad"] is None
                 else (row["__bad"], row["ROWOFFSET"])
@@ -170,6 +172,14 @@ class Story:
         )
         query.awaitTermination()
         return found
+
+    def sample(self, session: SparkSession) -> list[tuple[str, int]]:
+        """The bad records of all that was produced, as `bad_records.sample` finds them."""
+        programs = avro_source.latest_programs(session)[self.source.view]
+        records = self.topic.frame(self.topic.records, 0)
+        again = avro_source.decoded(records, self.source, programs, bytes_max=BYTES_MAX)
+        bad = parse(again, self.source, bytes_max=BYTES_MAX).where("__bad IS NOT NULL")
+        return sorted(((row["__bad"], row["offset"]) for row in bad.collect()), key=lambda r: r[1])
 
     def forget_commit(self, batch: int) -> None:
         """As if the driver had died before Spark noted that the batch is done."""
@@ -281,6 +291,27 @@ def test_a_start_after_a_committed_batch_looks_at_none_of_its_records(story: Sto
     assert story.registry.asked == asked + 2  # of the key and of the value, not 78
 
 
+def test_bad_records_are_sampled_as_the_batch_read_them(story: Story) -> None:
+    """Nobody is asked: not a registry that is away, nor one that has learnt a schema since."""
+    plain = story.schema(PLAIN)
+    story.produce(plain, [1])
+    story.run()
+    late = plain.schema_id + 1
+    story.value(framed(late, b"\x06"))
+    story.run()
+    assert story.sampled[1] == [("VALUE", 1)]
+    assert story.schema(PLAIN.replace('"n"', '"N"')).schema_id == late
+    story.forget_commit(1)
+    asked, story.registry.is_down = story.registry.asked, True
+    assert story.run() == {1: [("VALUE", 1)]}
+    assert story.sampled[1] == [("VALUE", 1)]
+    story.produce(plain, [2])
+    story.value(framed(plain.schema_id, b"\x02\x02"))
+    assert story.run() == {2: [(2, 2, None), ("VALUE", 3)]}
+    assert story.sampled[2] == [("VALUE", 1), ("VALUE", 3)]
+    assert story.registry.asked == asked
+
+
 @pytest.mark.parametrize("kind", ["TUMBLING", "SESSION"])
 def test_a_key_with_a_window(spark: SparkSession, kind: str) -> None:
     registry = KnownSchemas()
@@ -295,7 +326,9 @@ def test_a_key_with_a_window(spark: SparkSession, kind: str) -> None:
     tail = (5000).to_bytes(8, "big") + (4000).to_bytes(8, "big")
     key = framed(key_id, b"\x0e") + (tail if kind == "SESSION" else tail[8:])
     rows = Topic(spark, 1).frame([(key, b"x"), (framed(key_id, b"\x0e"), b"x")], 0)
-    made = avro_source.looked_up(rows, source, registry, bytes_max=BYTES_MAX)
+    programs = WriterSchemas(parts_of(source), registry).of_batch({}, {}, lambda _: [key_id])
+    java_rows.prepare(spark)
+    made = avro_source.decoded(rows, source, programs, bytes_max=BYTES_MAX)
     good, bad = parse(made, source, bytes_max=BYTES_MAX).collect()
     assert (good["__bad"], good["__key"]["K"]) == (None, 7)
     assert (good["WINDOWSTART"], good["WINDOWEND"]) == (4000, 5000)

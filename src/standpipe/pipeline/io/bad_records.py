@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.config.keys import BAD_RECORDS_SAMPLED, RECORD_BYTES_MAX
 from standpipe.model import SparkInput
-from standpipe.pipeline.io.avro.avro_source import looked_up, required
+from standpipe.pipeline.io.avro.avro_source import decoded, latest_programs
 from standpipe.pipeline.io.avro.writer_schemas import parts_of
 from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -88,7 +88,8 @@ def sample(
     starts: Offsets,
     ends: Offsets,
 ) -> list[dict[str, Any]]:
-    """At most `BAD_RECORDS_SAMPLED` bad records of one input between `starts` and `ends`."""
+    """At most `BAD_RECORDS_SAMPLED` bad records of one input between `starts` and `ends`, the
+    newest batch. Those in AVRO are read as the batch read them: no registry is asked."""
     topic = source.topic
     records = (
         spark.read.format("kafka")
@@ -99,7 +100,10 @@ def sample(
     )
     bytes_max = reads.config[RECORD_BYTES_MAX]
     if parts_of(source):
-        records = looked_up(records, source, required(source, reads), bytes_max=bytes_max)
+        programs = latest_programs(spark).get(source.view)
+        if programs is None:  # no batch has run
+            return []
+        records = decoded(records, source, programs, bytes_max=bytes_max)
     parsed = parse(records, source, bytes_max=bytes_max)
     bad = parsed.filter("__bad IS NOT NULL")
     rows = bad.select("partition", "offset", "key", "value", "__bad")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +48,12 @@ from standpipe.pipeline.io.kafka_options import (
     starting_offsets,
 )
 from standpipe.pipeline.io.windowed_keys import raw_key
-from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas, UnknownSchema
+from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
 
 #: bytes that name a schema
 _FRAME_BYTES: Final = 5
+#: each query has a session of its own
+_LATEST: Final = WeakKeyDictionary[SparkSession, dict[str, Programs]]()
 
 
 def decoded(
@@ -72,30 +75,10 @@ def decoded(
     return rows.select("*", *columns)
 
 
-def looked_up(
-    rows: DataFrame, source: SparkInput, schemas: Schemas, *, bytes_max: int
-) -> DataFrame:
-    """The same for records of a batch that has run, to show those that are bad: a schema that the
-    registry does not know, or cannot be asked for, has no program. One that it knows since then has
-    one: such records are counted as bad, and not shown."""
-    java_rows.prepare(rows.sparkSession)
-    known = WriterSchemas(parts_of(source), _Answering(schemas))
-    programs = known.of_batch({}, {}, lambda ids: unseen(rows, source, ids, bytes_max=bytes_max))
-    return decoded(rows, source, programs, bytes_max=bytes_max)
-
-
-class _Answering:
-    """A registry that is away knows nothing."""
-
-    def __init__(self, schemas: Schemas) -> None:
-        self._schemas = schemas
-        self.latest, self.register = schemas.latest, schemas.register
-
-    def by_id(self, schema_id: int) -> Any:
-        try:
-            return self._schemas.by_id(schema_id)
-        except SchemaRegistryUnavailable as error:
-            raise UnknownSchema(str(error)) from error
+def latest_programs(spark: SparkSession) -> dict[str, Programs]:
+    """The programs of the newest batch of the query that has this session, by the input's view. So
+    its records can be read again as they were, whatever the registry says by then."""
+    return _LATEST.setdefault(spark, {})
 
 
 def unseen(
@@ -174,6 +157,7 @@ class AvroSource:
             return unseen(seen, self._source, known, bytes_max=self._bytes_max)
 
         programs = self._schemas.of_batch(starts, offsets_of(end)[topic], new)
+        latest_programs(self._spark)[self._source.view] = programs
         return self._as_java(self._decoded(self._shown(rows, start, end), programs))
 
     def _decoded(
