@@ -2,8 +2,9 @@
 
 A batch that is replayed must have the rows that it had. But a registry may answer otherwise later:
 what it did not know is registered meanwhile, or another of its nodes does not know it yet. So a
-schema is kept from its first use on, and of a batch with records under unknown schemas which of the
-schemas were known. Both are written before the batch runs.
+schema is kept from its first use on, as long as there are not too many. Of a batch with records
+under unknown schemas, or with known ones that are not kept, it is noted which were known. Both are
+written before the batch runs.
 
     DIRECTORY/schemas/VIEW/ID.json           a schema
     DIRECTORY/schemas/VIEW/batches/END.json  the ids that were known; END: where the batch ends
@@ -23,7 +24,8 @@ import msgspec
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath, write_whole
 from standpipe.sql.schemas.registry import RegisteredSchema
 
-#: schemas of one source; further ones are asked for again after a restart
+#: schemas of one source; further ones are asked for again after a restart, and each batch that
+#: knows one has a note
 KEPT_MAX: Final = 1000
 #: as many as Spark keeps batches
 BATCHES_MAX: Final = 100
@@ -41,12 +43,19 @@ class KeptAnswers:
         self._batches = self._place / "batches"
 
     def schemas(self) -> list[RegisteredSchema]:
-        """All that are kept."""
-        names = [each for each in _names(self._place) if each.removesuffix(_ENDING).isdecimal()]
-        return [
-            msgspec.json.decode((self._place / name).read_bytes(), type=RegisteredSchema)
-            for name in names[:KEPT_MAX]
-        ]
+        """All that are kept; a file that cannot be read is none."""
+        names = [each.removesuffix(_ENDING) for each in _names(self._place)]
+        numbers = sorted(int(each) for each in names if each.isdecimal())
+        found = (self.schema(each) for each in numbers[:KEPT_MAX])
+        return [each for each in found if each is not None]
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """One that is kept; None: it is not, or its file cannot be read."""
+        try:
+            content = (self._place / f"{schema_id}{_ENDING}").read_bytes()
+            return msgspec.json.decode(content, type=RegisteredSchema)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
 
     def keep(self, schema: RegisteredSchema) -> None:
         """Keep a schema, which never changes."""
@@ -54,16 +63,19 @@ class KeptAnswers:
         write_whole(self._place / f"{schema.schema_id}{_ENDING}", msgspec.json.encode(schema))
 
     def known_in(self, starts: Offsets, ends: Offsets) -> list[int] | None:
-        """The schemas that were known when this batch ran; None: all of its records' were, or it
-        has never run."""
+        """The schemas that were known when this batch ran; None: all of its records' were, and are
+        kept, or it has never run."""
         try:
             content = (self._batches / _name(starts, ends)).read_bytes()
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(content, type=list[int])
+        try:
+            return msgspec.json.decode(content, type=list[int])
+        except msgspec.DecodeError as error:
+            raise OSError(f"{_name(starts, ends)} of {self._batches}: {error}") from error
 
     def keep_known(self, starts: Offsets, ends: Offsets, known: Iterable[int]) -> None:
-        """Keep which schemas are known in a batch that has records under others."""
+        """Keep which schemas are known in a batch, if a replay would not know it otherwise."""
         self._batches.mkdir(parents=True, exist_ok=True)
         write_whole(self._batches / _name(starts, ends), msgspec.json.encode(sorted(known)))
         for name in _names(self._batches)[:-BATCHES_MAX]:

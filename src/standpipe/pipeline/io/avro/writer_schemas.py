@@ -76,8 +76,11 @@ class WriterSchemas:
         self._parts, self._schemas, self._kept = parts, schemas, kept
         #: id -> a program of each part, or None where the schema does not fit
         self._known: dict[int, tuple[str | None, ...]] = {}
+        #: those that a restart knows as well
+        self._kept_ids: set[int] = set()
         for schema in kept.schemas() if kept else ():
             self._known[schema.schema_id] = self._compiled(schema)
+            self._kept_ids.add(schema.schema_id)
 
     def of_batch(self, starts: Offsets, ends: Offsets, unseen: Unseen) -> Programs:
         """The programs for a batch; records under other schemas are bad.
@@ -93,7 +96,8 @@ class WriterSchemas:
         new = unseen(self._known.keys())
         self._ask(new[:ASKED_MAX])
         fitting = self._fitting()
-        if self._kept and not fitting.issuperset([*new, *self._known]):
+        all_fit = fitting.issuperset([*new, *self._known])
+        if self._kept and not (all_fit and self._kept_ids.issuperset(fitting)):
             self._kept.keep_known(starts, ends, fitting)
         return self._programs(fitting)
 
@@ -114,11 +118,14 @@ class WriterSchemas:
         for schema in answers:
             if schema is None:
                 continue
-            if self._kept and len(self._known) < KEPT_MAX:
+            if self._kept and len(self._kept_ids | {schema.schema_id}) <= KEPT_MAX:
                 self._kept.keep(schema)
+                self._kept_ids.add(schema.schema_id)
             self._known[schema.schema_id] = self._compiled(schema)
 
     def _asked(self, schema_id: int) -> RegisteredSchema | None:
+        if self._kept and schema_id in self._kept_ids and (kept := self._kept.schema(schema_id)):
+            return kept
         try:
             return self._schemas.by_id(schema_id)
         except UnknownSchema:

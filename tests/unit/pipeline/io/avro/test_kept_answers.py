@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from standpipe.pipeline.io.avro.kept_answers import BATCHES_MAX, KeptAnswers
 from standpipe.sql.schemas.registry import RegisteredSchema
 
@@ -32,3 +34,18 @@ def test_the_newest_batches_are_kept(tmp_path: Path) -> None:
         kept.keep_known({0: end - 1}, {0: end, 1: 3}, [end])
     found = [kept.known_in({0: end - 1}, {0: end, 1: 3}) for end in (1, 2, 3, BATCHES_MAX + 2)]
     assert found == [None, None, [3], [BATCHES_MAX + 2]]
+
+
+def test_files_that_are_broken(tmp_path: Path) -> None:
+    """A schema is asked for again. A batch whose note is broken cannot run: what it had is unknown,
+    and an OSError is tried again, while the operator may restore the file."""
+    kept = KeptAnswers(tmp_path, "V")
+    for schema_id in (7, 10, 9):
+        kept.keep(RegisteredSchema(schema_id, "AVRO", '"int"'))
+    kept.keep_known({}, {0: 5}, [7])
+    for path in (tmp_path / "schemas" / "V" / "9.json", *tmp_path.rglob("batches/*.json")):
+        path.write_bytes(b"")
+    assert [each.schema_id for each in kept.schemas()] == [7, 10]
+    assert (kept.schema(9), kept.schema(11)) == (None, None)
+    with pytest.raises(OSError, match="batches"):
+        kept.known_in({}, {0: 5})

@@ -118,6 +118,39 @@ def test_a_replay_that_the_registry_does_not_allow_is_no_replay(
         batch(WriterSchemas(parts_of(source()), registry, kept), 1, 2)
 
 
+def test_a_replay_waits_for_a_schema_that_was_not_kept(
+    registry: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One schema is kept. The batch knew its others, so a node of the registry that is behind
+    cannot make their records bad."""
+    monkeypatch.setattr(writer_schemas, "KEPT_MAX", 1)
+    kept = KeptAnswers(tmp_path, "V")
+    first = WriterSchemas(parts_of(source()), registry, kept)
+    assert ids(batch(first, 1, 1)) == [[1], []]
+    assert ids(batch(first, 2, 2)) == [[1], [2]]
+    assert ids(batch(first, 3, 2, already=(2,))) == [[1], [2]]
+    lost = registry.subjects["t"].pop(1)
+    for end in (2, 3):
+        with pytest.raises(SchemaRegistryUnavailable, match="no schema 2 any more"):
+            batch(WriterSchemas(parts_of(source()), registry, kept), end, 2)
+    assert ids(batch(WriterSchemas(parts_of(source()), registry, kept), 1, 1)) == [[1], []]
+    registry.subjects["t"].append(lost)
+    for end in (2, 3):
+        again = WriterSchemas(parts_of(source()), registry, kept)
+        assert ids(batch(again, end, 2)) == [[1], [2]]
+
+
+def test_kept_schemas_that_were_put_aside_are_not_asked_for(
+    registry: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All programs together were too large. The registry has lost a schema since."""
+    schemas = WriterSchemas(parts_of(source()), registry, KeptAnswers(tmp_path, "V"))
+    assert ids(batch(schemas, 1, 1, 2)) == [[1], [2]]
+    monkeypatch.setattr(writer_schemas, "PROGRAMS_CHARS_MAX", schemas._chars() - 1)
+    registry.subjects.clear()
+    assert ids(batch(schemas, 2, 2)) == [[], [2]]
+
+
 def test_a_registry_that_is_away_is_not_one_without_the_schema(
     registry: Asked, tmp_path: Path
 ) -> None:
