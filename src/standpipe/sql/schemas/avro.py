@@ -29,6 +29,8 @@ LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: characters of a schema: a registry is another program, and its answer is kept
 SCHEMA_CHARS_MAX: Final = 1_000_000
+#: bytes of a fixed: Java counts them in 32 bits
+FIXED_BYTES_MAX: Final = 2**31 - 1
 #: types within types, as they are written; the parser recurses
 DEPTH_MAX: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -153,6 +155,8 @@ class _SchemaReader:
             size = given.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise BadSchema(f"{made.name} has no size")
+            if size > FIXED_BYTES_MAX:
+                raise BadSchema(f"{made.name} has more than {FIXED_BYTES_MAX} bytes")
             made.size = size
             return _with_logical(made, given)
         symbols = given.get("symbols")

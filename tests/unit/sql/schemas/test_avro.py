@@ -69,6 +69,7 @@ def test_logical(schema: Any, logical: str, why: str) -> None:
         ('{"type": "record", "name": "R", "fields": [{"name": "a"}]}', "without a name or a type"),
         (json.dumps(record("int", {"type": "fixed", "name": "R", "size": 1})), "defined twice"),
         ('{"type": "fixed", "name": "F", "size": -1}', "no size"),
+        ('{"type": "fixed", "name": "F", "size": 4294967300}', "more than 2147483647 bytes"),
         ('{"type": "enum", "name": "E"}', "no symbols"),
         ('{"type":"array","items":' * 61 + '"int"' + "}" * 61, "types within types"),
         (f'"{"x" * 1_000_000}"', "1000000 characters"),
