@@ -138,6 +138,13 @@ LISTED = {
 ITEMS = "V ARRAY<STRUCT<`X` INTEGER>>"
 
 
+def symbols(symbol: str) -> dict[str, Any]:
+    """An array of enums."""
+    items = {"type": "enum", "name": "E", "symbols": [symbol]}
+    of_array = {"type": "array", "items": items}
+    return {"type": "record", "name": "R", "fields": [{"name": "v", "type": of_array}]}
+
+
 @pytest.mark.parametrize(
     ("schema", "column", "data", "why"),
     [
@@ -145,6 +152,8 @@ ITEMS = "V ARRAY<STRUCT<`X` INTEGER>>"
         (LISTED, ITEMS, number(-(2**63)) + b"\0\0", "whose length has no positive"),
         (LISTED, "W INTEGER", number(2**62) + b"\0", "passed over"),
         (NEXT, "V INTEGER", b"\x02\x02" * 400_000, "deeper than a stack"),
+        (symbols("S" * 400_000), "V ARRAY<STRING>", number(6000) + b"\0" * 6001, "2.4 GB of text"),
+        (symbols("ü" * 362), "V ARRAY<STRING>", number(100) + b"\0" * 101, "just above the bound"),
         ("string", "V STRING", number(2**31) + b"a", "a text longer than its record"),
         ("string", "V STRING", number(2) + b"\xc3\x28", "no UTF-8"),
         ("bytes", "V BYTES", number(2**40), "bytes longer than its record"),
@@ -163,6 +172,14 @@ def test_a_hostile_record_is_bad(
     assert 1 in programs, why
     assert read(spark, [framed(1, data), None], columns, programs) == [BAD, None], why
     assert expected(data, writer, columns, wraps=wraps) == BAD, why
+
+
+def test_symbols_within_the_bound(spark: SparkSession) -> None:
+    """The same number of bytes in a node: `test_few_bytes_make_little_text`."""
+    columns = [Column(name="V", type="ARRAY<STRING>")]
+    programs = programs_of({1: of(symbols("ü" * 360))}, columns)
+    record = framed(1, number(100) + b"\0" * 101)
+    assert read(spark, [record], columns, programs) == [[["ü" * 360] * 100]]
 
 
 def test_a_thread_that_added_no_jar(spark: SparkSession) -> None:

@@ -1,7 +1,8 @@
 """Avro's bytes as cells of columns, or as text: the interpreter of `avro_program.py` in Python.
 
 Cells have the form of `source_values.py`. What a value may make is bounded by its own bytes: items,
-fields of structs, depth. On executors `pipeline/io/avro/AvroRows.java` does the same.
+fields of structs, texts of the schema, depth. On executors `pipeline/io/avro/AvroRows.java` does
+the same.
 
 Not here: which type fits which column (`avro_program.py`); rows as Avro's bytes
 (`avro_writing.py`); the frame around them (`framed_values.py`).
@@ -41,6 +42,10 @@ FREE_ITEMS: Final = 1024
 #: writer has takes a byte; others are NULL
 FREE_FIELDS: Final = 65_536
 FIELDS_PER_BYTE_MAX: Final = 16
+#: bytes of texts that a value takes from its schema, where one byte may stand for a long text:
+#: symbols of enums and, where they are shown, names of fields. So many, and these for each byte
+FREE_TEXT_BYTES: Final = 65_536
+TEXT_PER_BYTE_MAX: Final = 64
 #: records, arrays, maps and unions within each other: both interpreters recurse
 DEPTH_MAX: Final = 200
 #: bytes of a decimal's digits, of which 16 are enough for a column
@@ -52,12 +57,13 @@ _EXACT: Final = Context(prec=1_300 + SCALE_MAX)
 class _Input:
     """The bytes of one value. Reading beyond them raises ValueError."""
 
-    __slots__ = ("_at", "_data", "_fields_left", "_items_left", "depth")
+    __slots__ = ("_at", "_data", "_fields_left", "_items_left", "_text_left", "depth")
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
         self._items_left = len(data) + FREE_ITEMS
         self._fields_left = FIELDS_PER_BYTE_MAX * len(data) + FREE_FIELDS
+        self._text_left = TEXT_PER_BYTE_MAX * len(data) + FREE_TEXT_BYTES
         self.depth = 0
 
     def take(self, size: int) -> bytes:
@@ -96,6 +102,11 @@ class _Input:
         if self._fields_left < 0:
             raise ValueError("more fields than its bytes allow")
 
+    def make_text(self, size: int) -> None:
+        self._text_left -= size
+        if self._text_left < 0:
+            raise ValueError("more text of its schema than its bytes allow")
+
     def deepen(self) -> None:
         """Whoever calls it raises `depth` by one, and lowers it after the value's parts."""
         self.depth += 1
@@ -124,7 +135,7 @@ def to_cells(writer: AvroType, columns: Sequence[Column], *, wraps: bool) -> Cal
 
 def to_text(writer: AvroType) -> Callable[[bytes], str]:
     """The conversion of a value to text, as Avro's own tools show it; raises as `to_cells`."""
-    read = _whole(program_of_text(writer))
+    read = _whole(program_of_text(writer), shows_names=True)
     return lambda data: json.dumps(read(data), ensure_ascii=False, default=_plain)
 
 
@@ -134,10 +145,11 @@ def _plain(value: object) -> object:
     return str(value)  # a Decimal
 
 
-def _whole(program: AvroProgram) -> Callable[[bytes], Any]:
+def _whole(program: AvroProgram, *, shows_names: bool = False) -> Callable[[bytes], Any]:
+    """`shows_names`: a record's value contains the names of its fields, as the writer has them."""
     reads: list[_Read] = []
     # a step finds those of its parts when it reads: a type may contain itself
-    reads.extend(_reader(step, reads) for step in program.steps)
+    reads.extend(_reader(step, reads, shows_names=shows_names) for step in program.steps)
 
     def convert(data: bytes) -> Any:
         given = _Input(data)
@@ -148,11 +160,11 @@ def _whole(program: AvroProgram) -> Callable[[bytes], Any]:
     return convert
 
 
-def _reader(step: AvroStep, reads: Sequence[_Read]) -> _Read:
+def _reader(step: AvroStep, reads: Sequence[_Read], *, shows_names: bool) -> _Read:
     """`reads`: of all steps, once they are there."""
     match step.kind:
         case "record":
-            return _record(step, reads)
+            return _record(step, reads, sum(map(_size, step.names)) if shows_names else 0)
         case "union" | "branches":
             return _union(step, reads)
         case "array":
@@ -166,14 +178,16 @@ def _reader(step: AvroStep, reads: Sequence[_Read]) -> _Read:
             return _FORMS[step.form](raw, step) if step.form else raw
 
 
-def _record(step: AvroStep, reads: Sequence[_Read]) -> _Read:
-    """A dict with an entry for each name, in their order."""
+def _record(step: AvroStep, reads: Sequence[_Read], names_bytes: int) -> _Read:
+    """A dict with an entry for each name, in their order. `names_bytes`: what the names count."""
     names, absent = step.names, dict.fromkeys(step.names)
     parts = [(None if at == NOWHERE else names[at], number) for at, number in step.parts]
 
     def read(data: _Input) -> dict[str, Any]:
         data.deepen()
         data.make_fields(len(names))
+        if names_bytes:
+            data.make_text(names_bytes)
         made: dict[str, Any] = dict(absent)
         for name, number in parts:
             value = reads[number](data)
@@ -270,7 +284,7 @@ def _raw(step: AvroStep) -> _Read:
     """Values of a type that has no parts."""
     match step.kind:
         case "enum":
-            return lambda data: _symbol(step, data.long())
+            return _enum(step)
         case "fixed":
             return lambda data: data.take(step.size)
         case "bytes":
@@ -286,10 +300,23 @@ def _raw(step: AvroStep) -> _Read:
             return named[step.kind]
 
 
-def _symbol(step: AvroStep, number: int) -> str:
-    if not 0 <= number < step.size:
-        raise ValueError(f"an enum has no symbol {number}")
-    return step.names[number] if step.is_kept else ""
+def _enum(step: AvroStep) -> _Read:
+    sizes = [*map(_size, step.names)]
+
+    def read(data: _Input) -> str:
+        number = data.long()
+        if not 0 <= number < step.size:
+            raise ValueError(f"an enum has no symbol {number}")
+        if not step.is_kept:
+            return ""
+        data.make_text(sizes[number])
+        return step.names[number]
+
+    return read
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
 
 
 def _java_text(value: Any) -> str:

@@ -164,6 +164,45 @@ def test_few_bytes_make_few_fields() -> None:
         read(b"\x80\x7d" + b"\0" * 8000 + b"\0")
 
 
+def items(count: int) -> bytes:
+    """An array with so many items of the byte 0, fewer than 2**13."""
+    number = 2 * count
+    return bytes([number & 0x7F | 0x80, number >> 7]) + b"\0" * count + b"\0"
+
+
+def test_few_bytes_make_little_text() -> None:
+    """A symbol of 400,000 characters would be there for each byte. 100 bytes may have 64 times as
+    many bytes of symbols, and 64 KB more; a symbol that no column has is not counted."""
+    kind = {"type": "array", "items": {"type": "enum", "name": "E", "symbols": ["S" * 400_000]}}
+    (column,) = columns(("C", "ARRAY<STRING>"))
+    read = avro_reading.to_cells(schema(("C", kind)), [column], wraps=True)
+    passed = avro_reading.to_cells(schema(("D", kind)), [column], wraps=True)
+    for count in (1, 6000):
+        with pytest.raises(ValueError, match="more text of its schema"):
+            read(items(count))
+        assert passed(items(count)) == [None]
+    kind["items"]["symbols"] = ["ü" * 360]  # 720 bytes
+    read = avro_reading.to_cells(schema(("C", kind)), [column], wraps=True)
+    assert read(items(100)) == [["ü" * 360] * 100]
+    kind["items"]["symbols"] = ["ü" * 362]
+    read = avro_reading.to_cells(schema(("C", kind)), [column], wraps=True)
+    with pytest.raises(ValueError, match="more text of its schema"):
+        read(items(100))
+
+
+def test_names_that_are_shown_are_text_of_the_schema() -> None:
+    """A column's own names are not: a client has written them, and rows of Spark have none."""
+    name = "N" * 100_000
+    inner = {"type": "record", "name": "S", "fields": [{"name": name, "type": "int"}]}
+    writer = schema(("C", {"type": "array", "items": inner}))
+    with pytest.raises(ValueError, match="more text of its schema"):
+        avro_reading.to_text(writer)(items(100))
+    read = avro_reading.to_cells(
+        writer, columns(("C", f"ARRAY<STRUCT<`{name}` INTEGER>>")), wraps=True
+    )
+    assert read(items(100)) == [[{name: 0}] * 100]
+
+
 def test_a_value_nested_without_end() -> None:
     show = avro_reading.to_text(schema(("next", ["null", "R"])))
     assert show(b"\x02\x00") == '{"next": {"next": null}}'

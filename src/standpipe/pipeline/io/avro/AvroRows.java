@@ -149,6 +149,7 @@ public class AvroRows implements UDF1 {
         private int at = FRAME_BYTES;
         private long itemsLeft;
         private long fieldsLeft;
+        private long textLeft;
         private int depthLeft;
         private final int decimalBytesMax;
 
@@ -159,6 +160,8 @@ public class AvroRows implements UDF1 {
             itemsLeft = size + field(limits, "free_items").asLong();
             fieldsLeft = size * field(limits, "fields_per_byte").asLong()
                 + field(limits, "free_fields").asLong();
+            textLeft = size * field(limits, "text_per_byte").asLong()
+                + field(limits, "free_text_bytes").asLong();
             depthLeft = field(limits, "depth").asInt();
             decimalBytesMax = field(limits, "decimal_bytes").asInt();
         }
@@ -313,9 +316,18 @@ public class AvroRows implements UDF1 {
                 if (found < 0 || found >= step.size) {
                     throw new BadValue("an enum without that symbol");
                 }
-                return step.isKept ? step.names[(int) found] : null;
+                return step.isKept ? symbol(step.names[(int) found]) : null;
             }
             return bytes(step, kind == "fixed" ? step.size : number());
+        }
+
+        /** One byte may stand for a long text. */
+        private UTF8String symbol(UTF8String made) {
+            textLeft -= made.numBytes();
+            if (textLeft < 0) {
+                throw new BadValue("more text of its schema than its bytes allow");
+            }
+            return made;
         }
 
         private Object formed(Step step, long value) {

@@ -29,6 +29,8 @@ _LIMITS: Final = {
     "free_items": avro_reading.FREE_ITEMS,
     "free_fields": avro_reading.FREE_FIELDS,
     "fields_per_byte": avro_reading.FIELDS_PER_BYTE_MAX,
+    "free_text_bytes": avro_reading.FREE_TEXT_BYTES,
+    "text_per_byte": avro_reading.TEXT_PER_BYTE_MAX,
     "depth": avro_reading.DEPTH_MAX,
     "decimal_bytes": avro_reading.DECIMAL_BYTES_MAX,
 }
