@@ -2,7 +2,8 @@
 
 `run/start/session_functions.py` makes the functions from `writers_of`; a plan calls them by name,
 with a struct of the columns. So neither the driver nor an executor asks a registry. What a function
-writes says a program (`sql/schemas/avro_write_program.py`): the same bytes as INSERT … VALUES.
+writes says a program (`sql/schemas/avro_write_program.py`): the same bytes as INSERT … VALUES. But
+a query writes a record without a value for a bare NULL, as in ksqlDB; INSERT … VALUES refuses it.
 
 Rejected: Spark's `to_avro` (spark-avro). It has types of its own, ends the query at a value that
 the schema cannot have, and is one more jar.
