@@ -386,8 +386,9 @@ class GroupWorld:
             commits = self.checkpoints / f"{name}-1" / f"epoch-{epoch}" / "commits"
             found = [int(each.name) for each in commits.glob("*") if each.name.isdecimal()]
             seen = [each.world.oracle.newest for each in run.members]
-            behind = min(-1 if each is None else each.commit.batch for each in seen)
-            if found and max(found) >= behind:  # of two, no checkpoint is trusted
+            # of two, no checkpoint is trusted: a member that is ahead may run alone from now on
+            ahead = max(-1 if each is None else each.commit.batch for each in seen)
+            if found and max(found) >= ahead:
                 (commits / str(max(found))).unlink()
                 self.counts["commit log entries lost"] += 1
 

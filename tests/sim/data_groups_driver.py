@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from .data_groups import GroupWorld, Known, TableWorld
 
 SERVICE = "s_"
-#: Batches that Spark keeps the state of: a hundred, and fewer here, but more than a zombie runs
-#: while its successor takes over.
-STATES_KEPT = 40
+#: Batches that Spark keeps the state of. A driver that is fenced, and cut off from the quorum so
+#: that it does not hear of it, runs up to 90 in a fault of the simulation.
+STATES_KEPT = 100
 
 
 class Killed(Exception):
