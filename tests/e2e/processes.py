@@ -4,6 +4,7 @@ for milliseconds."""
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -28,6 +29,15 @@ def descendants(pid: int, name: str | None = None) -> list[psutil.Process]:
         every = psutil.Process(pid).children(recursive=True)
         return [each for each in every if name is None or _name(each) == name]
     return []
+
+
+def thread_names(pid: int) -> list[str]:
+    """Of its threads, those that have ended meanwhile left out. Empty if the process has gone."""
+    names: list[str] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            names.append(task.read_text().strip())
+    return names
 
 
 def _name(process: psutil.Process) -> str:

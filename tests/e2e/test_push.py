@@ -26,6 +26,7 @@ import msgspec
 import psutil
 import pytest
 from tests.e2e.forked import fork
+from tests.e2e.processes import thread_names
 from tests.e2e.test_serve import Cluster, Node, Reply, ask, json_bytes, request, send
 
 from standpipe.local.cluster.broker import Broker
@@ -164,11 +165,8 @@ def served(node: Node) -> list[str]:
 
 def consumers(node: Node) -> int:
     """Threads that librdkafka has in the node's workers: a consumer has several."""
-    count = 0
-    for worker in node.workers:
-        for task in Path(f"/proc/{worker.pid}/task").glob("*/comm"):
-            count += task.read_text().startswith("rdk:")
-    return count
+    names = [name for worker in node.workers for name in thread_names(worker.pid)]
+    return sum(name.startswith("rdk:") for name in names)
 
 
 def test_a_stream_is_followed(node: Node) -> None:
