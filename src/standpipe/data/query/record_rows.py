@@ -22,7 +22,7 @@ from standpipe.data.encoding.source_values import to_key_values, to_values
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
-from standpipe.sql.declarations.properties import READ_BY_SCHEMA
+from standpipe.sql.declarations.properties import READ_BY_SCHEMA, REGISTRY_FORMATS
 from standpipe.sql.expressions.python.instants import parse_timestamp
 from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.types.types import INSTANT_MS_MAX
@@ -109,10 +109,10 @@ class RecordRows:
         self._columns = source.value_columns
         plain = tuple(column for column in self._columns if column.header is None)
         types = types_of(plain)
-        if source.query_id is not None:
+        if source.query_id is not None and source.value_format not in REGISTRY_FORMATS:
             convert = to_array(source)
             self._cells: Callable[[bytes], list[Any]] = lambda value: row_of(convert(value), types)
-        else:  # a program of somebody else's: what is no value of its type makes no row
+        else:  # also of somebody else's program: what is no value of its type makes no row
             read = to_values(source, plain, schemas)
             self._cells = lambda value: [*map(value_of, read(value), types)]
         self._key_types = types_of(source.key_columns)
