@@ -135,7 +135,9 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
 SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
 	tests/e2e/test_written_once.py
-OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER)
+REGISTRY_QUERIES := tests/e2e/test_avro_pipeline.py tests/e2e/test_avro_publish.py
+OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER) \
+	$(REGISTRY_QUERIES)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
@@ -180,7 +182,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
-        serve-loads spark-cluster spark-kills functions conformance-sample repositories chaos feast \
+        serve-loads registry-queries spark-cluster spark-kills functions conformance-sample repositories chaos feast \
         exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -266,6 +268,9 @@ serve-kills: setup ## a program that serves a DataFrame killed KILLS times, ever
 
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
+
+registry-queries: setup ## AVRO read and written by queries in Spark, with a real schema registry
+	$(PYTEST) -q $(REGISTRY_QUERIES) $(PYTEST_ARGS)
 
 spark-cluster: setup ## a Spark master and two workers without standpipe, one kill of each part
 	$(PYTEST) -q $(SPARK_CLUSTER) $(PYTEST_ARGS)

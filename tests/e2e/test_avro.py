@@ -178,7 +178,6 @@ def test_columns_are_inferred_and_schemas_evolve(
         ("WITH (KAFKA_TOPIC='all', VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=2147483646)", 400,
          "with id 2147483646 does not exist in the Schema Registry"),
         ("(V INT) WITH (KAFKA_TOPIC='all', VALUE_FORMAT='PROTOBUF')", 400, "PROTOBUF"),
-        ("WITH (VALUE_FORMAT='JSON') AS SELECT S FROM ALL_TYPES", 400, "queries that run in Spark"),
     ],
 )  # fmt: skip
 def test_refused(node: Node, statement: str, status: int, message: str) -> None:
