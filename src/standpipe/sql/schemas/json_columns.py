@@ -43,6 +43,8 @@ from standpipe.sql.schemas.registry import BadSchema
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType, parse_type
 
+#: the draft that Connect writes
+DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 #: types that the columns of a schema are made of, each counted wherever it is used
 TYPES_MAX: Final = 10_000
 #: types around a type, as they are read: in our own schemas two for each level of SQL's
@@ -228,7 +230,8 @@ def schema_text(columns: Sequence[Column], full_name: str | None, *, wraps: bool
         made |= {"title": full_name} if full_name else {}
     else:
         (column,) = columns
-        made = _optional(parse_type(column.type))
+        # Apicurio takes a text without properties for a JSON Schema only if it says so
+        made = {"$schema": DRAFT, **_optional(parse_type(column.type))}
     return msgspec.json.encode(made, order="sorted").decode()
 
 

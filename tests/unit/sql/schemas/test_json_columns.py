@@ -303,5 +303,6 @@ def test_our_schema_is_ksqldbs() -> None:
     }
     key = [Column(name="K", type="BIGINT", is_key=True)]
     assert json.loads(json_columns.schema_text(key, None, wraps=False)) == {
-        "oneOf": [NONE, {"type": "integer", "connect.type": "int64"}]
+        "$schema": json_columns.DRAFT,
+        "oneOf": [NONE, {"type": "integer", "connect.type": "int64"}],
     }
