@@ -212,6 +212,8 @@ class GroupWorld:
         self._names = self._index = 0
         #: no pipeline ever writes to the directory of another one
         self._owners: dict[Path, SimPipeline] = {}
+        #: tables whose own newest batches are not in the commit log, if they ever run alone
+        self._lack_two: set[str] = set()
         self.nemesis = GroupNemesis(self)
         self.checkpoints = Path()
         self._probe_at_us = 0
@@ -385,12 +387,30 @@ class GroupWorld:
             name = name or run.wanted.query_ids[0]
             commits = self.checkpoints / f"{name}-1" / f"epoch-{epoch}" / "commits"
             found = [int(each.name) for each in commits.glob("*") if each.name.isdecimal()]
-            seen = [each.world.oracle.newest for each in run.members]
-            # of two, no checkpoint is trusted: a member that is ahead may run alone from now on
-            ahead = max(-1 if each is None else each.commit.batch for each in seen)
-            if found and max(found) >= ahead:
+            batches = {
+                each.world.query_id: -1 if newest is None else newest.commit.batch
+                for each in run.members
+                for newest in [each.world.oracle.newest]
+            }
+            if found and max(found) >= min(batches.values()):
                 (commits / str(max(found))).unlink()
                 self.counts["commit log entries lost"] += 1
+                self._lack_two |= {each for each in batches if batches[each] > max(found)}
+
+    def give_up(self, query_id: str) -> bool:
+        """Drop a table that is a batch ahead of its group and runs alone, after the storage has
+        lost an entry of the group's commit log: then two are missing. True: it is such a one."""
+        if query_id in self._lack_two and not self.tables[query_id].is_dropped:
+            self.counts["tables dropped that lack two batches"] += 1
+            self.drop(query_id)
+        return query_id in self._lack_two
+
+    def drop(self, query_id: str) -> None:
+        if query_id in self.running:  # else it is paused
+            self.running.remove(query_id)
+        self.tables[query_id].is_dropped = True
+        self.tables[query_id].nemesis.end()
+        self.balance()
 
     def began(self, by: SimRun, directory: Path, newest: Sequence[Progress | None]) -> None:
         """A run has taken over what it found there."""
@@ -518,11 +538,7 @@ class GroupNemesis:
         world = self.world
         if len(world.running) < 2 or any(each.is_dropped for each in world.tables.values()):
             return False
-        query_id = self.random.choice(world.running)
-        world.running.remove(query_id)
-        world.tables[query_id].is_dropped = True
-        world.tables[query_id].nemesis.end()
-        world.balance()
+        world.drop(self.random.choice(world.running))
         return True
 
     def fail_member(self) -> bool:

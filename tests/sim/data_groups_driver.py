@@ -29,6 +29,7 @@ from standpipe.pipeline.run.start import checkpoints
 from standpipe.pipeline.wanted import WantedQuery
 
 from .data_pipeline import Ended, Life, SimDriver
+from .invariants import Violation
 
 if TYPE_CHECKING:
     from .data_groups import GroupWorld, Known, TableWorld
@@ -203,7 +204,10 @@ class SimRun:
         self._try += 1
         if isinstance(ended, QueryFailed):
             # the directory of a zombie goes once another pipeline has taken over
-            world.never(self._is_ours(), f"{self.wanted.query_ids}: {ended}")
+            if self._is_ours() and not (
+                len(self.wanted.members) == 1 and world.give_up(self.wanted.query_ids[0])
+            ):
+                raise Violation(f"{self.wanted.query_ids}: {ended}")
             world.counts["zombies that failed by name"] += 1
             self.failures += self.is_grouped * world.options.group_failures_max
         self.failures += not isinstance(ended, NotYet)
