@@ -19,8 +19,8 @@ from standpipe.pipeline.io.avro import avro_source, java_rows
 from standpipe.pipeline.io.avro.avro_source import AvroSource
 from standpipe.pipeline.io.avro.kept_answers import KeptAnswers
 from standpipe.pipeline.io.avro.writer_schemas import ASKED_MAX, WriterSchemas, parts_of
-from standpipe.pipeline.io.committed_source import offsets_of, stream_of
 from standpipe.pipeline.io.source import parse, visible_columns
+from standpipe.pipeline.io.source_v1 import offsets_of, stream_of
 from standpipe.sql.schemas.registry import RegisteredSchema
 
 pytestmark = pytest.mark.e2e

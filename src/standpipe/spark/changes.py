@@ -30,11 +30,11 @@ from standpipe.pipeline.io.committed_source import (
     CommittedSource,
     Upstream,
     committed_stream,
-    offsets_of,
 )
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.source import parse, visible_columns
+from standpipe.pipeline.io.source_v1 import offsets_of
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.read import BYTES_MAX, in_session, own_session, shown_names
 from standpipe.sql.spark.to_spark import spark_input

@@ -32,10 +32,11 @@ from standpipe.data.commit.takeover import ends_refused
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import BatchId, LeaseEpoch, Progress, Source
 from standpipe.pipeline.commit.janitor import COMPACTION_LAG_MS
-from standpipe.pipeline.io.committed_source import companion, is_visible
+from standpipe.pipeline.io.committed_source import is_visible
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.source import parse, visible_columns
+from standpipe.pipeline.io.source_v1 import companion
 from standpipe.spark.errors import ServeRefused
 from standpipe.sql.spark.to_spark import spark_input
 from standpipe.sql.types.types import quoted

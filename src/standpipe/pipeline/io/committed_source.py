@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from pyspark import java_gateway
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -28,10 +27,11 @@ from standpipe.data.commit.repair import SweptRecord
 from standpipe.data.commit.seal import ProgressReader
 from standpipe.data.encoding.store_keys import HEADER_COMMIT
 from standpipe.errors import KafkaUnavailable
-from standpipe.model import Offset, SparkInput
-from standpipe.pipeline.io.checkpoint_path import CheckpointPath, spark_path
+from standpipe.model import SparkInput
+from standpipe.pipeline.io.checkpoint_path import CheckpointPath
 from standpipe.pipeline.io.kafka_options import KafkaReads, Starts, starting_offsets
 from standpipe.pipeline.io.progress_log import ProgressLog
+from standpipe.pipeline.io.source_v1 import SourceV1, kafka_source, offsets_of, stream_of
 from standpipe.pipeline.io.topic_reader import TopicReader
 
 CATCH_UP_S_MAX: Final = 60.0
@@ -127,19 +127,19 @@ class CommittedFeed:
         return found is not None and found.query_id == self._committed.query_id
 
 
-class CommittedSource:
-    """A Spark `Source` with admission control, around Spark's Kafka source. Names are Spark's."""
+class CommittedSource(SourceV1):
+    """Around Spark's Kafka source."""
 
     def __init__(
         self, spark: SparkSession, reads: KafkaReads, source: SparkInput, upstream: Upstream
     ) -> None:
+        super().__init__(spark)
         topic = source.topic
-        self._spark, self._topic, self._log = spark, topic, upstream.log
+        self._topic, self._log = topic, upstream.log
         self._begins: Starts = source.starts or None
         self._records_max = reads.batch_records_max
         self._feed = CommittedFeed(reads.kafka, upstream)
         self._frozen: dict[int, int] | None = None
-        self._jvm: Any = cast(Any, spark)._jvm
         options = {
             **reads.options(topic, headers=True),
             "startingOffsets": starting_offsets(topic, self._begins),
@@ -197,12 +197,6 @@ class CommittedSource:
         """The columns of Spark's Kafka source."""
         return self.kafka.schema()
 
-    def deserializeOffset(self, text: str) -> Any:  # noqa: N802
-        """Offsets from their JSON in the offset log."""
-        runtime = self._jvm.org.apache.spark.sql.execution.streaming.runtime
-        kafka = self._jvm.org.apache.spark.sql.kafka010
-        return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
-
     def reportLatestOffset(self) -> Any:  # noqa: N802
         """The newest committed ends, for Spark's progress reports."""
         ends = self._feed.ends()
@@ -213,36 +207,9 @@ class CommittedSource:
         self._feed.stop()
         self.kafka.stop()
 
-    def getOffset(self) -> Any:  # noqa: N802
-        """Never called: Spark asks for `latestOffset`."""
-        raise NotImplementedError("Spark asks for `latestOffset`")
-
-    def initialOffset(self) -> Any:  # noqa: N802
-        """Never called for a source of this kind."""
-        raise NotImplementedError("Spark's v1 sources have no initial offset")
-
-    def hashCode(self) -> int:  # noqa: N802
-        """Identity, as Java requires it."""
-        return id(self) & 0x7FFF_FFFF
-
-    def equals(self, other: object) -> bool:
-        """Identity, as Java requires it."""
-        return other is self
-
     def toString(self) -> str:  # noqa: N802
         """The name of the source in Spark's progress reports."""
         return f"committed rows of {self._topic}"
-
-    class JavaInterfaces:
-        """The interfaces that the JVM sees."""
-
-        implements: Final = [
-            "org.apache.spark.sql.execution.streaming.Source",
-            "org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow",
-        ]
-
-    #: the name under which Py4J looks for them
-    Java = JavaInterfaces
 
 
 def committed_stream(
@@ -254,34 +221,6 @@ def committed_stream(
 ) -> DataFrame:
     """The committed records of a topic, in the form of `KafkaReads.stream`, which has all."""
     return stream_of(spark, kind(spark, reads, source, upstream))
-
-
-def kafka_source(spark: SparkSession, options: Mapping[str, str], place: CheckpointPath) -> Any:
-    """Spark's Kafka source, of its first source API. `place`: for its initial offsets."""
-    jvm = cast(Any, spark)._jvm
-    return jvm.org.apache.spark.sql.kafka010.KafkaSourceProvider().createSource(
-        cast(Any, spark)._jsparkSession.sqlContext(),
-        spark_path(place),
-        jvm.scala.Option.empty(),
-        "kafka",
-        jvm.PythonUtils.toScalaMap(dict(options)),
-    )
-
-
-def stream_of(spark: SparkSession, source: Any) -> DataFrame:
-    """The records of a `Source` in Python, which the JVM calls."""
-    gateway = cast(Any, spark.sparkContext)._gateway
-    cast(Any, java_gateway).ensure_callback_server_started(gateway)
-    jvm, session = cast(Any, spark)._jvm, cast(Any, spark)._jsparkSession
-    runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-    relation = companion(runtime, "StreamingExecutionRelation").apply(source, session)
-    rows = companion(jvm.org.apache.spark.sql.classic, "Dataset").ofRows(session, relation)
-    return ClassicDataFrame(rows, spark)
-
-
-def companion(package: Any, name: str) -> Any:
-    """The companion object of a Scala class."""
-    return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def visible(rows: DataFrame, ranges: Mapping[int, list[Range]]) -> DataFrame:
@@ -329,12 +268,3 @@ def _any_sql(ranges: Mapping[int, list[Range]]) -> tuple[str, str]:
                 bounds[partition] = (each.low, each.high)
     lows, highs = (", ".join(f"{bound[side]}L" for bound in bounds) for side in (0, 1))
     return f"array({lows})", f"array({highs})"
-
-
-def offsets_of(offset: Any) -> dict[str, dict[int, int]]:
-    """{topic: {partition: offset}} of an offset of Spark's Kafka source or of its offset log."""
-    found = cast("dict[str, dict[str, int]]", json.loads(offset.json()))
-    return {
-        topic: {int(partition): Offset(at) for partition, at in places.items()}
-        for topic, places in found.items()
-    }

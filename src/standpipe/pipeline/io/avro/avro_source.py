@@ -34,19 +34,14 @@ from standpipe.pipeline.io.avro.writer_schemas import (
     parts_of,
 )
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath
-from standpipe.pipeline.io.committed_source import (
-    CommittedSource,
-    Upstream,
-    kafka_source,
-    offsets_of,
-    stream_of,
-)
+from standpipe.pipeline.io.committed_source import CommittedSource, Upstream
 from standpipe.pipeline.io.kafka_options import (
     KafkaReads,
     needs_headers,
     one_task_per_core,
     starting_offsets,
 )
+from standpipe.pipeline.io.source_v1 import SourceV1, kafka_source, offsets_of, stream_of
 from standpipe.pipeline.io.windowed_keys import raw_key
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
 
@@ -121,8 +116,8 @@ def _fits(bytes_max: int) -> SparkColumn:
     return sizes[0] + sizes[1] <= bytes_max
 
 
-class AvroSource:
-    """A Spark `Source` with admission control, around another one. Names are Spark's."""
+class AvroSource(SourceV1):
+    """Around another source."""
 
     def __init__(
         self,
@@ -136,7 +131,8 @@ class AvroSource:
     ) -> None:
         """`inner`: a `CommittedSource`, or Spark's Kafka source. `is_resumed`: the checkpoint ends
         with a batch that was committed; Spark first calls `getBatch` for it, and runs nothing."""
-        self._spark, self._source, self._inner, self._schemas = spark, source, inner, schemas
+        super().__init__(spark)
+        self._source, self._inner, self._schemas = source, inner, schemas
         self._bytes_max, self._is_over = bytes_max, is_resumed
         self._committed = inner if isinstance(inner, CommittedSource) else None
         self._kafka: Any = inner.kafka if self._committed else inner
@@ -183,7 +179,7 @@ class AvroSource:
 
     def schema(self) -> Any:
         """The columns of Spark's Kafka source, and those of the parts."""
-        types = cast(Any, self._spark)._jvm.org.apache.spark.sql.types.DataType
+        types = self._jvm.org.apache.spark.sql.types.DataType
         made = self._kafka.schema()
         for part in parts_of(self._source):
             of = java_rows.row_type(part.columns, type_mapping.CORRUPT)
@@ -208,13 +204,6 @@ class AvroSource:
         """The newest offsets, for Spark's progress reports."""
         return self._inner.reportLatestOffset()
 
-    def deserializeOffset(self, text: str) -> Any:  # noqa: N802
-        """Offsets from their JSON in the offset log."""
-        jvm = cast(Any, self._spark)._jvm
-        runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-        kafka = jvm.org.apache.spark.sql.kafka010
-        return kafka.KafkaSourceOffset.apply(runtime.SerializedOffset(text))
-
     def commit(self, end: Any) -> None:
         """No later batch begins below `end`."""
         self._inner.commit(end)
@@ -223,36 +212,9 @@ class AvroSource:
         """End the inner source."""
         self._inner.stop()
 
-    def getOffset(self) -> Any:  # noqa: N802
-        """Never called: Spark asks for `latestOffset`."""
-        raise NotImplementedError("Spark asks for `latestOffset`")
-
-    def initialOffset(self) -> Any:  # noqa: N802
-        """Never called for a source of this kind."""
-        raise NotImplementedError("Spark's v1 sources have no initial offset")
-
-    def hashCode(self) -> int:  # noqa: N802
-        """Identity, as Java requires it."""
-        return id(self) & 0x7FFF_FFFF
-
-    def equals(self, other: object) -> bool:
-        """Identity, as Java requires it."""
-        return other is self
-
     def toString(self) -> str:  # noqa: N802
         """The name of the source in Spark's progress reports."""
         return f"records in AVRO of {self._source.topic}"
-
-    class AvroInterfaces:
-        """The interfaces that the JVM sees."""
-
-        implements: Final = [
-            "org.apache.spark.sql.execution.streaming.Source",
-            "org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow",
-        ]
-
-    #: the name under which Py4J looks for them
-    Java = AvroInterfaces
 
 
 def avro_stream(
