@@ -20,24 +20,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from standpipe.model import Column
 from standpipe.sql.schemas.avro import AvroType, BadSchema
+from standpipe.sql.schemas.expansion import Expansion, NoColumnType, struct_of
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType, parse_type
 
 NAMESPACE: Final = "io.confluent.ksql.avro_schemas"
 #: name of the record of a topic's values, where none is given
 VALUE_NAME: Final = f"{NAMESPACE}.KsqlDataSourceSchema"
-#: types that the columns of a schema are made of, each counted wherever it is used
-TYPES_MAX: Final = 10_000
-#: columns of a schema that is no record
-BARE_KEY: Final = "ROWKEY"
-BARE_VALUE: Final = "ROWVAL"
 _CONNECT_ENTRY: Final = "io.confluent.connect.avro.MapEntry"
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD: Final = re.compile(r"[^_]+")
@@ -72,10 +67,6 @@ _WRITTEN: Final[dict[str, Any]] = {
 }
 
 
-class _NoSqlType(BadSchema):
-    """A type without one in SQL: its field makes no column."""
-
-
 def nullable(of: AvroType) -> AvroType:
     """The type itself, of a union of null and one type; of all others, the same."""
     if of.kind != "union":
@@ -97,23 +88,8 @@ def inferred(of: AvroType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> 
     `unwraps`: the schema is that of a single column; keys always do. `keeps_case`: the statement
     names the schema by its id. Raises BadSchema with ksqlDB's reason.
     """
-    expansion = _Expansion(keeps_case)
-    if unwraps:
-        try:
-            made = expansion.sql_type(of, ())
-        except _NoSqlType as error:
-            raise BadSchema(f"Unsupported type at root of schema: {error}") from None
-        return [Column(name=BARE_KEY if is_key else BARE_VALUE, type=str(made), is_key=is_key)]
-    if of.kind != "record":
-        raise BadSchema(
-            "Schema returned from schema registry is anonymous type. To use this schema with"
-            " ksqlDB, set 'WRAP_SINGLE_VALUE=false' in the WITH clause properties."
-        )
-    row = expansion.struct(of, ())
-    if not row.field_names:
-        raise BadSchema("Schema does not include any columns with types that ksqlDB supports.")
-    named = zip(row.field_names, row.arguments, strict=True)
-    return [Column(name=name, type=str(made), is_key=is_key) for name, made in named]
+    expansion = _AvroExpansion(keeps_case=keeps_case)
+    return expansion.columns(of, is_key=is_key, unwraps=unwraps)
 
 
 def union_field(branch: AvroType) -> str:
@@ -121,22 +97,19 @@ def union_field(branch: AvroType) -> str:
     return branch.short_name if branch.kind in ("record", "enum") else branch.kind
 
 
-@dataclass
-class _Expansion:
-    """The SQL types of one schema. A named type is expanded wherever it is used, so a schema of
-    2,000 characters may stand for more types than fit into memory."""
+class _AvroExpansion(Expansion[AvroType]):
+    def root_type(self, of: AvroType) -> SqlType:
+        return self.sql_type(of, ())
 
-    keeps_case: bool
-    types_left: int = TYPES_MAX
+    def root_struct(self, of: AvroType) -> SqlType | None:
+        return self.struct(of, ()) if of.kind == "record" else None
 
     def sql_type(self, of: AvroType, around: tuple[str, ...]) -> SqlType:
         of = nullable(of)
-        self.types_left -= 1
-        if self.types_left < 0:
-            raise BadSchema(f"it stands for more than {TYPES_MAX} types")
+        self.count_type()
         if of.logical == "decimal":
             if of.precision > types.PRECISION_MAX:
-                raise _NoSqlType(f"DECIMAL({of.precision}, {of.scale})")
+                raise NoColumnType(f"DECIMAL({of.precision}, {of.scale})")
             return types.decimal(of.precision, of.scale)
         if of.logical in _OF_LOGICAL:
             return _OF_LOGICAL[of.logical]
@@ -146,7 +119,7 @@ class _Expansion:
             case "array" if is_map_entry(of.values):
                 key, value = (each.of for each in sorted(of.values.fields, key=lambda f: f.name))
                 if nullable(key).kind not in _KEY_KINDS or nullable(key).logical:
-                    raise _NoSqlType(f"Unsupported type for map key: {nullable(key).kind}")
+                    raise NoColumnType(f"Unsupported type for map key: {nullable(key).kind}")
                 return types.map_of(types.STRING, self.sql_type(value, around))
             case "array":
                 return types.array(self.sql_type(of.values, around))
@@ -155,16 +128,16 @@ class _Expansion:
             case "record" | "union":
                 made = self.struct(of, around)
                 if not made.field_names:
-                    raise _NoSqlType(f"{of.name or of.kind} without a field that SQL has")
+                    raise NoColumnType(f"{of.name or of.kind} without a field that SQL has")
                 return made
             case _:
-                raise _NoSqlType(f"Unsupported type: {of.kind}")
+                raise NoColumnType(f"Unsupported type: {of.kind}")
 
     def struct(self, of: AvroType, around: tuple[str, ...]) -> SqlType:
         if of.name and of.name in around:
-            raise _NoSqlType(f"{of.name} contains itself")
+            raise NoColumnType(f"{of.name} contains itself")
         if len(around) >= types.NESTING_MAX:
-            raise _NoSqlType(types.TOO_DEEP)
+            raise NoColumnType(types.TOO_DEEP)
         inner = (*around, of.name)
         given = (
             [(union_field(each), each) for each in of.parts if each.kind != "null"]
@@ -174,13 +147,10 @@ class _Expansion:
         found: dict[str, SqlType] = {}
         for name, part in given:
             try:
-                found[name if self.keeps_case else name.upper()] = self.sql_type(part, inner)
-            except _NoSqlType:
+                found[self.shown(name)] = self.sql_type(part, inner)
+            except NoColumnType:
                 continue
-        made = types.struct(tuple(found.items()))
-        if made.is_too_long():
-            raise BadSchema(f"its type has more than {types.TYPE_CHARS_MAX} characters")
-        return made
+        return struct_of(found.items())
 
 
 # --------------------------------------------------------------------------- SQL types as Avro

@@ -29,7 +29,7 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.model import Column
-from standpipe.sql.schemas.avro_columns import BARE_KEY, BARE_VALUE
+from standpipe.sql.schemas.expansion import Expansion, NoColumnType, struct_of
 from standpipe.sql.schemas.json_schema import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
@@ -45,8 +45,6 @@ from standpipe.sql.types.types import SqlType, parse_type
 
 #: the draft that Connect writes
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
-#: types that the columns of a schema are made of, each counted wherever it is used
-TYPES_MAX: Final = 10_000
 #: types around a type, as they are read: in our own schemas two for each level of SQL's
 AROUND_MAX: Final = 2 * types.NESTING_MAX + 2
 _LOGICAL: Final = "org.apache.kafka.connect.data."
@@ -81,10 +79,6 @@ _WRITTEN: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-class _NoColumnType(BadSchema):
-    """A type without one in SQL: its field makes no column."""
-
-
 def nullable(of: JsonType) -> JsonType:
     """The type itself, of a union of null and one type; of all others, the same."""
     return of.parts[0] if of.kind == "optional" else of
@@ -96,46 +90,27 @@ def inferred(of: JsonType, *, is_key: bool, keeps_case: bool, unwraps: bool) -> 
     `unwraps`: the schema is that of a single column; keys always do. `keeps_case`: the statement
     names the schema by its id. Raises BadSchema with ksqlDB's reason.
     """
-    reader = _ColumnTypes(keeps_case)
-    if unwraps:
-        try:
-            made = reader.sql_type(of, ())
-        except _NoColumnType as error:
-            raise BadSchema(f"Unsupported type at root of schema: {error}") from None
-        return [Column(name=BARE_KEY if is_key else BARE_VALUE, type=str(made), is_key=is_key)]
-    root = nullable(of)
-    if root.kind == "union":
-        raise BadSchema("Unsupported type at root of schema: a union of several types")
-    if root.kind != "object":
-        raise BadSchema(
-            "Schema returned from schema registry is anonymous type. To use this schema with"
-            " ksqlDB, set 'WRAP_SINGLE_VALUE=false' in the WITH clause properties."
-        )
-    row = reader.struct(root, ())
-    if not row.field_names:
-        raise BadSchema("Schema does not include any columns with types that ksqlDB supports.")
-    named = zip(row.field_names, row.arguments, strict=True)
-    return [Column(name=name, type=str(made), is_key=is_key) for name, made in named]
+    reader = _JsonExpansion(keeps_case=keeps_case)
+    return reader.columns(of, is_key=is_key, unwraps=unwraps)
 
 
-class _ColumnTypes:
-    """SQL types of one schema. A type is expanded wherever it is referred to, so a schema of 2,000
-    characters may stand for more types than fit into memory."""
+class _JsonExpansion(Expansion[JsonType]):
+    def root_type(self, of: JsonType) -> SqlType:
+        return self.sql_type(of, ())
 
-    def __init__(self, keeps_case: bool) -> None:
-        self._keeps_case = keeps_case
-        self._types_left = TYPES_MAX
-        self._upper: dict[str, str] = {}  # name -> the same in upper case
+    def root_struct(self, of: JsonType) -> SqlType | None:
+        root = nullable(of)
+        if root.kind == "union":
+            raise BadSchema("Unsupported type at root of schema: a union of several types")
+        return self.struct(root, ()) if root.kind == "object" else None
 
     def sql_type(self, of: JsonType, around: tuple[JsonType, ...]) -> SqlType:
-        """The type; `around`: those that contain it. Raises _NoColumnType, BadSchema."""
-        self._types_left -= 1
-        if self._types_left < 0:
-            raise BadSchema(f"it stands for more than {TYPES_MAX} types")
+        """The type; `around`: those that contain it. Raises NoColumnType, BadSchema."""
+        self.count_type()
         if of in around:
-            raise _NoColumnType("a type contains itself")
+            raise NoColumnType("a type contains itself")
         if len(around) > AROUND_MAX:
-            raise _NoColumnType(types.TOO_DEEP)
+            raise NoColumnType(types.TOO_DEEP)
         inner = (*around, of)
         match of.kind:
             case "array":
@@ -149,28 +124,19 @@ class _ColumnTypes:
             case "object":
                 made = self.struct(of, around)
                 if not made.field_names:
-                    raise _NoColumnType("object without a field that SQL has")
+                    raise NoColumnType("object without a field that SQL has")
             case _:
                 return _scalar(of)
         if made.nesting > types.NESTING_MAX:
-            raise _NoColumnType(types.TOO_DEEP)
+            raise NoColumnType(types.TOO_DEEP)
         return made
 
     def _entries(self, of: JsonType, around: tuple[JsonType, ...]) -> SqlType:
         key, value = of.parts
         key_type = self.sql_type(key, around)
         if key_type.base not in ("INTEGER", "BIGINT", "BOOLEAN", "STRING"):
-            raise _NoColumnType(f"Unsupported type for map key: {key_type.base}")
+            raise NoColumnType(f"Unsupported type for map key: {key_type.base}")
         return types.map_of(types.STRING, self.sql_type(value, around))
-
-    def _shown(self, name: str) -> str:
-        """The column of a property. Upper case costs as much as the name is long, so each name is
-        converted once, however many types use it."""
-        if self._keeps_case:
-            return name
-        if name not in self._upper:
-            self._upper[name] = name.upper()
-        return self._upper[name]
 
     def struct(self, of: JsonType, around: tuple[JsonType, ...]) -> SqlType:
         """Of an object: a field for each property that has a type. Raises BadSchema."""
@@ -180,18 +146,15 @@ class _ColumnTypes:
                 continue
             try:
                 made = self.sql_type(each.of, (*around, of))
-            except _NoColumnType:
+            except NoColumnType:
                 continue
-            shown = self._shown(each.name)
+            shown = self.shown(each.name)
             if shown in found:
                 raise BadSchema(
                     f"Cannot create field because of field name duplication {shown:.80}"
                 )
             found[shown] = made
-        whole = types.struct(tuple(found.items()))
-        if whole.is_too_long():
-            raise BadSchema(f"its type has more than {types.TYPE_CHARS_MAX} characters")
-        return whole
+        return struct_of(found.items())
 
 
 def _scalar(of: JsonType) -> SqlType:
@@ -207,14 +170,14 @@ def _scalar(of: JsonType) -> SqlType:
         return types.BYTES if of.connect == "bytes" else types.STRING
     if of.kind == "boolean":
         return types.BOOLEAN
-    raise _NoColumnType(f"Unsupported type: {of.why or of.kind}")
+    raise NoColumnType(f"Unsupported type: {of.why or of.kind}")
 
 
 def _decimal(of: JsonType) -> SqlType:
     precision = _PRECISION_DEFAULT if of.precision is None else of.precision
     scale = of.scale or 0
     if not 1 <= precision <= types.PRECISION_MAX or scale > precision:
-        raise _NoColumnType(f"DECIMAL({precision}, {scale})")
+        raise NoColumnType(f"DECIMAL({precision}, {scale})")
     return types.decimal(precision, scale)
 
 
