@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from standpipe.client.aio_links import GONE, Link, StreamLink
 from standpipe.client.core.attempts import TIMEOUT_S_MIN
+from standpipe.client.core.client_base import ClientBase
 from standpipe.client.core.exchange import (
     HandOver,
     HttpRequest,
@@ -32,12 +33,10 @@ from standpipe.client.core.exchange import (
     ReadStream,
     SendAll,
 )
-from standpipe.client.core.nodes import Nodes
-from standpipe.client.core.operations import Operations
 from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
-from standpipe.client.core.short_way import UNUSUAL, ShortWay
+from standpipe.client.core.short_way import UNUSUAL
 from standpipe.client.sockets import endpoint, reason_of
 
 IDLE_MAX: Final = 64
@@ -210,7 +209,7 @@ def _reason(error: Exception, request: HttpRequest) -> str:
     return reason_of(error)
 
 
-class AsyncClient:
+class AsyncClient(ClientBase):
     """An asynchronous client of a cluster, for one event loop: `async with` it, or `aclose` it.
 
     What the calls return and raise is said at the same names in `client/blocking.py`.
@@ -219,10 +218,8 @@ class AsyncClient:
     def __init__(
         self, nodes: tuple[str, ...], settings: Settings, tls: ssl.SSLContext | None
     ) -> None:
+        super().__init__(nodes, settings, time.monotonic)
         self._driver = AsyncDriver(tls)
-        self._nodes = Nodes(nodes)
-        self._operations = Operations(self._nodes, time.monotonic, settings)
-        self._short = ShortWay(self._operations)
 
     async def __aenter__(self) -> Self:
         return self
@@ -234,21 +231,6 @@ class AsyncClient:
         """Close the connections. No call may be in flight."""
         self._driver.close()
         await asyncio.sleep(0)  # transports tell their end on the next turn
-
-    @property
-    def session_token(self) -> str | None:
-        """Covers all that this client has read and inserted, for another client to go on from;
-        None: it keeps no session."""
-        session = self._operations.session
-        return None if session is None else session.token
-
-    def join_session(self, token: str) -> None:
-        """Go on from this token, too: of another client, or of `token_of_writes`.
-
-        Raises TokenRefused for a text that is no token, and ValueError if this client keeps no
-        session.
-        """
-        self._operations.join(token)
 
     async def get(
         self, table: str, /, *, timeout_s: float | None = None, **key: object

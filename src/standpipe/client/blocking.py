@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TypeVar
 from msgspec.structs import replace
 
 from standpipe.client.core.attempts import TIMEOUT_S_MIN
+from standpipe.client.core.client_base import ClientBase
 from standpipe.client.core.exchange import (
     AnswerParser,
     HandOver,
@@ -32,12 +33,10 @@ from standpipe.client.core.exchange import (
     ReadStream,
     SendAll,
 )
-from standpipe.client.core.nodes import Nodes
-from standpipe.client.core.operations import Operations
 from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
-from standpipe.client.core.short_way import UNUSUAL, ShortWay
+from standpipe.client.core.short_way import UNUSUAL
 from standpipe.client.sockets import endpoint, keep_alive, reason_of
 
 #: idle connections kept per node, and for how long: a node closes them after 75 s
@@ -278,7 +277,7 @@ def _read_on(connection: _Socket) -> bytes | NoAnswer:
     return data
 
 
-class Client:
+class Client(ClientBase):
     """A synchronous client of a cluster. Threads may share it. Close it, or use it in `with`.
 
     Every call raises StatementError for a statement that is wrong, ServerRefused for any other
@@ -289,10 +288,8 @@ class Client:
     def __init__(
         self, nodes: tuple[str, ...], settings: Settings, tls: ssl.SSLContext | None
     ) -> None:
+        super().__init__(nodes, settings, time.monotonic)
         self._driver = Driver(tls)
-        self._nodes = Nodes(nodes)
-        self._operations = Operations(self._nodes, time.monotonic, settings)
-        self._short = ShortWay(self._operations)
 
     def __enter__(self) -> Self:
         return self
@@ -303,21 +300,6 @@ class Client:
     def close(self) -> None:
         """Close the connections. No call may be in flight."""
         self._driver.close()
-
-    @property
-    def session_token(self) -> str | None:
-        """Covers all that this client has read and inserted, for another client to go on from;
-        None: it keeps no session."""
-        session = self._operations.session
-        return None if session is None else session.token
-
-    def join_session(self, token: str) -> None:
-        """Go on from this token, too: of another client, or of `token_of_writes`.
-
-        Raises TokenRefused for a text that is no token, and ValueError if this client keeps no
-        session.
-        """
-        self._operations.join(token)
 
     def get(self, table: str, /, *, timeout_s: float | None = None, **key: object) -> Row | None:
         """The row of a key, `get("SCORES", user_id="ada")`; None: there is none.
