@@ -21,7 +21,7 @@ Not here: whether a token fits the table at all (`control/routing/session.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from standpipe.data.commit.committed import Committed
@@ -58,7 +58,7 @@ class TopicRange:
     topic_id: str = ""
     committed: Committed | None = None
     is_compacted: bool = False
-    now_ms: int = 0
+    now_ms: int = field(kw_only=True)
 
     def check(self, positions: Mapping[int, int], scan: PushScan | None = None) -> None:
         """Raises TokenRefused if a push query cannot begin there. `scan`: that is there."""

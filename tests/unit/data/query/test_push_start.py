@@ -201,7 +201,7 @@ def test_where_it_may_begin_at_its_first_record() -> None:
 def topic(
     starts: Mapping[int, int], ends: Mapping[int, int], topic_id: str = "new", name: str = "s"
 ) -> TopicRange:
-    return TopicRange(name, starts, ends, topic_id)
+    return TopicRange(name, starts, ends, topic_id, now_ms=0)
 
 
 TOKEN = SessionToken(streamed={TopicKey("s", "new"): {0: 3}, TopicKey("s"): {1: 2, 0: 1}})

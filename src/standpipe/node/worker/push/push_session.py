@@ -139,9 +139,7 @@ class PushSession:
         if verdict is not SessionVerdict.COVERED:
             raise TokenRefused(f"{FORGED_OR_LOST} {wanted.why(stamp, verdict)}")
 
-    def token(
-        self, positions: Mapping[int, int], committed: Committed | None, now_ms: int = 0
-    ) -> str:
+    def token(self, positions: Mapping[int, int], committed: Committed | None, now_ms: int) -> str:
         """Covers all that was shown before these positions, and the token of the request. `now_ms`:
         of the wall clock."""
         if not self.has_batches:

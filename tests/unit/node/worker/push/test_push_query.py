@@ -13,14 +13,20 @@ from msgspec.structs import replace
 from tests.samples import sample_stream
 
 from standpipe.adapters.kafka.reader import Partition
+from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.topic_identity import TopicSeen
+from standpipe.data.query.push_start import HOUR_MS, SCAN_MS_MAX
 from standpipe.data.query.record_rows import Share, TopicRecord, writer_of
-from standpipe.errors import BadRequest, ServerError
+from standpipe.errors import BadRequest, ServerError, TokenRefused
 from standpipe.model import (
     Assignment,
+    BatchId,
     Column,
+    Commit,
+    LeaseEpoch,
     LogIndex,
     NodeId,
+    Progress,
     QueryStatus,
     Snapshot,
     Source,
@@ -165,6 +171,9 @@ def test_ids_are_names_of_files() -> None:
     assert len(one) < 120
 
 
+NOW_MS = 10**12
+
+
 class Log:
     """A topic with these records, as a push query reads it, and what it asked for."""
 
@@ -290,6 +299,44 @@ def test_no_token_covers_rows_that_an_error_kept_back(monkeypatch: pytest.Monkey
         items(answer)
     assert len(rows) == 1, "a token is due for it"
     assert b"consistencyToken" not in answer.failed(ended.value)
+
+
+def test_a_scan_is_judged_by_the_clock_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day ago all changes were committed, so Kafka may have compacted them: a query from the
+    beginning remains a scan, and may be resumed as one for some days after its own hour."""
+    table = replace(TABLE, table_id="T_1")
+    catalog: Any = SimpleNamespace(view=ClusterView.of(snapshot_of(table)))
+    committed, at_ms = Committed("Q"), NOW_MS - 24 * HOUR_MS
+    commit = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(0), attempt=0)
+    sinks = {0: 9, 1: 0, 2: 0}
+    committed.take(Progress(query_id="Q", commit=commit, sinks=sinks, committed_at_ms=at_ms))
+    Log(ends={0: 9, 1: 0, 2: 0}).use(monkeypatch)
+    monkeypatch.setattr(push_query.PushAnswer, "_committed", lambda *_: (committed, 0))
+
+    def answer(session: str, wall_s: float) -> push_query.PushAnswer:
+        (query,) = parse("SELECT * FROM T EMIT CHANGES;")
+        assert isinstance(query, Query)
+        return push_query.PushAnswer(
+            plan=push(query, {"T": table}),
+            properties={"auto.offset.reset": "earliest"},
+            form=PushForm(Form.LINES),
+            query_id="transient_T_7",
+            map=catalog,
+            kafka="",
+            session_text=session,
+            wall_s=lambda: wall_s,
+        )
+
+    first = answer("", NOW_MS / 1000)
+    first.open()
+    first.head()
+    text = json.loads(first.step() or b"")["consistencyToken"]
+    (followed,) = SessionToken.parse(text).followed.values()
+    assert followed.scan is not None
+    assert followed.scan.hour == NOW_MS // HOUR_MS
+    answer(text, (NOW_MS + HOUR_MS) / 1000).open()
+    with pytest.raises(TokenRefused, match="compaction has removed"):
+        answer(text, (NOW_MS + SCAN_MS_MAX) / 1000).open()
 
 
 def test_what_is_read_and_not_shown_is_told_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_from_a_read_to_a_push_query_and_back() -> None:
     read = token_after(SessionToken(), TABLE, "c", [Stamp(1, 1), Stamp(1, 1)])
     pushed = session(read)
     assert pushed.starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 7, 1: 2}
-    token = SessionToken.parse(pushed.token({0: 8, 1: 2}, LOG))
+    token = SessionToken.parse(pushed.token({0: 8, 1: 2}, LOG, 0))
     assert token.covers(read)
     assert wanted_of(token, TABLE, "c").mark == SeenBatch(2, 2, 1), "a record of batch 2 was shown"
     assert session(token).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 8, 1: 2}, (
@@ -100,9 +100,9 @@ def test_parts_of_different_batches_begin_behind_the_oldest() -> None:
 
 def test_a_query_that_has_shown_nothing_says_where_it_is() -> None:
     """A read that were older would make a query go on behind what nobody has seen."""
-    token = SessionToken.parse(session().token(ENDS, LOG))
+    token = SessionToken.parse(session().token(ENDS, LOG, 0))
     assert wanted_of(token, TABLE, "c").mark == SeenBatch(2, 2, 1)
-    at_first = SessionToken.parse(session().token({0: 0, 1: 0}, committed()))
+    at_first = SessionToken.parse(session().token({0: 0, 1: 0}, committed(), 0))
     assert wanted_of(at_first, TABLE, "c").mark is None
     assert session(at_first).starts(LOG, ENDS, lambda: {0: 0, 1: 0}, 0) == {0: 0, 1: 0}
 
@@ -149,7 +149,7 @@ def test_a_token_of_another_cluster_is_refused_on_a_stream_as_well() -> None:
 def test_a_stream_is_followed_by_its_topic() -> None:
     """Reads downstream wait for what it has shown, as for what the session has written."""
     text = session(written_token("s", {1: 6}, "id"), STREAM, topic_id="id").token(
-        {0: 3, 1: 2}, None
+        {0: 3, 1: 2}, None, 0
     )
     token = SessionToken.parse(text)
     assert token.offsets == {TopicKey("s", "id"): {0: 3, 1: 7}}
@@ -161,13 +161,13 @@ def test_a_stream_is_followed_by_its_topic() -> None:
 
 def test_a_table_that_somebody_else_writes_is_followed_by_its_topic() -> None:
     source = replace(TABLE, query_id=None, table_id=None, topic="t")
-    token = SessionToken.parse(session(source=source).token({0: 1, 1: 1}, None))
+    token = SessionToken.parse(session(source=source).token({0: 1, 1: 1}, None, 0))
     assert (len(token.streamed), len(token.followed)) == (1, 0)
 
 
 def test_a_token_that_could_not_be_sent_back() -> None:
     wide = replace(TABLE, partitions=5_000)
-    text = session(source=wide).token(dict.fromkeys(range(5_000), 10**9), LOG)
+    text = session(source=wide).token(dict.fromkeys(range(5_000), 10**9), LOG, 0)
     with pytest.raises(BadRequest, match="USERS has 5000 partitions"):
         session(source=wide).check_room(text)
     session().check_room("x" * FIRST_CHARS_MAX)
@@ -191,7 +191,7 @@ def test_changes_that_may_be_compacted_are_not_skipped(
     def of(token: SessionToken) -> PushSession:
         return PushSession(token, source, TABLE.query_id, snapshot)
 
-    text = of(SessionToken()).token({0: 5, 1: 2}, log)
+    text = of(SessionToken()).token({0: 5, 1: 2}, log, 10**12)
     later = of(SessionToken.parse(text))
     first = lambda: {0: 0, 1: 0}  # noqa: E731
     assert later.starts(log, ENDS, first, 10**12 + 60_000) == {0: 5, 1: 2}, why
