@@ -1,7 +1,7 @@
-"""Confluent's own deserializer for AVRO, in a virtual environment of its own.
+"""Confluent's own serializer and deserializer for AVRO, in a virtual environment of its own.
 
-It needs a dozen packages that nothing else here does. They are installed once, with checked hashes,
-as the registry is fetched (`registry_server.py`).
+They need a dozen packages that nothing else here does, which are installed once, with checked
+hashes, as the registry is fetched (`registry_server.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from standpipe.local.cluster import jvm
 
 HERE: Final = Path(__file__).parent / "schema_registry"
 REQUIREMENTS: Final = HERE / "requirements.txt"
-READ_S_MAX: Final = 300.0
+CHILD_S_MAX: Final = 300.0
 
 
 def deserialized(url: str, values: Iterable[tuple[str, str, bytes]]) -> list[Any]:
@@ -30,17 +30,30 @@ def deserialized(url: str, values: Iterable[tuple[str, str, bytes]]) -> list[Any
         json.dumps({"topic": topic, "field": field, "data": base64.b64encode(data).decode()})
         for topic, field, data in values
     ]
-    command = [str(_python()), str(HERE / "deserialize.py"), url]
+    return [json.loads(line) for line in _said("deserialize.py", url, lines)]
+
+
+def serialized(url: str, values: Iterable[tuple[str, str, str, Any]]) -> list[bytes]:
+    """The bytes of values, each a topic, "key" or "value", the text of a schema, and what JSON can
+    say. The schemas are registered. Fails for a value that its schema does not allow."""
+    lines = [
+        json.dumps({"topic": topic, "field": field, "schema": schema, "data": data})
+        for topic, field, schema, data in values
+    ]
+    return [base64.b64decode(line) for line in _said("serialize.py", url, lines)]
+
+
+def _said(program: str, url: str, lines: Iterable[str]) -> list[str]:
     done = subprocess.run(
-        command,
+        [str(_python()), str(HERE / program), url],
         input="\n".join(lines),
         capture_output=True,
         text=True,
         check=False,
-        timeout=READ_S_MAX,
+        timeout=CHILD_S_MAX,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
 
 
 def _python() -> Path:

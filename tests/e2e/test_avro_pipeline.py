@@ -1,13 +1,11 @@
 """AVRO through everything: a real registry, a real Kafka, nodes and a pipeline.
 
 The records are written by our own writer, which `test_schema_registry.py` compares with a registry
-of another make, and by Confluent's serializer where its packages are installed
-(`pip install confluent-kafka[avro,schemaregistry]`; the locks do not have them).
+of another make, and by Confluent's serializer (`confluent_avro.py`).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,7 +14,7 @@ from typing import Any, cast
 
 import confluent_kafka
 import pytest
-from tests.e2e import registry_server
+from tests.e2e import confluent_avro, registry_server
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.registry_server import RegistryServer
 from tests.e2e.test_serve_statements import consume
@@ -224,29 +222,25 @@ def test_while_the_registry_hangs_no_record_is_lost(
     cluster.wait_for_rows(rows, [["ada", 12]])
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(each) is None for each in ("fastavro", "certifi", "httpx")),
-    reason="confluent-kafka[avro,schemaregistry] is not installed",
-)
-def test_what_confluents_serializer_writes(
-    cluster: TestCluster, producer: Producer, server: RegistryServer
-) -> None:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
-    from confluent_kafka.schema_registry.avro import AvroSerializer
-    from confluent_kafka.serialization import MessageField, SerializationContext
-
+def test_what_confluents_serializer_writes(cluster: TestCluster, server: RegistryServer) -> None:
+    """Keys and values. It registers their schemas, of which the columns of values are inferred."""
     topic = "theirs"
     cluster.topic(topic)
-    made: Any = AvroSerializer
-    serializer = made(SchemaRegistryClient({"url": server.url}), ORDER % "")
-    value = serializer(
-        {"customer": "ada", "amount": 7}, SerializationContext(topic, MessageField.VALUE)
-    )
+    orders = [("ada", 7), ("eve", 5), ("ada", 30)]
+    written = [(topic, "key", KEY, customer) for customer, _ in orders]
+    written += [
+        (topic, "value", ORDER % "", {"customer": customer, "amount": amount})
+        for customer, amount in orders
+    ]
+    made = confluent_avro.serialized(server.url, written)
     cluster.sql(
         f"CREATE STREAM THEIRS (K STRING KEY) WITH (KAFKA_TOPIC='{topic}', KEY_FORMAT='AVRO',"
         " VALUE_FORMAT='AVRO');"
-        "CREATE TABLE THEIR_SUMS WITH (FORMAT='JSON') AS SELECT CUSTOMER, SUM(AMOUNT) AS TOTAL"
-        " FROM THEIRS GROUP BY CUSTOMER EMIT CHANGES;"
+        "CREATE TABLE THEIR_SUMS WITH (FORMAT='JSON') AS SELECT K, SUM(AMOUNT) AS TOTAL,"
+        " LATEST_BY_OFFSET(CUSTOMER) AS CUSTOMER FROM THEIRS GROUP BY K EMIT CHANGES;"
     )
-    producer.send(topic, "a", value)
-    cluster.wait_for_rows("SELECT * FROM THEIR_SUMS WHERE CUSTOMER = 'ada';", [["ada", 7]])
+    pairs = zip(made[: len(orders)], made[len(orders) :], strict=True)
+    cluster.send(topic, [Event(*pair, 1_700_000_000_000 + at) for at, pair in enumerate(pairs)])
+    for customer, total in (("ada", 37), ("eve", 5)):
+        row = [customer, total, customer]
+        cluster.wait_for_rows(f"SELECT * FROM THEIR_SUMS WHERE K = '{customer}';", [row])
