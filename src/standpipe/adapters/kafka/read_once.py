@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import confluent_kafka
 import confluent_kafka.admin
-from confluent_kafka import KafkaError
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.reader import LEADER_CHANGES
 from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
@@ -25,14 +25,6 @@ RECORDS_AT_ONCE: Final = 1000
 #: how long a topic that was just made, or whose leader changes, may have none
 LEADER_S_MAX: Final = 5.0
 LEADER_LOOK_S: Final = 0.1
-_LEADER_CHANGES: Final = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
 
 #: for a consumer that is assigned offset 0: if retention has removed that, the first one left.
 #: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
@@ -115,7 +107,7 @@ def _asked(kafka: Kafka, topic: str, partitions: int, spec: Any) -> dict[int, in
             answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
             return {place.partition: answer.result().offset for place, answer in answers.items()}
         except _kafka.KafkaException as error:
-            if error.args[0].code() not in _LEADER_CHANGES or time.monotonic() > until_s:
+            if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > until_s:
                 denied = refused(kafka, error, "Describe", topic)
                 raise denied or KafkaUnavailable(f"Kafka: {error}") from error
         time.sleep(LEADER_LOOK_S)
