@@ -28,7 +28,7 @@ from standpipe.data.query.record_rows import RecordRows, TopicRecord, writer_of
 from standpipe.data.query.scan import ROW_BYTES, laid_out
 from standpipe.errors import BadRequest, TooManyRequests
 from standpipe.model import Snapshot
-from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
+from standpipe.node.worker.request.computing_turn import FREE, Turn
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.sql.lookup import exploded
 from standpipe.sql.plans import PullPlan
@@ -182,7 +182,7 @@ def _rows(
     snapshot: Snapshot,
     schemas: Schemas | None,
     *,
-    turn: FreeTurn,
+    turn: Turn,
 ) -> Generator[bytes]:
     if plan.limit == 0:
         return
@@ -212,7 +212,7 @@ def _rows(
         check_topic(source.topic, committed_id, seen)
 
 
-def _in_turns(records: Iterator[TopicRecord], turn: FreeTurn) -> Iterator[TopicRecord]:
+def _in_turns(records: Iterator[TopicRecord], turn: Turn) -> Iterator[TopicRecord]:
     for record in records:
         turn.pass_on()
         yield record

@@ -41,7 +41,7 @@ from standpipe.node.worker.push.push_session import PushSession
 from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
-from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
+from standpipe.node.worker.request.computing_turn import FREE, Turn
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.session_token import SessionToken
 from standpipe.sql.context import sanitised
@@ -97,7 +97,7 @@ class PushAnswer:
     #: None: there is no schema registry
     schemas: SchemaFetcher | None = None
     #: which thread computes while it is opened
-    turn: FreeTurn = FREE
+    turn: Turn = FREE
     #: the token of its session, "" for the first one; None: it has no session
     session_text: str | None = None
     #: monotonic seconds

@@ -17,21 +17,38 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final, Protocol
 
 #: How long a thread computes before it lets another one do so, where it can be interrupted.
 TURN_S: Final = 0.02
+
+
+class Turn(Protocol):
+    """What threads that compute enter. No thread may enter it twice."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a thread computes, as far as is known."""
+        ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around a wait for something else: others may compute meanwhile."""
+        ...
+
+    def pass_on(self) -> None:
+        """Called now and then by work that can be interrupted."""
 
 
 class FreeTurn:
     """Everybody computes whenever it wants to: in workers that have ports, whose threads are few
     and whose large texts are a heavy worker's; and where work waits for others in between."""
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether a thread computes, as far as is known."""
-        return False
+    is_taken = False
 
     def __enter__(self) -> None:
         return
@@ -39,17 +56,16 @@ class FreeTurn:
     def __exit__(self, *_: object) -> None:
         return
 
-    @contextmanager
-    def waiting(self) -> Generator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Around a wait for something else."""
-        yield
+        return nullcontext()
 
     def pass_on(self) -> None:
-        """Called now and then by work that can be interrupted."""
+        """Nobody waits."""
 
 
-class ComputingTurn(FreeTurn):
-    """A lock that passes to the thread that has waited longest. No thread may take it twice."""
+class ComputingTurn:
+    """A lock that passes to the thread that has waited longest."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -97,4 +113,4 @@ class ComputingTurn(FreeTurn):
                 pass
 
 
-FREE: Final = FreeTurn()
+FREE: Final[Turn] = FreeTurn()

@@ -21,7 +21,7 @@ from typing import Final
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files.turn_page import TurnWriter, digest_of
 from standpipe.errors import TextRefused
-from standpipe.node.worker.request.computing_turn import FREE, FreeTurn
+from standpipe.node.worker.request.computing_turn import FREE, Turn
 from standpipe.node.worker_report import WorkersReportReader
 
 #: How often the loop turns for the page: well within the shortest limit.
@@ -36,7 +36,7 @@ class TextsInHand:
         page: TurnWriter | None = None,
         reports: WorkersReportReader | None = None,
         clock: Clock | None = None,
-        computing: FreeTurn = FREE,
+        computing: Turn = FREE,
     ) -> None:
         """`computing`: which thread computes, when several want to."""
         self._page, self._reports = page, reports
