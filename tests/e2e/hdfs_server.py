@@ -1,18 +1,15 @@
 """A real HDFS for tests: a NameNode and a DataNode in one process, on loopback.
 
-Its jar is fetched once, as the JVM jars are (`local/cluster/jvm.py`), and checked. Starting takes
-about five seconds of processor. Tests look at its files through WebHDFS, which needs no Spark.
+Starting takes about five seconds of processor. Tests look at its files through WebHDFS, which needs
+no Spark.
 """
 
 from __future__ import annotations
 
 import getpass
-import hashlib
 import json
 import os
 import signal
-import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -23,43 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from tests.e2e.fetched_archive import Archive
+
 from standpipe.local.cluster import jvm
 from standpipe.local.cluster.dependent_child import DependentChild
 from standpipe.local.cluster.ports import any_port
 
 HERE: Final = Path(__file__).parent / "hdfs"
-SETTINGS: Final = Path(__file__).parent / "schema_registry" / "ivysettings.xml"
 JAR: Final = "hadoop-client-minicluster-3.5.0.jar"
-SHA_256: Final = "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c"
+#: the jar with its servers, 55 MB
+SERVERS: Final = Archive(
+    name="hdfs",
+    ivy=HERE / "ivy.xml",
+    file=JAR,
+    sha_256="06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c",
+)
 READY_S_MAX: Final = 120.0
 STOP_S: Final = 5.0
-
-
-def jar() -> Path:
-    """The jar with its servers; the first call on a machine fetches it (55 MB)."""
-    wanted = (HERE / "ivy.xml").read_bytes()
-    home = jvm.cache_directory() / "hdfs" / hashlib.sha256(wanted).hexdigest()[:12]
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with jvm.locked(home.parent / "lock"):
-            if not home.is_dir():
-                _fetch(home)
-    return home / JAR
-
-
-def _fetch(home: Path) -> None:
-    ivy = str(next(jvm.pyspark_jars().glob("ivy-*.jar")))
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetch-") as draft:
-        command = [
-            *(str(jvm.find_java().executable), "-jar", ivy),
-            *("-settings", str(SETTINGS), "-ivy", str(HERE / "ivy.xml")),
-            *("-cache", f"{draft}/cache"),
-            *("-retrieve", f"{draft}/made/[artifact]-[revision].[ext]"),
-        ]
-        subprocess.run(command, check=True, cwd=draft, stdout=subprocess.DEVNULL)
-        made = Path(draft) / "made"
-        assert hashlib.sha256((made / JAR).read_bytes()).hexdigest() == SHA_256
-        made.rename(home)
 
 
 @dataclass(frozen=True)
@@ -164,7 +141,7 @@ def restartable(folder: Path) -> Iterator[Hdfs]:
 
 def _started(folder: Path, port: int, http_port: int) -> DependentChild:
     java = jvm.find_java().executable
-    classes = f"{jar()}:{jvm.pyspark_jars()}/*"
+    classes = f"{SERVERS.folder() / JAR}:{jvm.pyspark_jars()}/*"
     command = [str(java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command += ["-cp", classes, str(HERE / "HdfsServer.java"), str(folder / "data")]
     folder.mkdir(parents=True, exist_ok=True)

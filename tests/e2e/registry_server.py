@@ -1,21 +1,18 @@
 """A real schema registry for tests: Apicurio Registry, which serves Confluent's API.
 
-Fetched once, as the JVM jars are (`local/cluster/jvm.py`), and checked; it keeps its schemas in
-memory. Starting takes about ten seconds of processor.
+It keeps its schemas in memory. Starting takes about ten seconds of processor.
 """
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import tarfile
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.e2e.fetched_archive import Archive
 
 from standpipe.adapters.http.peer_client import PathFailed
 from standpipe.adapters.http.sync_client import SyncClient
@@ -24,41 +21,18 @@ from standpipe.local.cluster.dependent_child import DependentChild
 from standpipe.local.cluster.ports import any_port
 
 HERE: Final = Path(__file__).parent / "schema_registry"
-ARCHIVE: Final = "registry/apicurio-registry-app-3.0.9.tar.gz"
-SHA_256: Final = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+#: 104 MB
+REGISTRY: Final = Archive(
+    name="schema-registry",
+    ivy=HERE / "ivy.xml",
+    file="apicurio-registry-app-3.0.9.tar.gz",
+    sha_256="2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43",
+    options=("-types", "bundle"),
+)
 PROGRAM: Final = "apicurio-registry-app-3.0.9-runner.jar"
 PATH: Final = "/apis/ccompat/v7"
 READY_S_MAX: Final = 120.0
 STOP_S: Final = 5.0
-
-
-def program() -> Path:
-    """The unpacked registry; the first call on a machine fetches it (104 MB)."""
-    wanted = (HERE / "ivy.xml").read_bytes()
-    home = jvm.cache_directory() / "schema-registry" / hashlib.sha256(wanted).hexdigest()[:12]
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with jvm.locked(home.parent / "lock"):
-            if not home.is_dir():
-                _fetch(home)
-    return home / PROGRAM
-
-
-def _fetch(home: Path) -> None:
-    ivy = str(next(jvm.pyspark_jars().glob("ivy-*.jar")))
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix="fetch-") as draft:
-        command = [
-            *(str(jvm.find_java().executable), "-jar", ivy),
-            *("-settings", str(HERE / "ivysettings.xml"), "-ivy", str(HERE / "ivy.xml")),
-            *("-cache", f"{draft}/cache", "-types", "bundle"),
-            *("-retrieve", f"{draft}/[conf]/[artifact]-[revision].[ext]"),
-        ]
-        subprocess.run(command, check=True, cwd=draft, stdout=subprocess.DEVNULL)
-        archive = Path(draft) / ARCHIVE
-        assert hashlib.sha256(archive.read_bytes()).hexdigest() == SHA_256
-        with tarfile.open(archive) as packed:
-            packed.extractall(Path(draft) / "made", filter="data")
-        (Path(draft) / "made").rename(home)
 
 
 @dataclass(frozen=True)
@@ -83,7 +57,7 @@ def running(
     }
     command = [str(jvm.find_java().executable), "-Xmx256m", "-XX:+UseSerialGC"]
     command += [f"-D{name}={value}" for name, value in given.items()]
-    process = DependentChild([*command, "-jar", str(program())], output=log)
+    process = DependentChild([*command, "-jar", str(REGISTRY.folder() / PROGRAM)], output=log)
     try:
         url = f"http://127.0.0.1:{port}"
         _await(url, process, log)
