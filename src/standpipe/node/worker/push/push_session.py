@@ -40,7 +40,8 @@ from standpipe.session_token import (
     TopicKey,
 )
 
-#: of the first token of an answer: later ones have larger numbers, of at most twice the digits
+#: of the first token of a query that does not go on from another: later ones have larger numbers,
+#: and a client may keep the positions of a stream twice, for reads as well
 FIRST_CHARS_MAX: Final = TOKEN_CHARS_MAX // 2
 
 
@@ -156,10 +157,21 @@ class PushSession:
         return self.before.merged(SessionToken(followed={table: followed})).text()
 
     def check_room(self, first: str) -> None:
-        """Raises BadRequest if a later token could be too long to be sent back."""
-        if len(first) > FIRST_CHARS_MAX:
+        """Raises BadRequest if a later token could be too long to be sent back. A query that goes
+        on at another node has the room that it was given as it began."""
+        chars_max = TOKEN_CHARS_MAX if self._goes_on else FIRST_CHARS_MAX
+        if len(first) > chars_max:
             raise BadRequest(
-                f"the session token would have {len(first)} characters, {FIRST_CHARS_MAX} at most "
-                f"as the query begins: {self.source.name} has {self.source.partitions} partitions; "
-                "start a new session, or use continuation tokens instead"
+                f"the session token would have {len(first)} characters, {chars_max} at most as the"
+                f" query begins: {self.source.name} has {self.source.partitions} partitions;"
+                " start a new session, or use continuation tokens instead"
             )
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the token has positions of a push query on this source. One of reads has none."""
+        if not self.has_batches:
+            return names_topic(self.before, self._topic)
+        table = TableKey(self.snapshot.cluster_id, self.source.table_id or "")
+        followed = self.before.followed.get(table)
+        return followed is not None and bool(followed.positions)

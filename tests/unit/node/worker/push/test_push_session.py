@@ -173,6 +173,20 @@ def test_a_token_that_could_not_be_sent_back() -> None:
     session().check_room("x" * FIRST_CHARS_MAX)
 
 
+@pytest.mark.parametrize("source", [TABLE, STREAM])
+def test_a_query_may_go_on_with_a_token_that_has_grown(source: Source) -> None:
+    """Its numbers have more digits by then, and another node takes over."""
+    numbers = range(1_700)
+    begun = session(source=source)
+    begun.check_room(begun.token(dict.fromkeys(numbers, 0), LOG, 0))
+    text = begun.token(dict.fromkeys(numbers, 10**8), LOG, 0)
+    assert len(text) > FIRST_CHARS_MAX
+    session(SessionToken.parse(text), source).check_room(text)
+    read = token_after(SessionToken(), TABLE, "c", [Stamp(1, 1)])
+    with pytest.raises(BadRequest, match=f"{FIRST_CHARS_MAX} at most"):
+        session(read, source).check_room(text)
+
+
 @pytest.mark.parametrize(
     ("source", "others", "is_refused", "why"),
     [
