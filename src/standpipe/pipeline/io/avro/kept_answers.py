@@ -8,6 +8,7 @@ written before the batch runs.
 
     DIRECTORY/schemas/VIEW/ID.json           a schema
     DIRECTORY/schemas/VIEW/batches/END.json  the ids that were known; END: where the batch ends
+    DIRECTORY/schemas/VIEW/unknown/END.json  those that were not, of a batch that asked for too long
 
 A take-over copies them with the checkpoint.
 """
@@ -40,7 +41,7 @@ class KeptAnswers:
 
     def __init__(self, directory: CheckpointPath, view: str) -> None:
         self._place = directory / "schemas" / view
-        self._batches = self._place / "batches"
+        self._batches, self._unknown = self._place / "batches", self._place / "unknown"
 
     def schemas(self) -> list[RegisteredSchema]:
         """All that are kept; a file that cannot be read is none."""
@@ -65,21 +66,38 @@ class KeptAnswers:
     def known_in(self, starts: Offsets, ends: Offsets) -> list[int] | None:
         """The schemas that were known when this batch ran; None: all of its records' were, and are
         kept, or it has never run."""
-        try:
-            content = (self._batches / _name(starts, ends)).read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            return msgspec.json.decode(content, type=list[int])
-        except msgspec.DecodeError as error:
-            raise OSError(f"{_name(starts, ends)} of {self._batches}: {error}") from error
+        return _noted(self._batches, _name(starts, ends))
 
     def keep_known(self, starts: Offsets, ends: Offsets, known: Iterable[int]) -> None:
         """Keep which schemas are known in a batch, if a replay would not know it otherwise."""
-        self._batches.mkdir(parents=True, exist_ok=True)
-        write_whole(self._batches / _name(starts, ends), msgspec.json.encode(sorted(known)))
-        for name in _names(self._batches)[:-BATCHES_MAX]:
-            (self._batches / name).unlink(missing_ok=True)
+        _note(self._batches, _name(starts, ends), known)
+
+    def unknown_in(self, starts: Offsets, ends: Offsets) -> list[int]:
+        """The schemas that earlier tries of this batch have found to be unknown."""
+        return _noted(self._unknown, _name(starts, ends)) or []
+
+    def keep_unknown(self, starts: Offsets, ends: Offsets, unknown: Iterable[int]) -> None:
+        """Keep which schemas need not be asked for by the next try of this batch."""
+        _note(self._unknown, _name(starts, ends), unknown)
+
+
+def _noted(folder: CheckpointPath, name: str) -> list[int] | None:
+    try:
+        content = (folder / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(content, type=list[int])
+    except msgspec.DecodeError as error:
+        raise OSError(f"{name} of {folder}: {error}") from error
+
+
+def _note(folder: CheckpointPath, name: str, schema_ids: Iterable[int]) -> None:
+    """Of so many batches as are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / name, msgspec.json.encode(sorted(schema_ids)))
+    for old in _names(folder)[:-BATCHES_MAX]:
+        (folder / old).unlink(missing_ok=True)
 
 
 def _name(starts: Offsets, ends: Offsets) -> str:

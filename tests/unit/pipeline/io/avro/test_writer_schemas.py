@@ -9,9 +9,16 @@ import pytest
 from tests.known_schemas import KnownSchemas
 
 from standpipe.model import Column, SparkInput
+from standpipe.pipeline.failures import registry_failure
 from standpipe.pipeline.io.avro import writer_schemas
 from standpipe.pipeline.io.avro.kept_answers import KeptAnswers
-from standpipe.pipeline.io.avro.writer_schemas import ASKED_MAX, Programs, WriterSchemas, parts_of
+from standpipe.pipeline.io.avro.writer_schemas import (
+    ASK_S_MAX,
+    ASKED_MAX,
+    Programs,
+    WriterSchemas,
+    parts_of,
+)
 from standpipe.sql.schemas.registry import RegisteredSchema, SchemaRegistryUnavailable
 
 TEXT = '{"type":"record","name":"R","fields":[{"name":"V","type":"%s"}]}'
@@ -94,6 +101,27 @@ def test_an_unknown_id_is_asked_for_in_each_batch(registry: Asked) -> None:
     registry.register("t", "AVRO", TEXT % "int" + " ")
     registry.subjects["t"][-1] = registry.subjects["t"][-1]._replace(schema_id=5)
     assert ids(batch(schemas, 2, 5)) == [[], [5]]
+
+
+def test_a_slow_registry_is_asked_for_the_rest_by_the_next_try(
+    registry: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a run that begins with the batch: what it was told is on disk."""
+    monkeypatch.setattr(writer_schemas, "_ASKERS", 1)
+    named = (1, 97, 2, 98, 99)
+
+    def tried() -> Programs:
+        slow = lambda: len(registry.ids) * ASK_S_MAX / 2  # noqa: E731 each answer takes that long
+        kept = KeptAnswers(tmp_path, "V")
+        return batch(WriterSchemas(parts_of(source()), registry, kept, slow), 1, *named)
+
+    for known in (2, 4):
+        with pytest.raises(SchemaRegistryUnavailable, match=r"2 of . schemas .* 10 s; ") as slow:
+            tried()
+        assert registry_failure(f"{slow.typename}: {slow.value}"), "the query says why it waits"
+        assert registry.ids == [*named[:known]]
+    assert ids(tried()) == [[1], [2]]
+    assert registry.ids == [*named], "nothing twice"
 
 
 def test_a_replay_is_read_under_the_same_schemas(registry: Asked, tmp_path: Path) -> None:
