@@ -109,7 +109,7 @@ def select_many(numbers: Sequence[int]) -> str:
     return f"SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM IN ({listed});"
 
 
-def _select_columns(number: int) -> str:
+def select_columns(number: int) -> str:
     """Two columns, two predicates that hold, of other literals each time."""
     return (
         f"SELECT DEST, FLIGHTS FROM FLIGHTS_BY_PLANE WHERE TAILNUM = '{key_of(number)}'"
@@ -193,7 +193,7 @@ POINT: Final = Case("point", _one(select), _rows_of, _query_rows)
 #: of one node
 CASES: Final = (
     POINT,
-    Case("projection", _one(_select_columns), _two_columns, _query_rows),
+    Case("projection", _one(select_columns), _two_columns, _query_rows),
     Case(
         "windowed",
         _one(_select_day),

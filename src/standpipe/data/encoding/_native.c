@@ -24,7 +24,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 7 };
+enum { FORM = 8 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -909,6 +909,412 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
     return whole;
 }
 
+/* ------------------------------------------------- a lookup by several literals, whole */
+
+/* data/query/statement_lookup.py has the same numbers */
+enum { LITERALS_MAX = 16, CELLS_MAX = 64 };
+enum { TEXT_MARK = 1, NUMBER_MARK = 2 };
+
+/* A character beside which digits are no number of their own. */
+static int is_word(unsigned char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '@'
+        || c == '.' || c == '$' || c >= 0x80;
+}
+
+/* Whether digits are a whole number as it is usually written, which a BIGINT can be. */
+static int is_usual(const char *digits, Py_ssize_t length, char before)
+{
+    static const char most[] = "9223372036854775807";
+    if (*digits == '0' && (length > 1 || before == '-'))
+        return 0;
+    return length < DIGITS_MAX || (length == DIGITS_MAX && memcmp(digits, most, DIGITS_MAX) <= 0);
+}
+
+/* The literals of one JSON string from `at`, behind its quote; past its end, or NULL. */
+static const char *literals_of_string(const char *at, const char *end, Literal *found, int *count)
+{
+    for (; at < end && *at != '"';) {
+        unsigned char c = (unsigned char)*at;
+        if (c < 0x20 || c == '\\')
+            return NULL;
+        if (c != '\'' && !is_digit(c)) {
+            at++;
+            continue;
+        }
+        const char *begin = at, before = at[-1]; /* at least the quote of the string */
+        int is_literal = 1;
+        if (c == '\'') {
+            for (begin = ++at; at < end && is_plain((unsigned char)*at);)
+                at++;
+            if (end - at < 2 || *at != '\'' || at[1] == '\'')
+                return NULL;
+        } else {
+            while (at < end && is_digit((unsigned char)*at))
+                at++;
+            is_literal = before != '"' && !is_word((unsigned char)before)
+                && (at == end || !is_word((unsigned char)*at))
+                && is_usual(begin, at - begin, before);
+        }
+        if (is_literal) {
+            if (*count == LITERALS_MAX)
+                return NULL;
+            found[(*count)++] = (Literal){begin, at - begin, c == '\'', 0};
+        }
+        at += c == '\'';
+    }
+    return at < end ? at + 1 : NULL;
+}
+
+/* The literals in the JSON strings of a body; -1: it has too many, or something unusual. */
+static int find_literals(PyObject *body, Literal *found)
+{
+    const char *at = PyBytes_AS_STRING(body), *end = at + PyBytes_GET_SIZE(body);
+    int count = 0;
+    while ((at = memchr(at, '"', end - at)))
+        if (!(at = literals_of_string(at + 1, end, found, &count)))
+            return -1;
+    return count;
+}
+
+/* `mark`, and `body` with a byte for each of its literals. */
+static PyObject *statement_of(PyObject *mark, PyObject *body, const Literal *literals, int count)
+{
+    Py_ssize_t marked = PyBytes_GET_SIZE(mark), size = marked + PyBytes_GET_SIZE(body) + count;
+    for (int n = 0; n < count; n++)
+        size -= literals[n].length;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    if (!made)
+        return NULL;
+    char *to = PyBytes_AS_STRING(made);
+    const char *at = PyBytes_AS_STRING(body), *end = at + PyBytes_GET_SIZE(body);
+    memcpy(to, PyBytes_AS_STRING(mark), marked), to += marked;
+    for (int n = 0; n < count; n++) {
+        memcpy(to, at, literals[n].text - at), to += literals[n].text - at;
+        *to++ = literals[n].is_text ? TEXT_MARK : NUMBER_MARK;
+        at = literals[n].text + literals[n].length;
+    }
+    memcpy(to, at, end - at);
+    return made;
+}
+
+PyDoc_STRVAR(cut_all_doc,
+    "cut_all(mark, body)\n--\n\n"
+    "mark and body with one byte for each literal in its JSON strings; None where it has none, or\n"
+    "more than 16, or a text that is not plain.");
+
+static PyObject *cut_all(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "cut_all takes two bytes objects");
+        return NULL;
+    }
+    Literal found[LITERALS_MAX];
+    int literals = find_literals(args[1], found);
+    if (literals < 1)
+        Py_RETURN_NONE;
+    return statement_of(args[0], args[1], found, literals);
+}
+
+/* The numbers of an entry of `known`: size, kind, partitions, place of the key, whether its sign
+ * is a minus; 0 with an error: it is none. */
+static int read_statement(PyObject *entry, long numbers[5])
+{
+    int is_typed = PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == 6;
+    for (int n = 0; is_typed && n < 5; n++) {
+        numbers[n] = PyLong_AsLong(PyTuple_GET_ITEM(entry, n));
+        if (PyErr_Occurred())
+            return 0;
+    }
+    if (!is_typed) {
+        PyErr_SetString(PyExc_TypeError, "a known statement is 5 numbers and its meaning");
+        return 0;
+    }
+    if (numbers[1] < TEXT || numbers[1] > INT || numbers[2] < 1 || numbers[3] < 0) {
+        PyErr_SetString(PyExc_ValueError, "kind: 0 to 2; partitions: at least 1; place: 0 or more");
+        return 0;
+    }
+    return 1;
+}
+
+/* The literals as a tuple of bytes. */
+static PyObject *texts_of(const Literal *literals, int count)
+{
+    PyObject *texts = PyTuple_New(count);
+    for (int n = 0; texts && n < count; n++) {
+        PyObject *text = PyBytes_FromStringAndSize(literals[n].text, literals[n].length);
+        if (text)
+            PyTuple_SET_ITEM(texts, n, text);
+        else
+            Py_CLEAR(texts);
+    }
+    return texts;
+}
+
+PyDoc_STRVAR(known_statement_doc,
+    "known_statement(known, mark, message)\n--\n\n"
+    "(meaning, partition of its key, the key in the store, its literals) of a message that is in\n"
+    "`known` as `cut_all` makes it; None: it is not, or is longer than 4,096 bytes, or the key is\n"
+    "none that its column holds.\n\n"
+    "known: {what `cut_all` makes: (bytes of the message or 0: any, kind, partitions, which\n"
+    "literal is the key, whether a minus is before it, meaning), or None}.");
+
+static PyObject *known_statement(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])
+        || !PyBytes_CheckExact(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "known_statement takes a dict and two bytes objects");
+        return NULL;
+    }
+    Literal literals[LITERALS_MAX];
+    Py_ssize_t size = PyBytes_GET_SIZE(args[2]);
+    int literal_count = size > MESSAGE_BYTES_MAX ? 0 : find_literals(args[2], literals);
+    if (literal_count < 1)
+        Py_RETURN_NONE;
+    PyObject *frame = statement_of(args[1], args[2], literals, literal_count);
+    if (!frame)
+        return NULL;
+    PyObject *entry = PyDict_GetItemWithError(args[0], frame);
+    Py_DECREF(frame);
+    if (!entry && PyErr_Occurred())
+        return NULL;
+    if (!entry || entry == Py_None)
+        Py_RETURN_NONE;
+    long numbers[5];
+    if (!read_statement(entry, numbers))
+        return NULL;
+    if ((numbers[0] && numbers[0] != size) || numbers[3] >= literal_count)
+        Py_RETURN_NONE;
+    Literal *literal = literals + numbers[3];
+    if (literal->is_text && literal->length + 2 > KEY_BYTES_MAX)
+        Py_RETURN_NONE;
+    literal->is_negative = numbers[4] != 0;
+    uint32_t hash;
+    PyObject *key = literal_key(literal, numbers[1], &hash);
+    if (!key) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    PyObject *meaning = PyTuple_GET_ITEM(entry, 5), *found = NULL;
+    Py_INCREF(meaning); /* a new tuple may collect garbage, and a finalizer may drop the entry */
+    PyObject *partition = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % numbers[2]);
+    PyObject *texts = partition ? texts_of(literals, literal_count) : NULL;
+    if (texts)
+        found = PyTuple_Pack(4, meaning, partition, key, texts);
+    Py_XDECREF(partition), Py_XDECREF(texts), Py_DECREF(key), Py_DECREF(meaning);
+    return found;
+}
+
+/* A cell of a full row, as its JSON. */
+typedef struct {
+    Text begin, end;
+} Cell;
+
+/* What a column's cells have to be; ANY: any JSON without blanks. */
+enum { TEXT_CELL, WHOLE_CELL, BOOLEAN_CELL, ANY_CELL };
+enum { EQUAL, UNEQUAL, LESS, LESS_OR_EQUAL, GREATER, GREATER_OR_EQUAL };
+
+static int is_word_cell(Cell cell, const char *word)
+{
+    Py_ssize_t length = (Py_ssize_t)strlen(word);
+    return cell.end - cell.begin == length && !memcmp(cell.begin, word, length);
+}
+
+static int is_null(Cell cell) { return is_word_cell(cell, "null"); }
+
+/* A whole number of at most 18 digits, as it is usually written. */
+static int read_whole(Cell cell, int64_t *number)
+{
+    Text at = cell.begin;
+    int is_negative = at < cell.end && *at == '-';
+    at += is_negative;
+    Py_ssize_t length = cell.end - at;
+    if (length < 1 || length >= DIGITS_MAX || (*at == '0' && (length > 1 || is_negative)))
+        return 0;
+    for (*number = 0; at < cell.end; at++) {
+        if (!is_digit(*at))
+            return 0;
+        *number = 10 * *number + (*at - '0');
+    }
+    if (is_negative)
+        *number = -*number;
+    return 1;
+}
+
+/* Whether Python would show a cell as it is, decoded and encoded. */
+static int is_shown_alike(Cell cell, int kind)
+{
+    int64_t number;
+    if (kind == ANY_CELL || is_null(cell))
+        return 1;
+    if (kind == TEXT_CELL)
+        return *cell.begin == '"' && !memchr(cell.begin, '\\', cell.end - cell.begin);
+    if (kind == BOOLEAN_CELL)
+        return is_word_cell(cell, "true") || is_word_cell(cell, "false");
+    return kind == WHOLE_CELL && read_whole(cell, &number);
+}
+
+static int by_operator(int sign, int compared)
+{
+    switch (sign) {
+    case EQUAL: return compared == 0;
+    case UNEQUAL: return compared != 0;
+    case LESS: return compared < 0;
+    case LESS_OR_EQUAL: return compared <= 0;
+    case GREATER: return compared > 0;
+    default: return compared >= 0;
+    }
+}
+
+/* `cell sign literal`: 1 true, 0 false or NULL, -1 to be left to Python. */
+static int holds(Cell cell, int kind, int sign, PyObject *literal, int is_negative)
+{
+    Text text = (Text)PyBytes_AS_STRING(literal);
+    Py_ssize_t length = PyBytes_GET_SIZE(literal);
+    if (is_null(cell))
+        return 0;
+    if (!is_shown_alike(cell, kind))
+        return -1;
+    if (kind == TEXT_CELL) {
+        Py_ssize_t size = cell.end - cell.begin - 2;
+        int compared = memcmp(cell.begin + 1, text, size < length ? size : length);
+        return by_operator(sign, compared ? compared : (size > length) - (size < length));
+    }
+    int64_t number, other = 0;
+    if (kind != WHOLE_CELL || !read_whole(cell, &number)
+        || !read_whole((Cell){text, text + length}, &other))
+        return -1;
+    if (is_negative)
+        other = -other;
+    return by_operator(sign, (number > other) - (number < other));
+}
+
+/* A cell that Python decodes without an error, whatever its column. */
+static int is_simple(Cell cell)
+{
+    unsigned char c = *cell.begin;
+    if (c == '"' || c == 't' || c == 'f' || c == 'n')
+        return 1;
+    Py_ssize_t length = cell.end - cell.begin;
+    return c != '[' && c != '{' && length <= 30 && !memchr(cell.begin, 'e', length)
+        && !memchr(cell.begin, 'E', length);
+}
+
+/* The cells of a stored array, `count` of them; 0: it is unusual. */
+static int read_cells(Text at, Text end, Cell *cells, int count)
+{
+    if (at == end || *at++ != '[')
+        return 0;
+    for (int n = 0; n < count; n++) {
+        if (n && (at == end || *at++ != ','))
+            return 0;
+        Text begin = at;
+        if (!(at = past_value(at, end, 0)))
+            return 0;
+        cells[n] = (Cell){begin, at};
+    }
+    return end - at == 1 && *at == ']';
+}
+
+/* The full row: key, value columns, ROWTIME, `count` cells; 0: it is unusual or damaged. */
+static int read_full_row(PyObject *key, PyObject *data, int is_text, Cell *cells, int count,
+                         char room[2][24])
+{
+    Py_ssize_t size = PyBytes_GET_SIZE(data), length;
+    Text stored = (Text)PyBytes_AS_STRING(data);
+    Text cell = cell_of(key, is_text, room[0], &length);
+    if (!cell || size < HEAD + 2 || stored[CRC]
+        || big_endian(stored) != crc32_of(stored + CRC, size - CRC, 0))
+        return 0;
+    cells[0] = (Cell){cell, cell + length};
+    uint64_t ms = (uint64_t)big_endian(stored + CRC + FLAGS) << 32
+        | big_endian(stored + CRC + FLAGS + 4);
+    int digits = snprintf(room[1], 24, "%lld", (long long)ms);
+    cells[count - 1] = (Cell){(Text)room[1], (Text)room[1] + digits};
+    return read_cells(stored + HEAD, stored + size, cells + 1, count - 2);
+}
+
+/* The cells that are shown, as a JSON array; NULL without an error: one is unusual. */
+static PyObject *shown_row(const Cell *cells, int count, Text shown, Py_ssize_t shown_count,
+                           int is_text)
+{
+    Py_ssize_t size = 2 + (shown_count ? shown_count - 1 : 0);
+    for (Py_ssize_t n = 0; n < shown_count; n++) {
+        int column = shown[2 * n];
+        if (column >= count || (column && !is_shown_alike(cells[column], shown[2 * n + 1])))
+            return NULL;
+        size += cells[column].end - cells[column].begin + (column ? 0 : 2 * is_text);
+    }
+    PyObject *row = PyBytes_FromStringAndSize(NULL, size);
+    if (!row)
+        return NULL;
+    char *to = PyBytes_AS_STRING(row);
+    *to++ = '[';
+    for (Py_ssize_t n = 0; n < shown_count; n++) {
+        int column = shown[2 * n], quote = is_text && !column;
+        Py_ssize_t length = cells[column].end - cells[column].begin;
+        if (n)
+            *to++ = ',';
+        if (quote)
+            *to++ = '"';
+        memcpy(to, cells[column].begin, length), to += length;
+        if (quote)
+            *to++ = '"';
+    }
+    *to = ']';
+    return row;
+}
+
+PyDoc_STRVAR(shown_doc,
+    "shown(key, stored, is_text, program, literals)\n--\n\n"
+    "The row of a key as a statement shows it; False: its conditions do not hold; None where it is\n"
+    "unusual or damaged.\n\n"
+    "program: how many cells a full row has, whether they are shown decoded, how many conditions;\n"
+    "of each condition column, kind, operator, literal, whether a minus is before that; then\n"
+    "column and kind of each cell that is shown. A byte each.");
+
+static PyObject *shown(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5 || !PyBytes_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])
+        || !PyBool_Check(args[2]) || !PyBytes_CheckExact(args[3])
+        || !PyTuple_CheckExact(args[4]) || !all_bytes(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "shown takes 2 bytes objects, bool, bytes, tuple of bytes");
+        return NULL;
+    }
+    Text program = (Text)PyBytes_AS_STRING(args[3]), test = program + 3;
+    Py_ssize_t size = PyBytes_GET_SIZE(args[3]);
+    if (size < 3 || program[0] < 2 || program[0] > CELLS_MAX || size < 3 + 5 * program[2]
+        || (size - 3 - 5 * program[2]) % 2) {
+        PyErr_SetString(PyExc_ValueError, "this is no program");
+        return NULL;
+    }
+    int is_text = args[2] == Py_True, width = program[0];
+    Cell cells[CELLS_MAX];
+    char room[2][24];
+    if (!read_full_row(args[0], args[1], is_text, cells, width, room))
+        Py_RETURN_NONE;
+    for (int n = 1; program[1] && n < width - 1; n++)
+        if (!is_simple(cells[n]))
+            Py_RETURN_NONE;
+    int is_wanted = 1;
+    for (int n = 0; n < program[2]; n++, test += 5) {
+        if (test[0] < 1 || test[0] >= width || test[3] >= PyTuple_GET_SIZE(args[4]))
+            Py_RETURN_NONE;
+        int found = holds(cells[test[0]], test[1], test[2], PyTuple_GET_ITEM(args[4], test[3]),
+                          test[4]);
+        if (found < 0)
+            Py_RETURN_NONE;
+        is_wanted &= found;
+    }
+    if (!is_wanted)
+        Py_RETURN_FALSE;
+    PyObject *row = shown_row(cells, width, test, (program + size - test) / 2, is_text);
+    if (!row && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return row;
+}
+
 static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
@@ -918,6 +1324,10 @@ static PyMethodDef methods[] = {
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
     {"known_literal", (PyCFunction)(void (*)(void))known_literal, METH_FASTCALL, known_literal_doc},
     {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, response_doc},
+    {"cut_all", (PyCFunction)(void (*)(void))cut_all, METH_FASTCALL, cut_all_doc},
+    {"known_statement", (PyCFunction)(void (*)(void))known_statement, METH_FASTCALL,
+     known_statement_doc},
+    {"shown", (PyCFunction)(void (*)(void))shown, METH_FASTCALL, shown_doc},
     {NULL, NULL, 0, NULL},
 };
 

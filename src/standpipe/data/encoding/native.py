@@ -3,9 +3,10 @@ Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
 call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
-`data/query/pull.py`, `data/query/literal_lookup.py`), and always does so if nothing was compiled.
-Any other result is what Python would return; tests/unit/data/encoding/test_native.py, and the tests
-beside it whose names begin alike, compare the two.
+`data/query/pull.py`, `data/query/literal_lookup.py`, `data/query/statement_lookup.py`), and always
+does so if nothing was compiled. Any other result is what Python would return;
+tests/unit/data/encoding/test_native.py, and the tests beside it whose names begin alike, compare
+the two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 7
+FORM: Final = 8
 
 try:
     from standpipe.data.encoding import _native
@@ -134,3 +135,23 @@ def response(
 ) -> bytes | None:
     """`data.query.literal_lookup.response`; None also for a row that is unusual or damaged."""
     return None if _native is None else _native.response(around, key, stored)
+
+
+def cut_all(mark: bytes, body: bytes) -> bytes | None:
+    """`data.query.statement_lookup.cut_all`."""
+    return None if _native is None else _native.cut_all(mark, body)
+
+
+def known_statement(
+    known: Mapping[bytes, Any], mark: bytes, message: bytes
+) -> tuple[Any, int, bytes, tuple[bytes, ...]] | None:
+    """`data.query.statement_lookup.known_statement`; `known` is a dictionary."""
+    return None if _native is None else _native.known_statement(known, mark, message)
+
+
+def shown(
+    key: bytes, stored: bytes, is_text: bool, program: bytes, literals: tuple[bytes, ...]
+) -> bytes | bool | None:
+    """The row of a key as a statement shows it (`data.query.statement_lookup.program_of`); False:
+    its conditions do not hold; None: it is unusual or damaged."""
+    return None if _native is None else _native.shown(key, stored, is_text, program, literals)

@@ -31,7 +31,7 @@ from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.python.arithmetic import with_nan
 from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.lookup.columns import PullNames
-from standpipe.sql.lookup.template import Coercion, Slot, unchanged
+from standpipe.sql.lookup.template import Coercion, Condition, Slot, unchanged
 from standpipe.sql.syntax import ast
 from standpipe.sql.types.types import SqlType
 
@@ -65,6 +65,10 @@ class Filter:
         self._names = names
         self._evaluator = Evaluator(names, "WHERE")
         self.slots: list[Slot] = []
+        #: comparisons that were compiled; `place`: the literal's offset
+        self._conditions: list[Condition] = []
+        #: the WHERE is an AND of `_conditions` and nothing else
+        self._is_conjunction = True
         #: offset of a literal -> its place among the values; complete when a test is called
         self._places: dict[int, int] = {}
 
@@ -78,16 +82,27 @@ class Filter:
         # as AND does: the first that is not true decides
         return lambda row, given: all(test(row, given) is True for test in tests)
 
+    def conjunction(self) -> tuple[Condition, ...] | None:
+        """What `test` has compiled, if that is an AND of comparisons with literals; None: it has
+        anything else. Complete after `place`."""
+        if not self._is_conjunction:
+            return None
+        places = self._places
+        return tuple(each._replace(place=places[each.place]) for each in self._conditions)
+
     # -------------------------------------------------------------------------------- conditions
 
     def _condition(self, node: ast.Expression) -> Test:
         if not any(isinstance(each, ast.LiteralValue) for each, _ in ast.walk(node)):
+            self._is_conjunction = False
             compute = self._evaluator.compile(node)
             return lambda row, _given: compute(row)
         match node:
             case ast.Logical():
+                self._is_conjunction &= node.operator == "AND"
                 return connected(node.operator, tuple(map(self._condition, node.operands)))
             case ast.Not():
+                self._is_conjunction = False
                 operand = self._condition(node.operand)
                 return lambda row, given: _negated(operand(row, given))
             case ast.Comparison(operator=sign) if sign in _COMPARE:
@@ -106,6 +121,7 @@ class Filter:
             left, right, sign = right, left, _FLIPPED[sign]
         index, of = self._column(left)
         offset, compared = self._literal(right, of)
+        self._conditions.append(Condition(index, sign, offset, compared))
         compare, places = _COMPARE[sign], self._places
         if compared == "DOUBLE":
             compare = with_nan(compare)
@@ -120,6 +136,7 @@ class Filter:
         low = self._comparison(ast.Comparison(node.at, ">=", node.value, node.low))
         high = self._comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         negated = node.negated
+        self._is_conjunction &= not negated
         return lambda row, given: (low(row, given) and high(row, given)) is not negated
 
     def _in_list(self, node: ast.InList) -> Test:
@@ -127,6 +144,7 @@ class Filter:
         index, of = self._column(node.value)
         if of.base != "STRING" and of.base not in _WHOLE:
             raise NotBindable
+        self._is_conjunction = False
         offsets = [self._literal(item, of)[0] for item in node.items]
         negated, places = node.negated, self._places
 

@@ -140,6 +140,28 @@ class PlanCache:
             return slice(begin + 1, end - 1)
         return slice(begin, end) if pieces[1].isdigit() else None
 
+    def literals_of(
+        self, text: str, properties: Mapping[str, str]
+    ) -> tuple[PullTemplate, tuple[slice, ...]] | None:
+        """The template of a text, and where its literals are, without their quotes or signs; None:
+        none is known. As with `any_key_at`, it serves other literals of these kinds in their
+        places: a whole number means the same as an INTEGER and as a BIGINT wherever a template is
+        kept, but for a key, which its column has to hold."""
+        if not pull_plan.PROPERTIES.isdisjoint(properties):
+            return None
+        pieces = _split(text, LITERALS_MAX + 1)
+        literals = pieces[1::2]
+        entry = self._entries.get((*pieces[::2], *map(_class_of, literals)))
+        if entry is None or isinstance(entry, ListTemplate) or len(literals) > LITERALS_MAX:
+            return None
+        places: list[slice] = []
+        end = 0
+        for around, literal in zip(pieces[::2], literals, strict=False):
+            begin = end + len(around)
+            end = begin + len(literal)
+            places.append(slice(begin + 1, end - 1) if literal[0] == "'" else slice(begin, end))
+        return entry[0], tuple(places)
+
     def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
         """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.
 

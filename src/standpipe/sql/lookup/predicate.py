@@ -197,7 +197,16 @@ class Predicate:
             for column, operator, operand in self.bounds
         )
         limit_at = None if limit is None else places[limit.offset]
-        return PullTemplate(plan, tuple(slots), tuple(constants), terms, bounds, limit_at, test)
+        return PullTemplate(
+            plan,
+            tuple(slots),
+            tuple(constants),
+            terms,
+            bounds,
+            limit_at,
+            test,
+            None if others is None else others.conjunction(),
+        )
 
     # ---------------------------------------------------------------------------------- operands
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -54,6 +54,16 @@ class Bound:
     place: Place
 
 
+class Condition(NamedTuple):
+    """`column sign value`. `column`: its index in the full row; `compared`: the type that both are
+    compared as."""
+
+    column: int
+    sign: str
+    place: Place
+    compared: str
+
+
 _FIELDS: Final = {"WINDOWSTART": "window_start", "WINDOWEND": "window_end"}
 _LOW: Final = {"=": 0, ">=": 0, ">": 1}  # what to add to get the inclusive bound
 _HIGH: Final = {"=": 0, "<=": 0, "<": -1}
@@ -80,6 +90,8 @@ class PullTemplate:
     bounds: tuple[Bound, ...] = ()
     limit: Place | None = None
     test: FilterTest | None = None
+    #: `test`, if it is an AND of these; None: it is anything else
+    conditions: tuple[Condition, ...] | None = None
     #: per slot, its coercion with the sign folded in
     _coercions: tuple[Coercion, ...] = field(init=False)
     #: the value of each key column, if each has only one: the common case
@@ -106,6 +118,14 @@ class PullTemplate:
         """The coercion of the only literal, if that is the only key: the most common case."""
         is_alone = len(self.slots) == 1 and self._row == (0,) and not self.bounds
         return self._coercions[0] if is_alone and self.test is None else None
+
+    @property
+    def key_place(self) -> Place | None:
+        """The slot that is the only key as it is, up to its sign; None: there is none such."""
+        row = self._row
+        if row is None or len(row) != 1 or row[0] >= len(self.slots):
+            return None
+        return row[0] if self.slots[row[0]].coerce is unchanged else None
 
     @property
     def is_single(self) -> bool:

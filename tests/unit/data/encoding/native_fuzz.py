@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import ModuleType
 
 import msgspec
-from tests.unit.data.encoding import native_keys_fuzz
+from tests.unit.data.encoding import native_keys_fuzz, native_statements_fuzz
 from tests.unit.data.rows import commit, table
 
 from standpipe.data.encoding import native
@@ -129,6 +129,9 @@ def main() -> None:
     lists = max(1, options.count // 10)
     taken, refused = native_keys_fuzz.run(options.seed, lists)
     print(f"{taken} lists of keys taken as Python takes them, {refused} refused")
+    assert min(taken, refused) > lists // 20, "else this shows nothing"
+    taken, refused = native_statements_fuzz.run(options.seed, lists)
+    print(f"{taken} rows shown as Python shows them, {refused} refused")
     assert min(taken, refused) > lists // 20, "else this shows nothing"
 
 

@@ -43,6 +43,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.snapshot import is_reached
 from standpipe.data.query.pull import lookup, partition_of_key
+from standpipe.data.query.statement_lookup import has_list
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
@@ -52,6 +53,7 @@ from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders, RequestFormat
 from standpipe.node.worker.pull.known_frames import KnownFrames
+from standpipe.node.worker.pull.known_statements import KnownStatements
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.pull.snapshot_read import stamp_in
@@ -98,7 +100,9 @@ class LookupFastPath:
 
     def __post_init__(self) -> None:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
-        self._frames = KnownFrames(self.node_id, self.replicas, self.routes, self.clock)
+        parts = (self.node_id, self.replicas, self.routes, self.clock)
+        self._frames, self._statements = KnownFrames(*parts), KnownStatements(*parts)
+        self._frames.beside = self._statements
 
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
@@ -122,6 +126,8 @@ class LookupFastPath:
             may_be_known = token.forward is None and not self.in_hand.is_refusing
             if may_be_known:
                 known = self._frames.answer(token, body, view, started_s)
+                if known is None:
+                    known = self._known_statement(token, body, view, started_s)
                 if known is not None:
                     self.metrics.answered_here(time.monotonic() - started_s)
                     return known
@@ -136,8 +142,8 @@ class LookupFastPath:
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
             is_session = query.session is not None  # each of its requests has another token
-            if may_be_known and self._frames.is_new and found is not None and not is_session:
-                self._frames.learn(token, body, query, view, plan)
+            if may_be_known and found is not None and not is_session:
+                self._learn(token, body, query, view, plan)
         except EXPECTED:
             return None
         except Exception as fault:
@@ -155,9 +161,11 @@ class LookupFastPath:
         """The whole HTTP response to a whole message that is known; None: the other steps."""
         if self.in_hand.is_refusing:
             return None
-        started_s, frames = time.monotonic(), self._frames
+        started_s, frames, view = time.monotonic(), self._frames, self.map.view
         try:
-            known = frames.look_up(frames.messages, b"", message, self.map.view, started_s)
+            known = frames.look_up(frames.messages, b"", message, view, started_s)
+            if known is None and (others := self._statements).messages:
+                known = others.look_up(others.messages, b"", message, view, started_s)
         except EXPECTED:
             return None
         except Exception as fault:
@@ -169,7 +177,34 @@ class LookupFastPath:
 
     def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
         """`answer` has just answered this message. True: others like it are known."""
-        return token.forward is None and self._frames.learn_message(token, message, head_bytes)
+        return token.forward is None and (
+            self._frames.learn_message(token, message, head_bytes)
+            or self._statements.learn_message(token, message, head_bytes)
+        )
+
+    def _known_statement(
+        self, token: RequestFormat, body: bytes, view: ClusterView, started_s: float
+    ) -> bytes | None:
+        """The response to a body of a known statement; None: find it by the other steps. Raises as
+        they do."""
+        if has_list(body):
+            self._statements.is_new = False
+            self._frames.note(token, body)
+            return None
+        found = self._statements.answer(token, body, view, started_s)
+        if found is None and not self._statements.note(token, body):
+            self._frames.note(token, body)  # else each number in it would be another frame
+        return found
+
+    def _learn(
+        self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
+    ) -> None:
+        """The body was answered by its plan, and not by what is known."""
+        statements, frames = self._statements, self._frames
+        if statements.is_new and statements.learn(token, body, query, view, plan):
+            return
+        if frames.is_new:
+            frames.learn(token, body, query, view, plan)
 
     def _one(
         self, token: RequestFormat, query: Lookup, view: ClusterView, plan: PullPlan

@@ -7,7 +7,7 @@ and no SQL. `learn_message` keeps the same for the whole message, with its head,
 `look_up` reads no head either.
 
     known_literal          frame, partition and store key of the literal, in one step
-    _KnownPart             of frame and partition: verdict, freshness headers, begin of the body;
+    KnownPart              of frame and partition: verdict, freshness headers, begin of the body;
                            made again when a cause has changed, and dated in each millisecond
     one LMDB read          the row, and the number of its transaction
     response               checks and splices the row between the bytes that are there
@@ -22,21 +22,16 @@ Not here: the rest of the fast path (`node.worker.pull.fast_path`).
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from standpipe.adapters.clock import Clock
-from standpipe.adapters.store.reader import StoreReader
-from standpipe.adapters.store.status_page import StatusReader
-from standpipe.control.routing.bounds import Bounds
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.query.literal_lookup import (
-    KINDS,
     MESSAGE_BYTES_MAX,
-    Around,
     KnownLiteral,
     cut,
     known_literal,
@@ -44,82 +39,35 @@ from standpipe.data.query.literal_lookup import (
     response,
 )
 from standpipe.data.query.pull import is_plain, partition_of_key
-from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
-from standpipe.model import UNLABELLED, NodeId, ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
-from standpipe.node.worker.request.answer import freshness_of, render_rows
+from standpipe.node.worker.pull.known_parts import KnownFrame, KnownParts, kind_of_key
 from standpipe.node.worker.request.body import Lookup, parse_lookup
-from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
-from standpipe.node.worker.request.dated_response import DatedResponse
+from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.plans import PullPlan
 
-#: Frames of a listener, and partitions of all of them, of 1 KiB each; when there are more, all are
-#: dropped (a client could vary them).
+#: Frames of a listener; when there are more, all are dropped (a client could vary them).
 FRAMES_MAX: Final = 256
-PARTS_MAX: Final = 4096
 #: Messages without their literals; the length of a literal is in their heads.
 MESSAGES_MAX: Final = 1_024
-#: Frames that were met once, by their hashes: one is learnt when it is met again, so that a client
-#: whose bodies all differ costs little, and drops nobody's frame.
-MET_MAX: Final = 1_024
 #: literals that are put into a frame to see whether it passes them on
-_TEXTS: Final = ("", "a", "Zz 9", "7")
-_NUMBERS: Final = ("0", "7", "2147483648")
-NO_RESPONSE: Final = Around(b"", b"", b"", 0, is_text=True)
-
-
-@dataclass(slots=True)
-class _KnownPart:
-    """One partition as the last answer from it left it."""
-
-    replica_id: ReplicaId
-    page: StatusReader
-    store: StoreReader
-    route: CachedRoute
-    #: the ms that `around` is as of; its other causes: status, route and meta
-    at_ms: int
-    #: the page gives another object when it has changed, or the replica was closed
-    status: ReplicaStatus
-    meta: StoreMeta | None = None
-    dated: DatedResponse | None = None
-    around: Around = NO_RESPONSE
-
-
-@dataclass(slots=True)
-class _Frame:
-    """What all bodies of a frame have in common."""
-
-    plan: PullPlan
-    bounds: Bounds
-    token: RequestFormat
-    is_snapshot: bool
-    #: by partition, of those that were read
-    parts: dict[int, _KnownPart] = field(default_factory=dict[int, _KnownPart])
+TEXTS: Final = ("", "a", "Zz 9", "7")
+NUMBERS: Final = ("0", "7", "2147483648")
 
 
 #: by bytes without their literal; None: they always take the other steps
-Known = dict[bytes, KnownLiteral[_Frame] | None]
+Known = dict[bytes, KnownLiteral[KnownFrame] | None]
 
 
 @dataclass
-class KnownFrames:
+class KnownFrames(KnownParts):
     """The frames of one listener."""
 
-    node_id: NodeId
-    replicas: Replicas
-    routes: RouteCache
-    clock: Clock = field(default_factory=Clock)
-    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[_Frame] | None])
-    _met: set[int] = field(default_factory=set[int])
-    _parts_count: int = 0
-    #: the map that the frames hold for
-    _view: ClusterView | None = None
+    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
     #: by message without its literal
-    messages: Known = field(default_factory=dict[bytes, KnownLiteral[_Frame] | None])
+    messages: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
@@ -137,12 +85,12 @@ class KnownFrames:
         `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        found = self.look_up(self._frames, token.head, body, view, now_s)
-        if found is None and len(body) <= MESSAGE_BYTES_MAX:
-            mark = cut(token.head, body)
-            if mark is not None and mark not in self._frames:
-                self.is_new = self._is_met_again(mark)
-        return found
+        return self.look_up(self._frames, token.head, body, view, now_s)
+
+    def note(self, token: RequestFormat, body: bytes) -> None:
+        """`answer` did not know a body, and others will answer it: whether `is_new`."""
+        mark = cut(token.head, body) if len(body) <= MESSAGE_BYTES_MAX else None
+        self.is_new = mark is not None and mark not in self._frames and self._is_met_again(mark)
 
     def look_up(
         self, known: Known, mark: bytes, message: bytes, view: ClusterView, now_s: float
@@ -191,11 +139,11 @@ class KnownFrames:
             self.forget()
         self._frames[mark] = None
         place = view.plans.any_key_at(query.text, query.properties)
-        kind = _kind_of(plan)
+        kind = kind_of_whole_row(plan)
         if kind is None or place is None or not _means_its_literal(body, query, place):
             return
         source = plan.source
-        frame = _Frame(
+        frame = KnownFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
@@ -231,101 +179,14 @@ class KnownFrames:
         self.messages.clear()
         self._parts_count = 0
 
-    def _is_met_again(self, mark: bytes) -> bool:
-        place = hash(mark)
-        if place in self._met:
-            self._met.discard(place)
-            return True
-        if len(self._met) >= MET_MAX:
-            self._met.clear()
-        self._met.add(place)
-        return False
-
-    def _adopt(self, view: ClusterView) -> None:
-        """Go on with a newer map: frames mean the same in it while the catalog is the same. Control
-        publishes one a second, and each holds every table and node: none but the newest is kept."""
-        if self._view is not None and self._view.plans is not view.plans:
-            self.forget()
-        for known in self._frames.values():
-            if known is not None:
-                known.meaning.parts.clear()
-        self._parts_count = 0
-        self._view = view
-
-    def _date(self, frame: _Frame, part: _KnownPart, now_ms: int) -> None:
-        """Nothing has changed but the time."""
-        self.replicas.get(part.replica_id)  # it is in use: others are closed before it
-        part.at_ms = now_ms
-        if part.dated is None or frame.bounds.is_time_bounded:
-            part.meta = None
-        else:
-            part.around = part.dated.at(self.clock.boot_ms(), now_ms)
-
-    def _opened(
-        self, frame: _Frame, number: int, now_ms: int, view: ClusterView
-    ) -> _KnownPart | None:
-        """The partition as it is now; None: this node is not to answer for it."""
-        replica_id = frame.plan.source.replica_id(number)
-        replica = self.replicas.get(replica_id)
-        status = replica.status()
-        route = self.routes.of(view, replica_id, status, frame.bounds)
-        if status is None or route.first_here(is_forward=False) is None:
-            return None
-        if number not in frame.parts:
-            self._parts_count += 1
-            if self._parts_count > PARTS_MAX:
-                self.forget()
-        part = _KnownPart(replica_id, replica.page, replica.store, route, now_ms, status)
-        frame.parts[number] = part
-        return part
-
-    def _describe(self, frame: _Frame, part: _KnownPart, meta: StoreMeta) -> bool:
-        """False: the page may not decide about the rows, or they are too old, or of no batch."""
-        if not may_judge(part.status, meta):
-            return False
-        if frame.is_snapshot and meta.batch in UNLABELLED:
-            return False
-        here = part.route.first_here(is_forward=False)
-        assert here is not None
-        boot_ms = self.clock.boot_ms()
-        fresh = freshness_of(
-            part.status,
-            meta,
-            reported_end=part.route.reported_end,
-            served_by=self.node_id,
-            role=here.role.lower(),
-            boot_ms=boot_ms,
-            unix_ms=part.at_ms,
-        )
-        bounds, token = frame.bounds, frame.token
-        if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
-            return False
-        part.dated = DatedResponse.of(
-            token.head, token.form, frame.plan, status=part.status, meta=meta, fresh=fresh
-        )
-        part.around = part.dated.at(boot_ms, part.at_ms)
-        part.meta = meta
-        return True
-
-    def _without_row(self, frame: _Frame, part: _KnownPart) -> bytes:
-        body = render_rows(frame.token.form, frame.plan, (), part.at_ms)
-        middle = part.around.middle
-        label = middle[: middle.index(b"\r\n\r\n") + 4]
-        return b"%b%d%b%b" % (part.around.before, len(body), label, body)
+    def _frames_known(self) -> Iterable[KnownFrame]:
+        return [known.meaning for known in self._frames.values() if known is not None]
 
 
-def _kind_of(plan: PullPlan) -> int | None:
+def kind_of_whole_row(plan: PullPlan) -> int | None:
     """The kind of its key, if one get finds the whole row by that; None: it takes more."""
-    source = plan.source
-    columns = source.key_columns
-    is_one_get = (
-        is_plain(plan)
-        and plan.projection is None
-        and plan.limit is None
-        and source.key_format == "KAFKA"
-        and len(columns) == 1
-    )
-    return KINDS.get(columns[0].type) if is_one_get else None
+    is_one_get = is_plain(plan) and plan.projection is None and plan.limit is None
+    return kind_of_key(plan.source) if is_one_get else None
 
 
 def _means_its_literal(body: bytes, query: Lookup, at: slice) -> bool:
@@ -339,7 +200,7 @@ def _means_its_literal(body: bytes, query: Lookup, at: slice) -> bool:
         return False  # a quote may be written in another way, and ${a} in the text mean something
     own = body[place.begin : place.end].decode()
     try:
-        for literal in (own, *(_TEXTS if place.is_text else _NUMBERS)):
+        for literal in (own, *(TEXTS if place.is_text else NUMBERS)):
             other = parse_lookup(head + literal.encode() + tail)
             expected = query.text[: at.start] + literal + query.text[at.stop :]
             if other != replace(query, text=expected):

@@ -30,9 +30,11 @@ from standpipe.config import lags
 from standpipe.data.encoding import native
 from standpipe.data.query.literal_lookup import place_in
 from standpipe.model import NO_BATCH, Column, ReplicaId, Source
-from standpipe.node.worker.pull import known_frames
+from standpipe.node.worker.pull import known_frames, known_parts
 from standpipe.node.worker.pull.fast_path import EXPECTED, LookupFastPath
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.known_frames import KnownFrames
+from standpipe.node.worker.pull.known_statements import KnownStatements
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
 from standpipe.session_token import LEVEL_PROPERTY
@@ -47,9 +49,12 @@ def one(key: str, columns: str = "*", more: str = ";") -> str:
 
 def by_frame(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | None:
     try:
-        return path._frames.answer(form, body, path.map.view, time.monotonic())
+        found = path._frames.answer(form, body, path.map.view, time.monotonic())
     except EXPECTED:  # as the fast path does
         return None
+    if found is None:
+        path._frames.note(form, body)
+    return found
 
 
 def learnt(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | None:
@@ -67,9 +72,10 @@ async def three_ways(path: LookupFastPath, node: Worker, form: Form, body: bytes
     """The slow path, the fast path without what it learnt, and with it; "": left to another."""
     known = format_of(form)
     slow = await by_slow_path(node, known, {"accept": form.value.decode()}, body)
-    frames, path._frames = path._frames, changed_frames(path)
+    learnt = path._frames, path._statements
+    path._frames, path._statements = without_frames(path)
     fast = path.answer(known, body)
-    path._frames = frames
+    path._frames, path._statements = learnt
     shortest = by_frame(path, known, body)
     assert dict(node.metrics.counts["standpipe_pull_fast_path_faults"]) == {}
     return [same_id(each) for each in (slow, fast, shortest)]
@@ -80,9 +86,10 @@ def format_of(form: Form) -> RequestFormat:
     return peer_format({"accept": form.value.decode()})
 
 
-def changed_frames(path: LookupFastPath) -> known_frames.KnownFrames:
-    frames = path._frames
-    return known_frames.KnownFrames(frames.node_id, frames.replicas, frames.routes, frames.clock)
+def without_frames(path: LookupFastPath) -> tuple[KnownFrames, KnownStatements]:
+    """What a fast path knows before it has learnt anything."""
+    parts = (path.node_id, path.replicas, path.routes, path.clock)
+    return KnownFrames(*parts), KnownStatements(*parts)
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -386,7 +393,7 @@ def test_the_same_catalog_in_a_newer_map(tmp_path: Path) -> None:
 
 def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_frames, "FRAMES_MAX", 3)
-    monkeypatch.setattr(known_frames, "PARTS_MAX", 2)
+    monkeypatch.setattr(known_parts, "PARTS_MAX", 2)
 
     async def story(nodes: Nodes) -> None:
         path = nodes["a"].fast_path()
@@ -409,7 +416,7 @@ def test_bodies_that_all_differ_drop_nobodys_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_frames, "FRAMES_MAX", 3)
-    monkeypatch.setattr(known_frames, "MET_MAX", 2)
+    monkeypatch.setattr(known_parts, "MET_MAX", 2)
 
     async def story(nodes: Nodes) -> None:
         path = nodes["a"].fast_path()

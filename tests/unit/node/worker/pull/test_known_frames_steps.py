@@ -42,6 +42,8 @@ def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = [each.partition(":")[0] for each in more if "bytecodes" in each]
     assert found == [
         "one text",
+        "one text, columns",
+        "two predicates, columns",
         "one text, new ms",
         "one message",
         "one message, new ms",
