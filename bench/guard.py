@@ -31,8 +31,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.load.cases import select, select_columns  # noqa: E402
-from bench.load.tables import key_of, make_node  # noqa: E402
+from bench.load.cases import select, select_columns, select_many  # noqa: E402
+from bench.load.tables import make_node  # noqa: E402
 
 from standpipe.adapters.clock import Clock  # noqa: E402
 from standpipe.adapters.http.peer_client import PeerClient  # noqa: E402
@@ -60,11 +60,8 @@ CASES: Mapping[str, Callable[[int], str]] = {
     "one text": select,
     "one text, columns": lambda number: select(number).replace("*", "DEST, FLIGHTS"),
     "two predicates, columns": select_columns,
-    "IN of 10": lambda number: (
-        "SELECT * FROM FLIGHTS_BY_PLANE WHERE TAILNUM IN ("
-        + ", ".join(f"'{key_of(each)}'" for each in range(number, number + 10))
-        + ");"
-    ),
+    "IN of 10": lambda number: select_many(range(number, number + 10)),
+    "IN of 100": lambda number: select_many(range(number, number + 100)),
 }
 
 

@@ -2,7 +2,7 @@
  * (data/encoding/native.py).
  *
  * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py,
- * partition_keys.py and literal_lookup.py, row_values.py and stored_rows.py here): each function returns
+ * partition_keys.py, literal_lookup.py, statement_lookup.py and list_lookup.py, row_values.py and stored_rows.py here): each function returns
  * what that returns, or None, "take the slow path". Unusual input is refused here, never judged;
  * test_native.py, test_native_keys.py and test_native_lookup.py in tests/unit/data/encoding compare
  * the two.
@@ -1315,6 +1315,181 @@ static PyObject *shown(PyObject *module, PyObject *const *args, Py_ssize_t count
     return row;
 }
 
+/* ---------------------------------------------------------- a lookup by a list of texts */
+
+/* data/query/list_lookup.py has the same numbers */
+enum { ITEMS_MAX = 256, LIST_BYTES_MAX = 16384 };
+enum { PLACES = 4 * ITEMS_MAX };
+
+/* A list of texts in a body, with the same separator between any two. */
+typedef struct {
+    Literal items[ITEMS_MAX];
+    int count;
+    const char *separator;
+    Py_ssize_t separator_bytes;
+} List;
+
+/* A comma, and blanks around it. */
+static int is_separator(const char *at, Py_ssize_t length)
+{
+    int commas = 0;
+    for (Py_ssize_t n = 0; n < length; n++) {
+        if (at[n] != ' ' && at[n] != ',')
+            return 0;
+        commas += at[n] == ',';
+    }
+    return commas == 1;
+}
+
+/* The texts between all quotes of a body, two or more; 0: they are no such list. */
+static int find_list(PyObject *body, List *found)
+{
+    const char *begin = PyBytes_AS_STRING(body), *end = begin + PyBytes_GET_SIZE(body);
+    const char *at = end - begin > LIST_BYTES_MAX ? NULL : memchr(begin, '\'', end - begin);
+    for (found->count = 0; at;) {
+        const char *text = ++at;
+        while (at < end && is_plain((unsigned char)*at))
+            at++;
+        if (at == end || *at != '\'' || found->count == ITEMS_MAX
+            || at - text + 2 > KEY_BYTES_MAX)
+            return 0;
+        found->items[found->count++] = (Literal){text, at - text, 1, 0};
+        at++;
+        const char *next = memchr(at, '\'', end - at);
+        if (next && found->count == 1)
+            found->separator = at, found->separator_bytes = next - at;
+        if (next && (next - at != found->separator_bytes
+                     || memcmp(at, found->separator, next - at)))
+            return 0;
+        at = next;
+    }
+    return found->count > 1 && is_separator(found->separator, found->separator_bytes);
+}
+
+/* `mark`, and `body` with two marks, and the separator between them, for the items of its list. */
+static PyObject *list_frame_of(PyObject *mark, PyObject *body, const List *list)
+{
+    const char *begin = PyBytes_AS_STRING(body), *end = begin + PyBytes_GET_SIZE(body);
+    const Literal *first = list->items, *last = list->items + list->count - 1;
+    const char *rest = last->text + last->length;
+    Py_ssize_t marked = PyBytes_GET_SIZE(mark), head = first->text - begin;
+    /* with a quote before and behind it */
+    Py_ssize_t between = list->separator_bytes + 2;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, marked + head + between + 2 + (end - rest));
+    if (!made)
+        return NULL;
+    char *to = PyBytes_AS_STRING(made);
+    memcpy(to, PyBytes_AS_STRING(mark), marked), to += marked;
+    memcpy(to, begin, head), to += head;
+    *to++ = TEXT_MARK;
+    memcpy(to, list->separator - 1, between), to += between;
+    *to++ = TEXT_MARK;
+    memcpy(to, rest, end - rest);
+    return made;
+}
+
+PyDoc_STRVAR(cut_list_doc,
+    "cut_list(mark, body)\n--\n\n"
+    "mark and body with one list of two texts, a byte each, for that of the body; None where what\n"
+    "stands between its quotes is not a list of 2 to 256 short, plain texts.");
+
+static PyObject *cut_list(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "cut_list takes two bytes objects");
+        return NULL;
+    }
+    List found;
+    if (!find_list(args[1], &found))
+        Py_RETURN_NONE;
+    return list_frame_of(args[0], args[1], &found);
+}
+
+/* Whether an item with this hash is new among `places`, which then has it. */
+static int is_first(const List *list, int number, uint32_t hash, uint16_t *places)
+{
+    const Literal *item = list->items + number;
+    uint32_t at = hash % PLACES;
+    for (; places[at]; at = (at + 1) % PLACES) {
+        const Literal *other = list->items + places[at] - 1;
+        if (other->length == item->length && !memcmp(other->text, item->text, item->length))
+            return 0;
+    }
+    places[at] = (uint16_t)(number + 1);
+    return 1;
+}
+
+/* {partition: [key in the store, ...]}; NULL without an error: an item is there twice. */
+static PyObject *keys_of_list(const List *list, long partitions)
+{
+    uint16_t places[PLACES] = {0};
+    PyObject *found = PyDict_New();
+    for (int n = 0; found && n < list->count; n++) {
+        uint32_t hash;
+        PyObject *key = literal_key(list->items + n, TEXT, &hash), *number = NULL, *keys = NULL;
+        int is_new = key && is_first(list, n, hash, places);
+        if (is_new)
+            number = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % partitions);
+        if (number && !(keys = PyDict_GetItemWithError(found, number)) && !PyErr_Occurred()) {
+            PyObject *made = PyList_New(0);
+            if (made && !PyDict_SetItem(found, number, made))
+                keys = made;
+            Py_XDECREF(made); /* the dictionary holds it */
+        }
+        if (!keys || PyList_Append(keys, key))
+            Py_CLEAR(found);
+        Py_XDECREF(number), Py_XDECREF(key);
+    }
+    return found;
+}
+
+PyDoc_STRVAR(known_list_doc,
+    "known_list(known, mark, body)\n--\n\n"
+    "(meaning, {partition: [key in the store, ...]}) of a body that is in `known` as `cut_list`\n"
+    "makes it, keys in their order; None: it is not, or names a key twice.\n\n"
+    "known: {what `cut_list` makes: (partitions, meaning), or None}.");
+
+static PyObject *known_list(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])
+        || !PyBytes_CheckExact(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "known_list takes a dict and two bytes objects");
+        return NULL;
+    }
+    List list;
+    if (!PyDict_GET_SIZE(args[0]) || !find_list(args[2], &list))
+        Py_RETURN_NONE;
+    PyObject *frame = list_frame_of(args[1], args[2], &list);
+    if (!frame)
+        return NULL;
+    PyObject *entry = PyDict_GetItemWithError(args[0], frame);
+    Py_DECREF(frame);
+    if (!entry && PyErr_Occurred())
+        return NULL;
+    if (!entry || entry == Py_None)
+        Py_RETURN_NONE;
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a known list is (partitions, meaning)");
+        return NULL;
+    }
+    long partitions = PyLong_AsLong(PyTuple_GET_ITEM(entry, 0));
+    if (PyErr_Occurred())
+        return NULL;
+    if (partitions < 1) {
+        PyErr_SetString(PyExc_ValueError, "partitions: at least 1");
+        return NULL;
+    }
+    PyObject *meaning = PyTuple_GET_ITEM(entry, 1), *found = NULL;
+    Py_INCREF(meaning); /* a new list may collect garbage, and a finalizer may drop the entry */
+    PyObject *keys = keys_of_list(&list, partitions);
+    if (keys)
+        found = PyTuple_Pack(2, meaning, keys);
+    Py_XDECREF(keys), Py_DECREF(meaning);
+    if (!found && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return found;
+}
+
 static PyMethodDef methods[] = {
     {"pack_rows", pack_rows, METH_VARARGS, pack_rows_doc},
     {"digest", digest, METH_O, digest_doc},
@@ -1327,6 +1502,8 @@ static PyMethodDef methods[] = {
     {"cut_all", (PyCFunction)(void (*)(void))cut_all, METH_FASTCALL, cut_all_doc},
     {"known_statement", (PyCFunction)(void (*)(void))known_statement, METH_FASTCALL,
      known_statement_doc},
+    {"cut_list", (PyCFunction)(void (*)(void))cut_list, METH_FASTCALL, cut_list_doc},
+    {"known_list", (PyCFunction)(void (*)(void))known_list, METH_FASTCALL, known_list_doc},
     {"shown", (PyCFunction)(void (*)(void))shown, METH_FASTCALL, shown_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -3,10 +3,10 @@ Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
 call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
-`data/query/pull.py`, `data/query/literal_lookup.py`, `data/query/statement_lookup.py`), and always
-does so if nothing was compiled. Any other result is what Python would return;
-tests/unit/data/encoding/test_native.py, and the tests beside it whose names begin alike, compare
-the two.
+`data/query/pull.py`, `data/query/literal_lookup.py`, `data/query/statement_lookup.py`,
+`data/query/list_lookup.py`), and always does so if nothing was compiled. Any other result is what
+Python would return; tests/unit/data/encoding/test_native.py, and the tests beside it whose names
+begin alike, compare the two.
 """
 
 from __future__ import annotations
@@ -155,3 +155,15 @@ def shown(
     """The row of a key as a statement shows it (`data.query.statement_lookup.program_of`); False:
     its conditions do not hold; None: it is unusual or damaged."""
     return None if _native is None else _native.shown(key, stored, is_text, program, literals)
+
+
+def cut_list(mark: bytes, body: bytes) -> bytes | None:
+    """`data.query.list_lookup.cut_list`."""
+    return None if _native is None else _native.cut_list(mark, body)
+
+
+def known_list(
+    known: Mapping[bytes, Any], mark: bytes, body: bytes
+) -> tuple[Any, dict[int, list[bytes]]] | None:
+    """`data.query.list_lookup.known_list`; `known` is a dictionary."""
+    return None if _native is None else _native.known_list(known, mark, body)

@@ -21,7 +21,7 @@ The two have no frame in common: one has quotes.
 
 `cut`, `known_literal` and `response` have a compiled form (`data/encoding/native.py`); the Python
 here defines it. Not here: what is checked before a frame is known
-(`node.worker.pull.known_frames`).
+(`node.worker.pull.known.frames`).
 """
 
 from __future__ import annotations

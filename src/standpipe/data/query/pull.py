@@ -127,6 +127,24 @@ def lookup_keys(
     return rows
 
 
+def spliced_rows(store_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> list[bytes] | None:
+    """The whole rows of plain texts, by their keys in a store of one column; None: a row has its
+    key in full, or something is to be judged elsewhere. Raises DamagedRow."""
+    found = native.spliced(store_keys, stored, native.KINDS["STRING"])
+    if found is not None:
+        return found
+    rows: list[bytes] = []
+    for key, data in zip(store_keys, stored, strict=True):
+        if data is None:
+            continue
+        row = unpack_row(data)
+        if row.full_key:
+            return None
+        rest = b"]" if row.value_json == b"[]" else b"," + row.value_json[1:]
+        rows.append(b'["%b"%b' % (key[:-2], rest))
+    return rows
+
+
 def _decoded(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
     """Lookups that splicing cannot answer.
 

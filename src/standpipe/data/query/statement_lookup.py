@@ -17,7 +17,7 @@ without their literals have them in the same places.
 
 `cut_all`, `known_statement` and `shown` have a compiled form (`data/encoding/native.py`). The
 Python here defines the first two; what `lookup` finds by the plan defines the third. Not here: what
-is checked before a statement is known (`node.worker.pull.known_statements`), a whole row by one
+is checked before a statement is known (`node.worker.pull.known.statements`), a whole row by one
 literal (`data/query/literal_lookup.py`).
 """
 
@@ -74,7 +74,8 @@ def places_in(body: bytes) -> list[LiteralPlace] | None:
 
 
 def has_list(body: bytes) -> bool:
-    """Whether texts are listed in a body: a list of keys is no statement, however long it is."""
+    """Whether texts are listed in a body, as they usually are: such a body may be a list of keys
+    (`data/query/list_lookup.py`), and is no statement."""
     return b"','" in body or b"', '" in body
 
 

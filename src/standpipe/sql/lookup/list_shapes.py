@@ -136,6 +136,11 @@ class ListTemplate:
         coercions = dict(zip(kinds, (slot.coerce for slot in template.slots), strict=False))
         return cls(template.plan, coercions)
 
+    @property
+    def has_texts_as_keys(self) -> bool:
+        """Whether its items are texts, and keys as they are."""
+        return self.coercions == {"s": unchanged}
+
     def bind(self, text: ListText) -> PullPlan:
         """The plan of a text. Raises StatementError if an item is no key of the column."""
         values = text.values()

@@ -162,6 +162,15 @@ class PlanCache:
             places.append(slice(begin + 1, end - 1) if literal[0] == "'" else slice(begin, end))
         return entry[0], tuple(places)
 
+    def has_any_keys(self, text: str, properties: Mapping[str, str]) -> bool:
+        """Whether the plan of a text is known to be that of the texts in its only list, which are
+        the keys as they are: with another list in its place, the plan has those for its keys."""
+        if not pull_plan.PROPERTIES.isdisjoint(properties):
+            return False
+        listed = ListText.read(text)
+        template = None if listed is None else self._entries.get(listed.shape)
+        return isinstance(template, ListTemplate) and template.has_texts_as_keys
+
     def compiled(self, text: str, properties: Mapping[str, str]) -> Compiled:
         """The plan by parsing and analysing the text. Changes nothing here: any thread may call it.
 

@@ -17,7 +17,7 @@ from tests.unit.data.rows import table
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
-from standpipe.data.query import statement_lookup
+from standpipe.data.query import list_lookup, statement_lookup
 from standpipe.data.query.statement_lookup import KnownStatement, program_of, row_of_plan
 from standpipe.model import Column
 from standpipe.sql.context import Context
@@ -30,6 +30,10 @@ PIECES: Final = (
     *(b'"', b'"', b'"', b"'", b"'", b"''", b"'a'", b"'a'", b" 7", b" 42 ", b"-7", b" -0"),
     *(b"0", b"=", b"(", b",", b".5", b"e3", b"x", b"\xc3\xa9", b"\\", b"\0", b"\1", b"\n"),
     *(b" 9223372036854775807", b" 9223372036854775808", b" 2147483648", b"a" * 250),
+)
+LIST_PIECES: Final = (
+    *(b"'", b",", b"','", b"','", b"', '", b"a','b", b"a", b"N7", b" ", b'"', b"\\", b"\0", b"\1"),
+    *(b"\xc3\xa9", b"x" * 250, b"'a','b'", b"',,'"),
 )
 TABLE: Final = msgspec.structs.replace(
     table(),
@@ -85,6 +89,24 @@ def statement_alike(body: bytes, other: bytes) -> bool:
     return is_known
 
 
+def list_alike(body: bytes, other: bytes) -> bool:
+    """Whether `other` is known once `body` was. Asserts that Python cuts and knows the same."""
+    found = list_lookup.cut_list(b"mark", body)
+    assert native.cut_list(b"mark", body) == found
+    with mock.patch.object(native, "_native", None):
+        assert list_lookup.cut_list(b"mark", body) == found
+    if found is None:
+        return False
+    known = {found: list_lookup.KnownList(3, "its meaning")}
+    is_known = False
+    for message in (body, other, body.replace(b"','", b"','N8','")):
+        by_c = native.known_list(known, b"mark", message)
+        with mock.patch.object(native, "_native", None):
+            assert list_lookup.known_list(known, b"mark", message) == by_c
+        is_known |= by_c is not None
+    return is_known
+
+
 def text_shown_alike(
     shown: str, condition: str, cells: tuple[bytes, ...], number: bytes, text: bytes
 ) -> bool:
@@ -126,6 +148,8 @@ def run(seed: int, count: int) -> tuple[int, int]:
     for _ in range(count):
         body, other = (b"".join(chance.choices(PIECES, k=chance.randint(0, 9))) for _ in "12")
         statement_alike(b'{"a":"' + body + b'"}', b'{"a":"' + other + b'"}')
+        body, other = (b"".join(chance.choices(LIST_PIECES, k=chance.randint(0, 9))) for _ in "12")
+        list_alike(b"'" + body + b"'", b"'" + other + b"'")
         condition = chance.choice(["", "N > 3", "S <> 'a' AND N <= -3", "S < 'b' AND ROWTIME > 3"])
         template = template_of(chance.choice(COLUMNS), condition)
         cells = [each[0] if chance.random() < 0.6 else chance.choice(each) for each in CELLS]

@@ -52,8 +52,9 @@ from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders, RequestFormat
-from standpipe.node.worker.pull.known_frames import KnownFrames
-from standpipe.node.worker.pull.known_statements import KnownStatements
+from standpipe.node.worker.pull.known.frames import KnownFrames
+from standpipe.node.worker.pull.known.lists import KnownLists
+from standpipe.node.worker.pull.known.statements import KnownStatements
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.pull.snapshot_read import stamp_in
@@ -102,7 +103,8 @@ class LookupFastPath:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
         parts = (self.node_id, self.replicas, self.routes, self.clock)
         self._frames, self._statements = KnownFrames(*parts), KnownStatements(*parts)
-        self._frames.beside = self._statements
+        self._lists = KnownLists(*parts)
+        self._frames.beside, self._statements.beside = self._statements, self._lists
 
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
@@ -185,12 +187,14 @@ class LookupFastPath:
     def _known_statement(
         self, token: RequestFormat, body: bytes, view: ClusterView, started_s: float
     ) -> bytes | None:
-        """The response to a body of a known statement; None: find it by the other steps. Raises as
-        they do."""
+        """The response to a body of a known statement or list; None: find it by the other steps.
+        Raises as they do."""
         if has_list(body):
-            self._statements.is_new = False
-            self._frames.note(token, body)
-            return None
+            found = self._lists.answer(token, body, view, started_s)
+            if found is None:
+                self._lists.note(token, body)
+            return found
+        self._lists.is_new = False
         found = self._statements.answer(token, body, view, started_s)
         if found is None and not self._statements.note(token, body):
             self._frames.note(token, body)  # else each number in it would be another frame
@@ -201,6 +205,10 @@ class LookupFastPath:
     ) -> None:
         """The body was answered by its plan, and not by what is known."""
         statements, frames = self._statements, self._frames
+        if has_list(body):
+            if self._lists.is_new:
+                self._lists.learn(token, body, query, view, plan)
+            return
         if statements.is_new and statements.learn(token, body, query, view, plan):
             return
         if frames.is_new:

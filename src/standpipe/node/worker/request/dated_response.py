@@ -7,7 +7,7 @@ Everything else in it stays while status, meta and reported end do. So `of` has 
 `node.worker.request.answer`, and cuts it where these numbers stand; `at` puts in those of an
 instant. The first lookup of each ms in a partition would otherwise pay the whole layout.
 
-Not here: when it has to be laid out again (`node.worker.pull.known_frames`).
+Not here: when it has to be laid out again (`node.worker.pull.known.frames`).
 """
 
 from __future__ import annotations

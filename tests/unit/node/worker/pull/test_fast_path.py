@@ -42,23 +42,23 @@ WALK = [
 SHORT_WALK = [
     "node/worker/pull/fast_path",
     "node/worker/request/cluster_view",
-    "node/worker/pull/known_frames",
+    "node/worker/pull/known/frames",
     "adapters/store/status_page",
     "node/worker/pull/route_cache",
     "adapters/store/reader",
 ]
 #: a body that is not known is noted, and learnt when it comes again
 NOTED = [
-    "node/worker/pull/known_frames",
-    "node/worker/pull/known_statements",
-    "node/worker/pull/known_parts",
+    "node/worker/pull/known/frames",
+    "node/worker/pull/known/statements",
+    "node/worker/pull/known/parts",
     "data/query/statement_lookup",
 ]
 #: where nothing is compiled
 IN_PYTHON = ["data/query/literal_lookup", "data/encoding/native", "data/encoding/store_keys"]
 #: where the millisecond is another one
 LABELLED = [
-    "node/worker/pull/known_parts",
+    "node/worker/pull/known/parts",
     "node/worker/request/dated_response",
     "node/worker/request/answer",
 ]

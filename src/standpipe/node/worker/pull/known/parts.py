@@ -4,8 +4,8 @@ A frame is what requests have in common that differ in their literals only. For 
 partitions a `KnownPart` keeps what the last answer was made of: verdict, freshness headers, the
 begin of the body. It is made again when a cause has changed, and dated in each millisecond.
 
-Not here: which requests have a frame (`node.worker.pull.known_frames`, for one literal, and
-`node.worker.pull.known_statements`, for several).
+Not here: which requests have a frame (`node.worker.pull.known.frames`, for one literal, and
+`node.worker.pull.known.statements`, for several).
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class KnownFrame:
     #: by partition, of those that were read
     parts: dict[int, KnownPart] = field(default_factory=dict[int, KnownPart])
 
+    def leave_map(self) -> None:
+        """Keep nothing that refers to a map of the cluster."""
+        self.parts.clear()
+
 
 @dataclass
 class KnownParts:
@@ -103,7 +107,7 @@ class KnownParts:
         if self._view is not None and self._view.plans is not view.plans:
             self.forget()
         for frame in self._frames_known():
-            frame.parts.clear()
+            frame.leave_map()
         self._parts_count = 0
         self._view = view
         if self.beside is not None:

@@ -30,11 +30,12 @@ from standpipe.config import lags
 from standpipe.data.encoding import native
 from standpipe.data.query.literal_lookup import place_in
 from standpipe.model import NO_BATCH, Column, ReplicaId, Source
-from standpipe.node.worker.pull import known_frames, known_parts
 from standpipe.node.worker.pull.fast_path import EXPECTED, LookupFastPath
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.known_frames import KnownFrames
-from standpipe.node.worker.pull.known_statements import KnownStatements
+from standpipe.node.worker.pull.known import frames as known_frames
+from standpipe.node.worker.pull.known import parts as known_parts
+from standpipe.node.worker.pull.known.frames import KnownFrames
+from standpipe.node.worker.pull.known.statements import KnownStatements
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
 from standpipe.session_token import LEVEL_PROPERTY

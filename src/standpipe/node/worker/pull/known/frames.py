@@ -41,7 +41,7 @@ from standpipe.data.query.literal_lookup import (
 from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.known_parts import KnownFrame, KnownParts, kind_of_key
+from standpipe.node.worker.pull.known.parts import KnownFrame, KnownParts, kind_of_key
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.plans import PullPlan
@@ -139,7 +139,7 @@ class KnownFrames(KnownParts):
             self.forget()
         self._frames[mark] = None
         place = view.plans.any_key_at(query.text, query.properties)
-        kind = kind_of_whole_row(plan)
+        kind = kind_of_rows(plan)
         if kind is None or place is None or not _means_its_literal(body, query, place):
             return
         source = plan.source
@@ -183,8 +183,8 @@ class KnownFrames(KnownParts):
         return [known.meaning for known in self._frames.values() if known is not None]
 
 
-def kind_of_whole_row(plan: PullPlan) -> int | None:
-    """The kind of its key, if one get finds the whole row by that; None: it takes more."""
+def kind_of_rows(plan: PullPlan) -> int | None:
+    """The kind of its keys, if one get for each finds whole rows; None: it takes more."""
     is_one_get = is_plain(plan) and plan.projection is None and plan.limit is None
     return kind_of_key(plan.source) if is_one_get else None
 

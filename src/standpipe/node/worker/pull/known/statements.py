@@ -1,6 +1,6 @@
 """Lookups of one key by statements with conditions or columns: as short a way as for one literal.
 
-What `node.worker.pull.known_frames` does for a whole row by one literal, this does for rows that
+What `node.worker.pull.known.frames` does for a whole row by one literal, this does for rows that
 are filtered, cut or computed, with up to 16 literals that differ between requests. A *statement* is
 the body of a request with one byte for each literal. When the fast path has answered a body,
 `learn` keeps what is the same for all bodies of its statement: the template of its plan, and
@@ -39,8 +39,8 @@ from standpipe.data.query.statement_lookup import (
 )
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.known_frames import NUMBERS, TEXTS, kind_of_whole_row
-from standpipe.node.worker.pull.known_parts import KnownFrame, KnownParts, kind_of_key
+from standpipe.node.worker.pull.known.frames import NUMBERS, TEXTS, kind_of_rows
+from standpipe.node.worker.pull.known.parts import KnownFrame, KnownParts, kind_of_key
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.lookup.template import PullTemplate
@@ -152,7 +152,7 @@ class KnownStatements(KnownParts):
         self._statements[mark] = None
         found = view.plans.literals_of(query.text, query.properties)
         kind = _kind_of(plan)
-        if kind is None or found is None or kind_of_whole_row(plan) is not None:
+        if kind is None or found is None or kind_of_rows(plan) is not None:
             return False
         template, slices = found
         place = template.key_place

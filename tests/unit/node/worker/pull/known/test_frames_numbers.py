@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 from tests.examples import examples
-from tests.unit.node.worker.pull.test_fast_many import by_slow_path, run
-from tests.unit.node.worker.pull.test_known_frames import Nodes, by_frame, learnt, same_id
-from tests.unit.node.worker.pull.test_known_frames_messages import (
+from tests.unit.node.worker.pull.known.test_frames import Nodes, by_frame, learnt, same_id
+from tests.unit.node.worker.pull.known.test_frames_messages import (
     HEADS,
     SHORT,
     both_send_the_same,
     in_pieces,
     message,
 )
+from tests.unit.node.worker.pull.test_fast_many import by_slow_path, run
 from tests.unit.node.workers import PARTITIONS, USERS, Worker, body_of, peer_format
 
 from standpipe.adapters.store.folders import store_path

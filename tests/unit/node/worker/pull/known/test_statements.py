@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 from tests.examples import examples
+from tests.unit.node.worker.pull.known.test_frames import Nodes, same_id
+from tests.unit.node.worker.pull.known.test_frames_messages import both_send_the_same, message
 from tests.unit.node.worker.pull.test_fast_many import by_slow_path, run
-from tests.unit.node.worker.pull.test_known_frames import Nodes, same_id
-from tests.unit.node.worker.pull.test_known_frames_messages import both_send_the_same, message
 from tests.unit.node.workers import PARTITIONS, USERS, Worker, body_of, page, peer_format
 
 from standpipe.adapters.store.folders import store_path
@@ -25,8 +25,8 @@ from standpipe.data.query.pull import partition_of_key
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import StandpipeError
 from standpipe.model import BatchId, Column, LeaseEpoch, Offset, Source
-from standpipe.node.worker.pull import known_statements
 from standpipe.node.worker.pull.fast_path import EXPECTED, LookupFastPath
+from standpipe.node.worker.pull.known import statements as known_statements
 from standpipe.node.worker.request.head import Form
 from standpipe.session_token import LEVEL_PROPERTY
 

@@ -14,15 +14,15 @@ import pytest
 from msgspec.structs import replace as changed
 from tests.examples import examples
 from tests.unit.adapters.http.fed_connection import Wire, connected, listener_of
+from tests.unit.node.worker.pull.known.test_frames import Nodes, one
 from tests.unit.node.worker.pull.test_fast_many import run
-from tests.unit.node.worker.pull.test_known_frames import Nodes, one
 from tests.unit.node.workers import KEYS, PARTITIONS, USERS, Worker, body_of, page, select
 
 from standpipe.adapters.http.request_body import read_body
 from standpipe.adapters.http.server import LookupProtocol
 from standpipe.data.encoding import native
-from standpipe.node.worker.pull import known_frames
 from standpipe.node.worker.pull.fast_path import LookupFastPath
+from standpipe.node.worker.pull.known import frames as known_frames
 from standpipe.node.worker.request.head import Form
 
 #: heads besides the line of the length: what is sent again and again, and what is not
