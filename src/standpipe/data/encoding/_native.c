@@ -12,7 +12,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -594,6 +593,23 @@ static PyObject *keys_by_partition(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------------------- rows of a lookup */
 
+/* A number's digits, without a zero behind them; how many there are. snprintf takes 700
+ * instructions, a thirtieth of a lookup. */
+static int put_digits(char room[24], int64_t number)
+{
+    char digits[20];
+    int count = 0, length = 0;
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        digits[count++] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        room[length++] = '-';
+    while (count)
+        room[length++] = digits[--count];
+    return length;
+}
+
 /* The cell of a key's column, into `room` where it is a number; NULL: to be left to Python. */
 static Text cell_of(PyObject *key, int is_text, char room[24], Py_ssize_t *length)
 {
@@ -611,7 +627,7 @@ static Text cell_of(PyObject *key, int is_text, char room[24], Py_ssize_t *lengt
     if (size != LONG)
         return NULL;
     uint64_t bits = (uint64_t)big_endian(at) << 32 | big_endian(at + 4);
-    *length = snprintf(room, 24, "%lld", (long long)(bits ^ (uint64_t)1 << 63));
+    *length = put_digits(room, (int64_t)(bits ^ (uint64_t)1 << 63));
     return (Text)room;
 }
 
@@ -893,7 +909,7 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
     Py_ssize_t size = PyBytes_GET_SIZE(row);
     const struct { const char *text; Py_ssize_t size; } parts[] = {
         {PyBytes_AS_STRING(around[0]), PyBytes_GET_SIZE(around[0])},
-        {digits, snprintf(digits, sizeof digits, "%lld", fixed + (long long)size)},
+        {digits, put_digits(digits, fixed + (long long)size)},
         {PyBytes_AS_STRING(around[1]), PyBytes_GET_SIZE(around[1])},
         {PyBytes_AS_STRING(row), size},
         {PyBytes_AS_STRING(around[2]), PyBytes_GET_SIZE(around[2])},
@@ -1230,7 +1246,7 @@ static int read_full_row(PyObject *key, PyObject *data, int is_text, Cell *cells
     cells[0] = (Cell){cell, cell + length};
     uint64_t ms = (uint64_t)big_endian(stored + CRC + FLAGS) << 32
         | big_endian(stored + CRC + FLAGS + 4);
-    int digits = snprintf(room[1], 24, "%lld", (long long)ms);
+    int digits = put_digits(room[1], (int64_t)ms);
     cells[count - 1] = (Cell){(Text)room[1], (Text)room[1] + digits};
     return read_cells(stored + HEAD, stored + size, cells + 1, count - 2);
 }

@@ -73,12 +73,6 @@ def places_in(body: bytes) -> list[LiteralPlace] | None:
     return places if len(places) <= LITERALS_MAX else None
 
 
-def has_list(body: bytes) -> bool:
-    """Whether texts are listed in a body, as they usually are: such a body may be a list of keys
-    (`data/query/list_lookup.py`), and is no statement."""
-    return b"','" in body or b"', '" in body
-
-
 def _with_marks(mark: bytes, body: bytes, places: Sequence[LiteralPlace]) -> bytes:
     pieces, at = [mark], 0
     for begin, end, is_text in places:

@@ -78,6 +78,19 @@ def test_rows_are_shown_alike(
     text_shown_alike(shown, condition, cells, number, text)
 
 
+@needs_it
+@pytest.mark.parametrize("sign", ["=", "<>", "<", "<=", ">", ">="])
+def test_each_comparison(sign: str) -> None:
+    """Of values that are less, equal and greater, one of them because it is longer."""
+    usual = tuple(each[0] for each in CELLS)
+    for cell in (b"4", b"5", b"6", b"-5", b"50", b"null"):
+        for condition in (f"N {sign} 5", f"N {sign} -5", f"5 {sign} N"):
+            assert text_shown_alike("ID", condition, (cell, *usual[1:]), b"5", b"")
+    for cell in (b'"a"', b'"b"', b'"bb"', b'"c"', b'""', b'"\xc3\xa9"', b"null"):
+        for condition in (f"S {sign} 'b'", f"'b' {sign} S"):
+            assert text_shown_alike("ID", condition, (usual[0], cell, *usual[2:]), b"", b"b")
+
+
 @pytest.mark.parametrize(
     ("shown", "condition", "has_program", "why"),
     [

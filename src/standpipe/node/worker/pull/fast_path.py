@@ -43,7 +43,6 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.snapshot import is_reached
 from standpipe.data.query.pull import lookup, partition_of_key
-from standpipe.data.query.statement_lookup import has_list
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
@@ -129,7 +128,7 @@ class LookupFastPath:
             if may_be_known:
                 known = self._frames.answer(token, body, view, started_s)
                 if known is None:
-                    known = self._known_statement(token, body, view, started_s)
+                    known = self._known_otherwise(token, body, view, started_s)
                 if known is not None:
                     self.metrics.answered_here(time.monotonic() - started_s)
                     return known
@@ -184,34 +183,30 @@ class LookupFastPath:
             or self._statements.learn_message(token, message, head_bytes)
         )
 
-    def _known_statement(
+    def _known_otherwise(
         self, token: RequestFormat, body: bytes, view: ClusterView, started_s: float
     ) -> bytes | None:
-        """The response to a body of a known statement or list; None: find it by the other steps.
+        """The response to a body of a known list or statement; None: find it by the other steps.
         Raises as they do."""
-        if has_list(body):
-            found = self._lists.answer(token, body, view, started_s)
-            if found is None:
-                self._lists.note(token, body)
-            return found
-        self._lists.is_new = False
-        found = self._statements.answer(token, body, view, started_s)
-        if found is None and not self._statements.note(token, body):
-            self._frames.note(token, body)  # else each number in it would be another frame
+        lists, statements = self._lists, self._statements
+        found = lists.answer(token, body, view, started_s)
+        if found is None:
+            found = statements.answer(token, body, view, started_s)
+        # a body is noted once: for a frame of one literal, each other number would be another frame
+        if found is None and not lists.note(token, body) and not statements.note(token, body):
+            self._frames.note(token, body)
         return found
 
     def _learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
     ) -> None:
         """The body was answered by its plan, and not by what is known."""
-        statements, frames = self._statements, self._frames
-        if has_list(body):
-            if self._lists.is_new:
-                self._lists.learn(token, body, query, view, plan)
+        lists, statements, frames = self._lists, self._statements, self._frames
+        if lists.is_new:
+            lists.learn(token, body, query, view, plan)
             return
-        if statements.is_new and statements.learn(token, body, query, view, plan):
-            return
-        if frames.is_new:
+        is_kept = statements.is_new and statements.learn(token, body, query, view, plan)
+        if frames.is_new and not is_kept:
             frames.learn(token, body, query, view, plan)
 
     def _one(

@@ -50,8 +50,10 @@ SHORT_WALK = [
 #: a body that is not known is noted, and learnt when it comes again
 NOTED = [
     "node/worker/pull/known/frames",
+    "node/worker/pull/known/lists",
     "node/worker/pull/known/statements",
     "node/worker/pull/known/parts",
+    "data/query/list_lookup",
     "data/query/statement_lookup",
 ]
 #: where nothing is compiled

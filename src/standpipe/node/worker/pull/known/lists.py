@@ -16,6 +16,7 @@ answer so large that it is sent in pieces, a key that is named twice, a list of 
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,11 +36,9 @@ from standpipe.data.query.literal_lookup import KINDS
 from standpipe.data.query.pull import CHUNK_KEYS, spliced_rows
 from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.errors import StandpipeError
-from standpipe.model import ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known.frames import TEXTS, kind_of_rows
 from standpipe.node.worker.pull.known.parts import KnownFrame, KnownPart, KnownParts
-from standpipe.node.worker.pull.route_cache import CachedRoute
 from standpipe.node.worker.request.answer import freshness_of, header_lines, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import PIECE_BYTES
 from standpipe.node.worker.request.body import Lookup, parse_lookup
@@ -52,7 +51,6 @@ LISTS_MAX: Final = 64
 TOGETHER_MAX: Final = 16
 #: stands for a row while a layout is cut around it: no JSON has it
 _ROW: Final = b"\0"
-_Cause = tuple[ReplicaStatus, CachedRoute, StoreMeta]
 
 
 @dataclass(slots=True)
@@ -60,12 +58,13 @@ class _Together:
     """Some partitions as one answer: what is laid out around its rows, and what that came from."""
 
     at_ms: int
-    causes: list[_Cause]
     head: bytes
     label: bytes
     begin: bytes
     between: bytes
     end: bytes
+    #: status, route and meta of each partition
+    causes: Sequence[object] = ()
 
 
 @dataclass(slots=True)
@@ -123,26 +122,31 @@ class KnownLists(KnownParts):
             if part is None:
                 return None
             parts.append((part, keys[number]))
-        rows, causes = list[bytes](), list[_Cause]()
+        rows, metas, causes = list[bytes](), list[StoreMeta](), list[object]()
         for part, wanted in parts:
             meta = _take(part, wanted, rows)
             if meta is None:
                 return None
-            causes.append((part.status, part.route, meta))
+            metas.append(meta)
+            causes += (part.status, part.route, meta)
         together = frame.together.get(numbers)
-        if together is None or together.at_ms != now_ms or together.causes != causes:
-            together = self._laid_out(frame, causes, now_ms)
+        if together is None or together.at_ms != now_ms or not _are_same(together.causes, causes):
+            together = self._laid_out(frame, [part for part, _ in parts], metas, now_ms)
+
             if together is None:
                 return None
+            together.causes = causes
             if len(frame.together) >= TOGETHER_MAX:
                 frame.together.clear()
             frame.together[numbers] = together
         return _response(frame, together, rows)
 
-    def note(self, token: RequestFormat, body: bytes) -> None:
-        """`answer` did not know a body, and others will answer it: whether `is_new`."""
+    def note(self, token: RequestFormat, body: bytes) -> bool:
+        """`answer` did not know a body, and others will answer it: whether `is_new`. True: it has a
+        list, so it has neither one literal nor a statement."""
         mark = cut_list(token.head, body) if len(body) <= LIST_BYTES_MAX else None
         self.is_new = mark is not None and mark not in self._lists and self._is_met_again(mark)
+        return mark is not None
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -173,32 +177,38 @@ class KnownLists(KnownParts):
         return [known.meaning for known in self._lists.values() if known is not None]
 
     def _laid_out(
-        self, frame: ListFrame, causes: Sequence[_Cause], now_ms: int
+        self, frame: ListFrame, parts: Sequence[KnownPart], metas: Sequence[StoreMeta], now_ms: int
     ) -> _Together | None:
-        """None: a page may not decide about its rows, or they are too old."""
+        """Without its causes. None: a page may not decide about its rows, or they are too old."""
         boot_ms = self.clock.boot_ms()
-        parts = [
+        each_fresh = [
             freshness_of(
-                status,
+                part.status,
                 meta,
-                reported_end=route.reported_end,
+                reported_end=part.route.reported_end,
                 served_by=self.node_id,
                 role=here.role.lower(),
                 boot_ms=boot_ms,
                 unix_ms=now_ms,
             )
-            for status, route, meta in causes
-            if may_judge(status, meta) and (here := route.first_here(is_forward=False))
+            for part, meta in zip(parts, metas, strict=True)
+            if may_judge(part.status, meta) and (here := part.route.first_here(is_forward=False))
         ]
-        if len(parts) < len(causes):
+        if len(each_fresh) < len(parts):
             return None
-        fresh, bounds = oldest(parts), frame.bounds
+        fresh, bounds = oldest(each_fresh), frame.bounds
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return None
         laid = render_rows(frame.token.form, frame.plan, (_ROW, _ROW), now_ms)
         begin, between, end = laid.split(_ROW)
         head, label = b"%bcontent-length: " % frame.token.head, header_lines(fresh)
-        return _Together(now_ms, list(causes), head, label, begin, between, end)
+        return _Together(now_ms, head, label, begin, between, end)
+
+
+def _are_same(some: Iterable[object], others: Iterable[object]) -> bool:
+    """Whether they are the same objects: equal ones are compared at length, as a route refers to
+    the whole map."""
+    return all(map(operator.is_, some, others))
 
 
 def _take(part: KnownPart, keys: Sequence[bytes], rows: list[bytes]) -> StoreMeta | None:
