@@ -17,7 +17,7 @@ from tests.samples import sample_stream, sample_table
 from standpipe.data.encoding import avro_reading, store_keys
 from standpipe.data.encoding.framed_values import unframed
 from standpipe.model import Column, Source, SparkPlan, Window, WrittenSchema
-from standpipe.pipeline.io import avro_rows
+from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.sink import addressed, records_of
 from standpipe.pipeline.io.sink_writer import WriteLimits, parsed, writable
 from standpipe.pipeline.run.start import session_functions

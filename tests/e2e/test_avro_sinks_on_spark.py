@@ -18,7 +18,8 @@ from tests.samples import sample_stream
 from standpipe.data.encoding import avro_writing
 from standpipe.data.encoding.framed_values import framed
 from standpipe.model import Column, Source, SparkPlan, WrittenSchema
-from standpipe.pipeline.io import avro_rows, type_mapping
+from standpipe.pipeline.io import type_mapping
+from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.run.start import session_functions
 from standpipe.sql.declarations import registered
 from standpipe.sql.schemas import avro

@@ -60,6 +60,7 @@ def register(command: Command, catalog: Catalog, schemas: Schemas | None) -> Com
             return replace(command, query=query)
         case InsertInto():
             target = catalog.sources[command.query.sink]
+            feature_levels.check_query(command.query, target, catalog.feature_level)
             return replace(command, query=_with_schemas(command.query, target, schemas))
         case _:
             return command

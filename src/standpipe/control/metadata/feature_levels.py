@@ -32,6 +32,8 @@
     18      sources in JSON_SR (create_source 4), and queries of Spark that write AVRO
             (create_table_as 6, insert_into 2, replace_stream_as 2, replace_table_as 3) or read it,
             which a pipeline of an older release would call PLAN_UNREADABLE; catalog version 14
+    19      logs nothing new: queries of Spark that read or write JSON_SR, whose records a pipeline
+            of an older release would take for AVRO and leave out
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -68,9 +70,10 @@ from standpipe.control.metadata.commands import (
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, PersistentQuery, Source
 from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.declarations.published import public_form
 
 OLDEST: Final = 1
-NEWEST: Final = 18
+NEWEST: Final = 19
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -101,6 +104,8 @@ SOURCE_TOPICS: Final = 16
 SCHEMAS: Final = 17
 #: below, statements with JSON_SR are refused, and queries of Spark that read or write AVRO
 REGISTRY_QUERIES: Final = 18
+#: below, queries of Spark that read or write JSON_SR are refused
+JSON_SR_QUERIES: Final = 19
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -139,7 +144,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 #: levels at which the catalog has no more fields than below
-_SAME_CATALOG: Final = (GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS)
+_SAME_CATALOG: Final = (GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS, JSON_SR_QUERIES)
 
 
 def catalog_version(level: int) -> int:
@@ -251,7 +256,26 @@ def at_level(command: Command, level: int) -> Command:
             f" at {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
             " newer release"
         )
+    query = getattr(command, "query", None)
+    if isinstance(query, PersistentQuery):
+        made = getattr(command, "source", None)
+        check_query(query, made if isinstance(made, Source) else None, level)
     return formed
+
+
+def check_query(query: PersistentQuery, sink: Source | None, level: int) -> None:
+    """Raises BadRequest for a query over or into JSON_SR where a pipeline may not know it. `sink`:
+    what it writes, which a command of INSERT INTO does not have; None: not known here."""
+    formats = {of for read in query.plan.inputs for of in (read.key_format, read.value_format)}
+    if sink is not None:
+        public = public_form(sink)
+        formats |= {public.key_format, public.value_format}
+    if level < JSON_SR_QUERIES and "JSON_SR" in formats:
+        raise BadRequest(
+            f"a query over or into JSON_SR needs feature level {JSON_SR_QUERIES}, this cluster is"
+            f" at {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
+            " newer release"
+        )
 
 
 def _reads_schemas(command: Command) -> bool:

@@ -25,6 +25,8 @@ from standpipe.sql.schemas.registry import (
 )
 
 _FRAME: Final = struct.Struct(">bi")
+#: bytes before the value
+FRAME_BYTES: Final = _FRAME.size
 #: schemas of one source whose readers are kept; a producer that names more pays for each again
 _KEPT_MAX: Final = 100
 #: what a decoder may raise for bytes that are no value
@@ -130,10 +132,7 @@ def json_row(
     schema: RegisteredSchema, columns: Sequence[Column], *, wraps: bool
 ) -> Callable[[Sequence[Any]], bytes]:
     """The same in JSON_SR."""
-    try:
-        write = json_sr_writing.to_bytes(parsed_json(schema), columns, wraps=wraps)
-    except RecursionError:  # types that refer to each other without end
-        raise BadSchema("a type contains itself") from None
+    write = json_sr_writing.to_bytes(parsed_json(schema), columns, wraps=wraps)
     return lambda row: framed(schema.schema_id, write(row))
 
 

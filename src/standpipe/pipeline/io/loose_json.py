@@ -6,7 +6,7 @@ it runs first (`source.py`). Where it may have missed something, the text is rew
 name also in upper case, numbers as numbers. What cannot be a number stays as it is, and Spark's
 parser reports it as corrupt.
 
-The rewrite is one function over the text, with each step bound once (`_let`). One expression per
+The rewrite is one function over the text, with each step bound once (`let`). One expression per
 column and spelling made plans that took longer than their batches (2.6 s for 19 columns, measured),
 and would be computed again for each column.
 """
@@ -14,18 +14,22 @@ and would be computed again for each column.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 
 from standpipe.model import Column
 from standpipe.pipeline.io import type_mapping
+from standpipe.sql.schemas.json_schema import ENTRY
 from standpipe.sql.types.types import SqlType, parse_type, struct
 
 _OBJECT = "map<string,variant>"
 _LIST = "array<variant>"
 #: ksqlDB's types that JSON holds as numbers
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP")
+#: types of a map's key in an entry: texts, booleans, whole numbers, also of more than 64 bits
+_KEY_TYPES = r"^(STRING|BOOLEAN|BIGINT|DECIMAL\(\d+,0\))$"
 #: a mixed-case name before a colon; possessive quantifiers, because backtracking cannot help
 _MIXED_NAME = r'"(?=[^"]*[a-z])(?=[^"]*[A-Z])[^"]*+"\s*+:'
 
@@ -36,13 +40,17 @@ def may_be_missed(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
     return text.rlike(_MIXED_NAME) if _has_capitals(of) else f.lit(False)
 
 
-def rewritten(text: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
+def rewritten(
+    text: SparkColumn, columns: Sequence[Column], *, takes_entries: bool = False
+) -> SparkColumn:
     """The text of an object with names and numbers as Spark's parser expects them; null for what
-    is not an object."""
-    return f.to_json(_fields(f.from_json(text, _OBJECT), _row_type(columns)))
+    is not an object. `takes_entries`: maps may be arrays of objects with a key and a value, as
+    Connect writes them (`data/encoding/json_sr_reading.py`)."""
+    fields = _Rewrite(takes_entries).fields(f.from_json(text, _OBJECT), _row_type(columns))
+    return f.to_json(fields)
 
 
-def _let(value: SparkColumn, then: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
+def let(value: SparkColumn, then: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
     """`then(value)`, with the value computed once however often `then` uses it."""
     return f.get(f.transform(f.array(value), then), f.lit(0))
 
@@ -73,11 +81,11 @@ def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
         made = f.try_variant_get(f.to_variant_object(fields_), "$", f"struct<{', '.join(fields)}>")
         return f.map_concat(fields_, f.from_json(f.to_json(made), _OBJECT))  # nulls are left out
 
-    return _let(whole, cast)
+    return let(whole, cast)
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """The names under which the parser looks for a field and that `_fields` keeps."""
+    """The names under which the parser looks for a field and that `_Rewrite.fields` keeps."""
     return (name,) if name == name.upper() else type_mapping.spellings(name)
 
 
@@ -85,55 +93,81 @@ def _number(of: SqlType) -> str:
     return type_mapping.wire_type(of, any_case=False).simpleString()
 
 
-def _fields(whole: SparkColumn, of: SqlType) -> SparkColumn:
-    """A map of a record's fields: each under its own name, and under its upper-case name unless
-    another field has that name; numbers as numbers."""
-    given = set(of.field_names)
-    # drop lower-case duplicates: Spark's parser would find them, and they are not rebuilt here
-    doubles = sorted({name.lower() for name in given if name == name.upper()} - given)
+@dataclass(frozen=True)
+class _Rewrite:
+    takes_entries: bool
 
-    def both(fields: SparkColumn) -> SparkColumn:
-        all_ = f.map_concat(f.transform_keys(fields, lambda name, _: f.upper(name)), fields)
-        return f.map_filter(all_, lambda name, _: ~name.isin(doubles)) if doubles else all_
+    def fields(self, whole: SparkColumn, of: SqlType) -> SparkColumn:
+        """A map of a record's fields: each under its own name, and under its upper-case name unless
+        another field has that name; numbers as numbers."""
+        given = set(of.field_names)
+        # drop lower-case duplicates: Spark's parser would find them, and they are not rebuilt here
+        doubles = sorted({name.lower() for name in given if name == name.upper()} - given)
 
-    found = _let(whole, both)
-    for name, part in zip(of.field_names, of.arguments, strict=True):
-        if part.is_nested and _is_loose(part):
-            for spelling in _spellings(name):
-                found = _let(found, _replacing(spelling, part))
-    return _with_numbers(found, of)
+        def both(fields: SparkColumn) -> SparkColumn:
+            all_ = f.map_concat(f.transform_keys(fields, lambda name, _: f.upper(name)), fields)
+            return f.map_filter(all_, lambda name, _: ~name.isin(doubles)) if doubles else all_
+
+        found = let(whole, both)
+        for name, part in zip(of.field_names, of.arguments, strict=True):
+            if part.is_nested and self._is_loose(part):
+                for spelling in _spellings(name):
+                    found = let(found, self._replacing(spelling, part))
+        return _with_numbers(found, of)
+
+    def _is_loose(self, of: SqlType) -> bool:
+        """Whether Spark's parser may miss something in a value of this type."""
+        if self.takes_entries and of.contains("MAP"):
+            return True
+        return _has_capitals(of) or any(map(of.contains, _NUMBERS))
+
+    def _replacing(self, name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]:
+        """A function that rebuilds the nested field `name` in a map of fields, if it is there."""
+
+        def replace(fields: SparkColumn) -> SparkColumn:
+            value = f.try_element_at(fields, f.lit(name))
+            again = f.create_map(f.lit(name), self._inside(value, part))
+            return f.when(value.isNull(), fields).otherwise(f.map_concat(fields, again))
+
+        return replace
+
+    def _inside(self, value: SparkColumn, of: SqlType) -> SparkColumn:
+        """A VARIANT with its structs rebuilt as by `fields`; unchanged if it is not of type
+        `of`."""
+        if not self._is_loose(of):
+            return value
+        if of.base in _NUMBERS:
+            return f.coalesce(f.try_variant_get(value, "$", _number(of)).cast("variant"), value)
+        if of.base == "ARRAY":
+            items = f.try_variant_get(value, "$", _LIST)
+            made = f.transform(items, lambda item: self._inside(item, of.arguments[0]))
+        elif of.base == "STRUCT":
+            made = self.fields(f.try_variant_get(value, "$", _OBJECT), of)
+        else:
+            fields = f.try_variant_get(value, "$", _OBJECT)
+            if self.takes_entries:
+                fields = f.coalesce(fields, _of_entries(value))
+            made = f.transform_values(fields, lambda _, item: self._inside(item, of.arguments[1]))
+        return f.coalesce(f.to_variant_object(made), value)
 
 
-def _is_loose(of: SqlType) -> bool:
-    """Whether Spark's parser may miss something in a value of this type."""
-    return _has_capitals(of) or any(map(of.contains, _NUMBERS))
+def _of_entries(value: SparkColumn) -> SparkColumn:
+    """The map that a VARIANT, an array of entries, stands for; null if it is none."""
+    key, part = ENTRY
+    entries = f.transform(
+        f.try_variant_get(value, "$", _LIST), lambda each: _entry(each, key, part)
+    )
+
+    def made(found: SparkColumn) -> SparkColumn:
+        are_entries = f.forall(found, lambda each: each["key"].isNotNull())
+        return f.when(are_entries, f.map_from_entries(found))
+
+    return let(entries, made)
 
 
-def _replacing(name: str, part: SqlType) -> Callable[[SparkColumn], SparkColumn]:
-    """A function that rebuilds the nested field `name` in a map of fields, if it is there."""
-
-    def replace(fields: SparkColumn) -> SparkColumn:
-        value = f.try_element_at(fields, f.lit(name))
-        again = f.create_map(f.lit(name), _inside(value, part))
-        return f.when(value.isNull(), fields).otherwise(f.map_concat(fields, again))
-
-    return replace
-
-
-def _inside(value: SparkColumn, of: SqlType) -> SparkColumn:
-    """A VARIANT with its structs rebuilt as by `_fields`; unchanged if it is not of type `of`."""
-    if not _is_loose(of):
-        return value
-    if of.base in _NUMBERS:
-        return f.coalesce(f.try_variant_get(value, "$", _number(of)).cast("variant"), value)
-    if of.base == "ARRAY":
-        items = f.try_variant_get(value, "$", _LIST)
-        made = f.transform(items, lambda item: _inside(item, of.arguments[0]))
-    else:
-        fields = f.try_variant_get(value, "$", _OBJECT)
-        made = (
-            _fields(fields, of)
-            if of.base == "STRUCT"
-            else f.transform_values(fields, lambda _, item: _inside(item, of.arguments[1]))
-        )
-    return f.coalesce(f.to_variant_object(made), value)
+def _entry(entry: SparkColumn, key: str, part: str) -> SparkColumn:
+    name = f.try_variant_get(entry, f"$.{key}", "variant")
+    text = f.when(
+        f.schema_of_variant(name).rlike(_KEY_TYPES), f.try_variant_get(name, "$", "string")
+    )
+    return f.struct(text.alias("key"), f.try_variant_get(entry, f"$.{part}", "variant").alias(part))

@@ -16,12 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source
-from standpipe.pipeline.io import java_functions, type_mapping
-from standpipe.pipeline.io.avro_rows import may_be_unwritable, written
+from standpipe.pipeline.io import java_functions, json_sr_rows, type_mapping
+from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.sink_writer import UNWRITABLE
+from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.declarations.published import public_form
 from standpipe.sql.declarations.registered import Part
-from standpipe.sql.declarations.sink_schemas import Written
+from standpipe.sql.declarations.sink_schemas import Written, format_of, may_be_unwritable, wraps
 from standpipe.sql.spark.group_sql import row_name
 from standpipe.sql.types.types import parse_type
 
@@ -38,11 +39,11 @@ def records_of(
     """Columns `key`, `value`, `rowtime` (the header's 8 bytes), and `partition` of a table.
 
     `has_own_key`: a key of several columns is a key even if all of them are null. `schemas`: those
-    of the plan, of rows in AVRO.
+    of the plan, of rows in AVRO or JSON_SR.
 
-    Of a table with a copy in AVRO, `public_key`, `public_value` and `public_partition` are those in
-    its public topic. Where a schema may not have a row, `unwritable` says so; then the key or the
-    value that it does not have is null.
+    Of a table with a copy in such a format, `public_key`, `public_value` and `public_partition` are
+    those in its public topic. Where a schema may not have a row, `unwritable` says so; then the key
+    or the value that it does not have is null.
 
     A table's row with a null in its key is left out, as in ksqlDB. Raises ValueError when the
     result's width or a format does not fit the table.
@@ -55,7 +56,7 @@ def records_of(
             f"the result has {len(result.columns)} columns, {table.name} needs {names}"
         )
     rows = result.toDF(*names)
-    record = _Record(table, has_own_key=has_own_key)
+    record = _Record(table, has_own_key=has_own_key, schemas=schemas)
     if table.kind == "TABLE":
         for column in keys:
             rows = rows.filter(record.col(column.name).isNotNull())
@@ -67,14 +68,14 @@ def records_of(
     ]
     if table.kind == "TABLE":
         columns.append(record.partition().alias("partition"))
-    public = _Record(public_form(table), has_own_key=has_own_key)
+    public = _Record(public_form(table), has_own_key=has_own_key, schemas=schemas)
     if table.public_formats:
         columns += [
             public.windowed_key().alias("public_key"),
             public.value().alias("public_value"),
             public.public_partition().alias("public_partition"),
         ]
-    if may_be_unwritable(table, schemas):
+    if may_be_unwritable(public.table, schemas):
         columns.append(public.is_unwritable().alias(UNWRITABLE))
     return rows.select(*columns)
 
@@ -134,11 +135,13 @@ def addressed(
 
 @dataclass(frozen=True)
 class _Record:
-    """Expressions over the columns of a result; `row`: they are fields of this column."""
+    """Expressions over the columns of a result; `row`: they are fields of this column. `schemas`:
+    those of the plan."""
 
     table: Source
     has_own_key: bool = False
     row: str | None = None
+    schemas: Written | UnsetType = UNSET
 
     def col(self, name: str) -> SparkColumn:
         quoted = "`" + name.replace("`", "``") + "`"
@@ -198,8 +201,8 @@ class _Record:
             return f.when(is_there, text.cast("binary"))
         if key_format == "DELIMITED":
             return f.when(is_there, self._delimited(columns, self.table.key_delimiter))
-        if key_format == "AVRO":
-            return f.when(is_there, self._avro("KEY", columns))
+        if key_format in REGISTRY_FORMATS:
+            return f.when(is_there, self._under_schema("KEY", columns))
         raise ValueError(f"{len(columns)} key columns do not fit into format {key_format}")
 
     def _has_key(self) -> SparkColumn:
@@ -211,13 +214,19 @@ class _Record:
         return is_there
 
     def _has_value(self) -> SparkColumn:
-        """A bare value in AVRO that is null is no value, as in ksqlDB."""
+        """A bare value with a schema that is null is no value, as in ksqlDB."""
         columns = self.table.value_columns
         is_bare = len(columns) == 1 and not self.table.wrap_single_value
         return self.col(columns[0].name).isNotNull() if is_bare else f.lit(bool(columns))
 
-    def _avro(self, part: Part, columns: Sequence[Column]) -> SparkColumn:
-        return written(part, [(column, self.col(column.name)) for column in columns])
+    def _under_schema(self, part: Part, columns: Sequence[Column]) -> SparkColumn:
+        values = [(column, self.col(column.name)) for column in columns]
+        if format_of(self.table, part) == "AVRO":
+            return avro_rows.written(part, values)
+        schema = self.schemas[part != "KEY"] if self.schemas else None
+        if schema is None:
+            raise ValueError(f"the plan has no schema of the {part.lower()}s of {self.table.name}")
+        return json_sr_rows.written(schema, values, wraps=wraps(self.table, part))
 
     def _value(self) -> SparkColumn:
         table, columns = self.table, self.table.value_columns
@@ -227,8 +236,8 @@ class _Record:
             return self._kafka_bytes(columns[0])
         if table.value_format == "DELIMITED":
             return self._delimited(columns, table.value_delimiter)
-        if table.value_format == "AVRO":
-            return f.when(self._has_value(), self._avro("VALUE", columns))
+        if table.value_format in REGISTRY_FORMATS:
+            return f.when(self._has_value(), self._under_schema("VALUE", columns))
         if table.value_format != "JSON":
             raise ValueError(f"cannot write values in format {table.value_format}")
         if not table.wrap_single_value and len(columns) == 1:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from standpipe.config.keys import RECORD_BYTES_MAX
+from standpipe.data.encoding.framed_values import FRAME_BYTES
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io import java_functions, loose_json, type_mapping
@@ -30,6 +31,7 @@ from standpipe.pipeline.io.committed_source import Upstream, committed_stream
 from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers, one_task_per_core
 from standpipe.pipeline.io.type_mapping import CORRUPT
 from standpipe.pipeline.io.windowed_keys import raw_key, window_bounds
+from standpipe.sql.declarations.properties import JSON_FORMATS
 from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
 
 _CORRUPT_FIELD = t.StructField(CORRUPT, t.StringType())
@@ -109,9 +111,8 @@ def parse(records: DataFrame, source: SparkInput, *, bytes_max: int) -> DataFram
         f.col("value").isNull().alias("__null_value"),
         "__too_large",
     )
-    if source.value_format == "JSON" and values:
-        wrapped = source.wrap_single_value or len(values) != 1
-        parsed = _reread_json(parsed, values, wrapped=wrapped)
+    if source.value_format in JSON_FORMATS and values:
+        parsed = _reread_json(parsed, source, values)
     timed = parsed.withColumn("ROWTIME", _rowtime(source))
     # a row of a table must have a key
     no_key = f.col("key").isNull() if has_key and source.is_table else f.lit(False)
@@ -151,11 +152,12 @@ _NUMBERS = (t.IntegerType, t.LongType, t.DoubleType)
 def _parsed_key(source: SparkInput, keys: tuple[Column, ...]) -> SparkColumn:
     delimiter, raw = source.key_delimiter or ",", raw_key(source)
     wrapped = len(keys) != 1
-    if source.key_format != "JSON" or not keys:
+    if source.key_format not in JSON_FORMATS or not keys:
         return _parsed(raw, keys, source.key_format, wrapped=wrapped, delimiter=delimiter)
     schema = type_mapping.wire_schema(keys, any_case=True)
     plain = _with_text(schema, _NUMBERS).add(_CORRUPT_FIELD)
-    parsed = f.from_json(_json_text(raw, keys, wrapped=wrapped), plain, _OPTIONS)
+    text = _json_text(_json_bytes(raw, source.key_format), keys, wrapped=wrapped)
+    parsed = f.from_json(text, plain, _OPTIONS)
     if not any(isinstance(field.dataType, _NUMBERS) for field in schema):
         return parsed
     return _reread(parsed, schema, _NUMBERS, lambda part, kind: part.cast(kind))
@@ -169,6 +171,15 @@ def _parsed_value(source: SparkInput, values: tuple[Column, ...]) -> SparkColumn
     )
 
 
+def _json_bytes(raw: SparkColumn, format_: str) -> SparkColumn:
+    """The JSON of a key or a value: in JSON_SR what is behind 0 and the id of a schema, which need
+    not exist, as nodes and ksqlDB read it; null if it does not begin with these five bytes."""
+    if format_ != "JSON_SR":
+        return raw
+    has_frame = (f.octet_length(raw) >= FRAME_BYTES) & f.startswith(raw, f.lit(bytearray(1)))
+    return f.when(has_frame, f.substring(raw, f.lit(FRAME_BYTES + 1), f.octet_length(raw)))
+
+
 def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) -> SparkColumn:
     """The text of a JSON object; null for bytes that are not UTF-8."""
     text = f.try_validate_utf8(raw.cast("string"))
@@ -178,16 +189,20 @@ def _json_text(raw: SparkColumn, columns: tuple[Column, ...], *, wrapped: bool) 
     return f.concat(f.lit(f'{{"{name}":'), text, f.lit("}"))
 
 
-def _reread_json(rows: DataFrame, values: tuple[Column, ...], *, wrapped: bool) -> DataFrame:
+def _reread_json(rows: DataFrame, source: SparkInput, values: tuple[Column, ...]) -> DataFrame:
     """Values as ksqlDB reads them, where Spark's parser missed something.
 
     A separate step: in one expression with the parser, the parser would run twice per record.
     """
-    text = _json_text(f.col("value"), values, wrapped=wrapped)
+    wrapped = source.wrap_single_value or len(values) != 1
+    found = _json_bytes(f.col("value"), source.value_format)
+    text = _json_text(found, values, wrapped=wrapped)
     missed = loose_json.may_be_missed(text, values)
     again = text.isNotNull() & (_is_corrupt("__value", "value") | missed)
     schema = type_mapping.wire_schema(values, any_case=True).add(_CORRUPT_FIELD)
-    loose = f.from_json(loose_json.rewritten(text, values), schema, _OPTIONS)
+    takes_entries = source.value_format == "JSON_SR"
+    again_text = loose_json.rewritten(text, values, takes_entries=takes_entries)
+    loose = f.from_json(again_text, schema, _OPTIONS)
     return rows.withColumn("__value", f.when(again, loose).otherwise(f.col("__value")))
 
 
@@ -204,9 +219,10 @@ def _parsed(
         return f.struct(f.lit(None).cast("string").alias(CORRUPT))
     if format_ == "KAFKA":
         return _parsed_kafka(part, columns)
-    if format_ == "JSON":
+    if format_ in JSON_FORMATS:
         schema = type_mapping.wire_schema(columns, any_case=True).add(_CORRUPT_FIELD)
-        return f.from_json(_json_text(part, columns, wrapped=wrapped), schema, _OPTIONS)
+        found = _json_bytes(part, format_)
+        return f.from_json(_json_text(found, columns, wrapped=wrapped), schema, _OPTIONS)
     if format_ == "DELIMITED":
         return _parsed_csv(text, columns, _OPTIONS | {"sep": delimiter, "escape": '"'})
     raise ValueError(f"format {format_} is not supported")
@@ -295,7 +311,7 @@ def _value_column(source: SparkInput, name: str) -> SparkColumn:
     if column.header is not None:
         return _header_column(column)
     part, format_ = ("__key", source.key_format) if column.is_key else ("__value", "")
-    any_case = (format_ or source.value_format) == "JSON"
+    any_case = (format_ or source.value_format) in JSON_FORMATS
     return type_mapping.field_of(f.col(part), column, any_case=any_case)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from standpipe.model import Column
+from standpipe.sql.declarations.properties import JSON_FORMATS
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.types import SqlType, parse_type, quoted
@@ -64,7 +65,7 @@ def _reason(columns: Sequence[Column], name: str) -> str:
                 f"The 'DELIMITED' format does not support type '{of.base}', column: "
                 f"{quoted(column.name)}"
             )
-        if name in ("JSON", "JSON_SR") and not _json_maps(of):
+        if name in JSON_FORMATS and not _json_maps(of):
             return "JSON only supports MAP types with STRING keys"
     return ""
 

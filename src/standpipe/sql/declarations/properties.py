@@ -25,6 +25,8 @@ FORMATS: Final = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR")
 REGISTRY_FORMATS: Final = ("AVRO", "JSON_SR")
 #: Those of them whose records can only be read with that schema.
 READ_BY_SCHEMA: Final = ("AVRO",)
+#: Those of them that are JSON, behind the id of a schema or without one.
+JSON_FORMATS: Final = ("JSON", "JSON_SR")
 #: ksqlDB's others, which need compiled schemas.
 FORMATS_REFUSED: Final = ("PROTOBUF", "PROTOBUF_NOSR")
 _DIGITS_MAX: Final = 20  # of a 64-bit integer with its sign

@@ -20,7 +20,6 @@ from msgspec import UNSET
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.spark import stream_time
 from standpipe.sql.spark.expression_sql import expression_sql, text_sql
-from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.typed_expression import (
     Operation,
     Typed,
@@ -118,9 +117,7 @@ class Rows:
 def spark_input(
     source: Source, view: str, watermark_delay_ms: int | None = None, *, keeps_nulls: bool = False
 ) -> SparkInput:
-    """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come.
-    Raises StatementError for a format that Spark does not read."""
-    _refuse_json_sr(source)
+    """The topic of a source as a view of Spark. `watermark_delay_ms`: how late rows may come."""
     # our queries write its topic: ROWTIME is in a header
     is_ours = source.takes_inserts or (source.query_id is not None and source.changelog is None)
     return SparkInput(
@@ -141,17 +138,6 @@ def spark_input(
         is_ours=True if is_ours else None,
         window=source.window,
     )
-
-
-def _refuse_json_sr(source: Source) -> None:
-    """Raises StatementError: Spark does not read these records."""
-    for part, format_ in (("keys", source.key_format), ("values", source.value_format)):
-        if format_ == "JSON_SR":
-            raise refusal(
-                f"{source.name} has {part} of format JSON_SR, which queries that run in Spark do"
-                " not read yet. PRINT, INSERT INTO … VALUES, pull queries on streams and push"
-                " queries without GROUP BY, JOIN and PARTITION BY do."
-            )
 
 
 def emit(aggregation: Aggregation) -> SparkPlan:

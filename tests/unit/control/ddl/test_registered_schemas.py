@@ -172,6 +172,22 @@ def test_nothing_is_registered_for_what_cannot_be_logged() -> None:
     assert known.subjects == {}
 
 
+JSON_SINK = SINK.replace("AVRO", "JSON_SR")
+
+
+def test_a_query_into_json_sr_registers_json_schemas() -> None:
+    known = KnownSchemas()
+    insert = "INSERT INTO C SELECT ID, V FROM S;"
+    catalog = after(known, STREAM, JSON_SINK.format(*FIRST))
+    assert known.latest("C-value").kind == "JSON"
+    (_, value) = logged(insert, catalog, known).query.plan.schemas
+    assert value == (1, known.by_id(1).text)
+    older = replace(catalog, feature_level=feature_levels.REGISTRY_QUERIES)
+    for statement in (insert, JSON_SINK.replace("STREAM C", "STREAM D").format(*FIRST)):
+        with pytest.raises(BadRequest, match="over or into JSON_SR needs feature level 19"):
+            logged(statement, older, known)
+
+
 def test_a_given_schema_is_not_registered() -> None:
     known = KnownSchemas()
     schema_id = known.register(

@@ -298,8 +298,31 @@ def test_a_query_over_avro_waits_until_every_pipeline_reads_it(part: str) -> Non
     assert feature_levels.at_level(over_avro, 18) == over_avro
 
 
+@pytest.mark.parametrize("part", ["key_format", "value_format"])
+def test_a_query_over_json_sr_waits_until_every_pipeline_reads_it(part: str) -> None:
+    """An older one takes its records for AVRO, and leaves them all out."""
+    made = table_as("T", "S", 4)
+    given: dict[str, Any] = {"key_format": "JSON", "value_format": "JSON", part: "JSON_SR"}
+    read = SparkInput(source="S", topic="s", view="S", columns=(), **given)
+    plan = structs.replace(made.query.plan, inputs=(read,))
+    over = structs.replace(made, query=structs.replace(made.query, plan=plan))
+    with pytest.raises(BadRequest, match="over or into JSON_SR needs feature level 19"):
+        feature_levels.at_level(over, 18)
+    assert feature_levels.at_level(over, 19) == over
+
+
+def test_a_query_into_json_sr_waits_until_every_pipeline_writes_it() -> None:
+    made = in_avro(table_as("T", "S", 4))
+    formats = ("KAFKA", "JSON_SR")
+    source = structs.replace(made.source, public_topic="T", public_formats=formats)
+    into = structs.replace(made, source=source)
+    with pytest.raises(BadRequest, match="over or into JSON_SR needs feature level 19"):
+        feature_levels.at_level(into, 18)
+    assert logged(into, 19)["version"] == 6, "as of AVRO"
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 18)), (1, (1, 1)), (2, (1, 2)), (19, (1, 18))]
+    ("limit", "known"), [(0, (1, 19)), (1, (1, 1)), (2, (1, 2)), (20, (1, 19))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
@@ -316,7 +339,7 @@ def test_a_source_table_whose_topic_is_made_waits_until_every_node_makes_it() ->
     [
         *[(1, 1, ""), (4, 4, ""), (5, 4, "gossip"), (8, 7, ""), (9, 7, "groups"), (11, 9, "")],
         *[(12, 9, "linearizable reads"), (13, 10, ""), (15, 12, ""), (16, 12, "source topics")],
-        *[(17, 13, ""), (18, 14, "")],
+        *[(17, 13, ""), (18, 14, ""), (19, 14, "JSON_SR in Spark")],
     ],
 )
 def test_a_level_without_a_new_field_keeps_the_version_of_the_catalog(

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from standpipe.config.keys import RECORD_BYTES_MAX
-from standpipe.data.encoding.framed_values import schema_id_of
+from standpipe.data.encoding.framed_values import FRAME_BYTES, schema_id_of
 from standpipe.model import SparkInput
 from standpipe.pipeline.io import type_mapping
 from standpipe.pipeline.io.avro import java_rows
@@ -45,8 +45,6 @@ from standpipe.pipeline.io.source_v1 import SourceV1, kafka_source, offsets_of, 
 from standpipe.pipeline.io.windowed_keys import raw_key
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
 
-#: bytes that name a schema
-_FRAME_BYTES: Final = 5
 #: each query has a session of its own
 _LATEST: Final = WeakKeyDictionary[SparkSession, dict[str, Programs]]()
 
@@ -83,7 +81,7 @@ def unseen(
     records first, and one more than are asked for at most."""
     parts = parts_of(source)
     heads = [
-        f.when(_fits(bytes_max), f.substring(_raw(part, source), 1, _FRAME_BYTES)).alias(part.name)
+        f.when(_fits(bytes_max), f.substring(_raw(part, source), 1, FRAME_BYTES)).alias(part.name)
         for part in parts
     ]
     named = one_task_per_core(rows).select(*heads)
@@ -91,7 +89,7 @@ def unseen(
     is_known = f"OR `{{0}}` IN ({given})" if given else ""
     new = [
         f.expr(
-            f"CASE WHEN octet_length(`{part.name}`) < {_FRAME_BYTES}"
+            f"CASE WHEN octet_length(`{part.name}`) < {FRAME_BYTES}"
             f" OR substring(`{part.name}`, 1, 1) <> X'00' {is_known.format(part.name)}"
             f" THEN NULL ELSE `{part.name}` END"
         ).alias(part.name)

@@ -19,7 +19,7 @@ from standpipe.data.encoding.avro_program import program_of_cells
 from standpipe.data.encoding.framed_values import parsed
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io.avro.kept_answers import KEPT_MAX, KeptAnswers, Offsets
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
+from standpipe.sql.declarations.properties import READ_BY_SCHEMA
 from standpipe.sql.schemas.avro import BadSchema
 from standpipe.sql.schemas.registry import (
     RegisteredSchema,
@@ -65,7 +65,7 @@ def parts_of(source: SparkInput) -> tuple[AvroPart, ...]:
         (source.key_format, AvroPart("key", keys, len(keys) != 1)),
         (source.value_format, AvroPart("value", values, wraps)),
     )
-    return tuple(part for format_, part in parts if format_ in REGISTRY_FORMATS and part.columns)
+    return tuple(part for format_, part in parts if format_ in READ_BY_SCHEMA and part.columns)
 
 
 #: of each part: schema's id -> `AvroProgram.text`

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME
-from standpipe.pipeline.io import avro_rows
+from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.committed_source import visible
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.sink import records_of

@@ -16,8 +16,9 @@ from typing import Any, Final, cast
 from pyspark.sql import SparkSession
 
 from standpipe.model import Source, SparkPlan
-from standpipe.pipeline.io import avro_rows, java_classes
-from standpipe.pipeline.io.avro_rows import AvroWriter
+from standpipe.pipeline.io import java_classes
+from standpipe.pipeline.io.avro import avro_rows
+from standpipe.pipeline.io.avro.avro_rows import AvroWriter
 from standpipe.sql.expressions.evaluator import WORK_MAX
 
 SOURCES: Final = tuple(

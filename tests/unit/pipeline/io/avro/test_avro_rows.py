@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from tests.samples import sample_stream, sample_table
 
 from standpipe.model import Source, SparkPlan, WrittenSchema
-from standpipe.pipeline.io.avro_rows import may_be_unwritable, writers_of
+from standpipe.pipeline.io.avro.avro_rows import writers_of
 from standpipe.sql.declarations.published import kept_form
 from standpipe.sql.declarations.registered import own_schema
+from standpipe.sql.declarations.sink_schemas import may_be_unwritable
 from standpipe.sql.schemas.avro import BadSchema
 
 PLAN = SparkPlan(version=1, inputs=(), sql="", output_mode="update", is_windowed=False)

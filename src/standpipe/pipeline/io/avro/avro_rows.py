@@ -15,17 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import UnsetType
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 
 from standpipe.model import Column, Source, SparkPlan
 from standpipe.sql.declarations.published import public_form
-from standpipe.sql.declarations.registered import Part, own_schema
-from standpipe.sql.declarations.sink_schemas import Written as WrittenSchemas
-from standpipe.sql.declarations.sink_schemas import columns_of, wraps
+from standpipe.sql.declarations.registered import Part
+from standpipe.sql.declarations.sink_schemas import columns_of, format_of, wraps
 from standpipe.sql.schemas import avro, avro_write_program
-from standpipe.sql.schemas.avro import BadSchema
 from standpipe.sql.types.types import SqlType, parse_type
 
 _FUNCTIONS: Final[dict[Part, str]] = {
@@ -53,7 +50,7 @@ def writers_of(table: Source, plan: SparkPlan) -> list[AvroWriter]:
     public = public_form(table)
     made: list[AvroWriter] = []
     for part, written_under in zip(_FUNCTIONS, plan.schemas or (), strict=False):
-        if written_under is None:
+        if written_under is None or format_of(public, part) != "AVRO":
             continue
         schema_id, text = written_under
         is_wrapped = wraps(public, part)
@@ -64,29 +61,6 @@ def writers_of(table: Source, plan: SparkPlan) -> list[AvroWriter]:
         name = _FUNCTIONS[part]
         made.append(AvroWriter(name=name, schema_id=schema_id, program=program, wraps=is_wrapped))
     return made
-
-
-def may_be_unwritable(table: Source, schemas: WrittenSchemas | UnsetType) -> bool:
-    """Whether a row may have no form under the schemas that it is written under, a plan's. Our own,
-    made from the columns, have every row.
-
-    The declaration does not decide: INSERT INTO goes on under the schema of its statement when the
-    stream is declared again.
-    """
-    public = public_form(table)
-    if not schemas:
-        return "AVRO" in (public.key_format, public.value_format)
-    return any(
-        written_under is not None and not _is_own(public, part, written_under[1])
-        for part, written_under in zip(_FUNCTIONS, schemas, strict=True)
-    )
-
-
-def _is_own(public: Source, part: Part, text: str) -> bool:
-    try:
-        return own_schema(public, part) == text
-    except BadSchema:
-        return False
 
 
 def written(part: Part, columns: Sequence[tuple[Column, SparkColumn]]) -> SparkColumn:

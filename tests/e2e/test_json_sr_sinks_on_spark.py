@@ -1,0 +1,162 @@
+"""Rows that Spark writes in JSON_SR: those of INSERT … VALUES, under our schemas and others'; the
+records of streams, tables and copies. Static frames, no Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from tests.e2e.test_avro_sinks_on_spark import KINDS, typed, value_of
+from tests.samples import sample_stream, sample_table
+
+from standpipe.data.encoding.framed_values import json_row, unframed
+from standpipe.model import Column, Source
+from standpipe.pipeline.io import json_sr_rows
+from standpipe.pipeline.io.sink import records_of
+from standpipe.sql.declarations.published import kept_form, public_form
+from standpipe.sql.declarations.registered import own_schema
+from standpipe.sql.schemas.registry import RegisteredSchema
+from standpipe.sql.types.types import parse_type
+
+pytestmark = pytest.mark.e2e
+
+SCHEMA_ID: Final = 0x01020384
+NESTED: Final = (
+    "MAP<STRING, ARRAY<DATE>>",
+    "STRUCT<`A` MAP<STRING, TIMESTAMP>, `B c` DECIMAL(4, 4)>",
+    "ARRAY<STRUCT<`A` INTEGER>>",
+)
+TEXT: Final[dict[str, Any]] = {"type": "string"}
+NUMBER: Final[dict[str, Any]] = {"type": "integer"}
+OR_NULL: Final[dict[str, Any]] = {"oneOf": [{"type": "null"}, TEXT]}
+#: of another program: NULL is left out in `s`, null in `n`, and refused elsewhere
+STRICT: Final = {
+    "type": "object",
+    "required": ["r"],
+    "properties": {
+        "r": NUMBER,
+        "s": TEXT,
+        "n": OR_NULL,
+        "list": {"type": "array", "items": TEXT},
+        "map": {"additionalProperties": NUMBER},
+        "entries": {
+            "type": "array",
+            "connect.type": "map",
+            "items": {"properties": {"key": TEXT, "value": NUMBER}},
+        },
+        "in": {"properties": {"x": NUMBER, "y": TEXT}, "required": ["x"]},
+        "more": TEXT,
+    },
+}
+STRICT_COLUMNS: Final = {
+    "R": "INTEGER",
+    "S": "STRING",
+    "N": "STRING",
+    "LIST": "ARRAY<STRING>",
+    "MAP": "MAP<STRING, BIGINT>",
+    "ENTRIES": "MAP<STRING, BIGINT>",
+    "IN": "STRUCT<`X` INTEGER, `Y` STRING>",
+}
+
+
+def source_of(**types: str) -> Source:
+    columns = tuple(Column(name=name, type=of) for name, of in types.items())
+    return sample_stream(columns=columns, value_format="JSON_SR")
+
+
+def check(spark: SparkSession, source: Source, text: str, rows: list[list[Any]]) -> int:
+    """Compare what Spark writes with what a node writes; how many the schema cannot have."""
+    wraps = source.wrap_single_value or len(source.value_columns) != 1
+    write = json_row(RegisteredSchema(SCHEMA_ID, "JSON", text), source.value_columns, wraps=wraps)
+    named = [(column, f.col(f"`{column.name}`")) for column in source.value_columns]
+    made = json_sr_rows.written((SCHEMA_ID, text), named, wraps=wraps).alias("made")
+    found = typed(spark, source, rows).select("n", made).sort("n").collect()
+    unwritable = 0
+    for given, row in zip(rows, found, strict=True):
+        try:
+            expected = unframed(write(given))
+        except ValueError:
+            unwritable += 1
+            assert row["made"] is None, given
+            continue
+        assert row["made"] is not None, given
+        schema_id, value = unframed(bytes(row["made"]))
+        assert schema_id == expected[0]
+        assert json.loads(value) == json.loads(expected[1]), given
+    return unwritable
+
+
+def test_rows_are_those_of_inserts_under_our_own_schemas(spark: SparkSession) -> None:
+    types = [kind.type for kind in KINDS] + list(NESTED)
+    source = source_of(**{f"C{n}": of for n, of in enumerate(types)})
+    rows = [[value_of(parse_type(of)) for of in types] for _ in range(100)]
+    assert check(spark, source, own_schema(source, "VALUE"), rows) == 0
+
+
+def test_rows_are_those_of_inserts_under_a_schema_of_others(spark: SparkSession) -> None:
+    source = source_of(**STRICT_COLUMNS)
+    types = [parse_type(of) for of in STRICT_COLUMNS.values()]
+    rows = [[value_of(of) for of in types] for _ in range(200)]
+    assert 20 < check(spark, source, json.dumps(STRICT), rows) < 190
+
+
+def test_a_bare_value(spark: SparkSession) -> None:
+    source = replace(source_of(V="MAP<STRING, DATE>"), wrap_single_value=False)
+    rows = [[{"a": 1, "b": None}], [{}], [None]]
+    assert check(spark, source, own_schema(source, "VALUE"), rows) == 0
+
+
+COLUMNS: Final = (
+    Column(name="K", type="INTEGER", is_key=True),
+    Column(name="N", type="INTEGER"),
+)
+FORMATS: Final[dict[str, Any]] = {"key_format": "JSON_SR", "value_format": "JSON_SR"}
+STREAM: Final = sample_stream(columns=COLUMNS, **FORMATS)
+TABLE: Final = kept_form(
+    sample_table(columns=COLUMNS, query_id="CTAS_T_1", table_id="T_1", partitions=7, **FORMATS)
+)
+
+
+def records(spark: SparkSession, source: Source, value: str | None = None) -> list[Any]:
+    public = public_form(source)
+    schemas = ((5, own_schema(public, "KEY")), (6, value or own_schema(public, "VALUE")))
+    rows = ("1, 2, 9L, true", "2, CAST(NULL AS INT), 9L, true", "3, 4, 9L, false")
+    result = spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
+    return records_of(result, source, schemas=schemas).collect()
+
+
+def test_a_stream(spark: SparkSession) -> None:
+    rows = records(spark, STREAM)
+    assert [bytes(each["key"]) for each in rows] == [b"\0\0\0\0\5%d" % n for n in (1, 2, 3)]
+    assert [each["value"] and bytes(each["value"]) for each in rows] == [
+        b'\0\0\0\0\6{"N":2}', b'\0\0\0\0\6{"N":null}', None,
+    ]  # fmt: skip
+    assert "unwritable" not in rows[0], "our own schema has all rows"
+
+
+def test_a_table_and_its_copy(spark: SparkSession) -> None:
+    alive, _, dead = records(spark, TABLE)
+    assert json.loads(alive["value"]) == {"N": 2}, "its own topic is in JSON"
+    assert bytes(alive["key"]) == (1).to_bytes(4, "big")
+    assert bytes(alive["public_key"]) == b"\0\0\0\0\0051"
+    assert bytes(alive["public_value"]) == b'\0\0\0\0\6{"N":2}'
+    assert (dead["value"], dead["public_value"]) == (None, None)
+
+
+def test_a_row_that_a_given_schema_cannot_have(spark: SparkSession) -> None:
+    strict = json.dumps({"type": "object", "properties": {"n": NUMBER}, "required": ["n"]})
+    rows = records(spark, STREAM, strict)
+    assert [each["unwritable"] for each in rows] == [False, True, False]
+
+
+def test_a_bare_value_that_is_null_is_none(spark: SparkSession) -> None:
+    """As in ksqlDB, and as in AVRO."""
+    bare = replace(STREAM, wrap_single_value=False)
+    rows = records(spark, bare)
+    assert [each["value"] and bytes(each["value"]) for each in rows] == [
+        b"\0\0\0\0\0062", None, None,
+    ]  # fmt: skip
