@@ -109,7 +109,6 @@ def test_columns_are_inferred_and_schemas_evolve(
         ("WITH (KAFKA_TOPIC='all', VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=2147483646)", 400,
          "with id 2147483646 does not exist in the Schema Registry"),
         ("WITH (KAFKA_TOPIC='all', VALUE_FORMAT='AVRO')", 400, "set VALUE_FORMAT to 'JSON_SR'"),
-        ("WITH (VALUE_FORMAT='JSON') AS SELECT S FROM ALL_TYPES", 400, "queries that run in Spark"),
     ],
 )  # fmt: skip
 def test_refused(node: Node, statement: str, status: int, message: str) -> None:

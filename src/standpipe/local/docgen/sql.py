@@ -283,7 +283,7 @@ CLAUSES: Final = (
     SupportRow(
         "formats AVRO and JSON_SR, VALUE_SCHEMA_ID, VALUE_SCHEMA_FULL_NAME",
         "differs",
-        "JSON_SR not in queries that run in Spark (docs/operations/registry.md)",
+        "a union of several types makes no column in JSON_SR (docs/operations/registry.md)",
     ),
     SupportRow("formats PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
     SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),

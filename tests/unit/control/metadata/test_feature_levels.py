@@ -168,6 +168,7 @@ def test_every_other_form_is_of_a_level() -> None:
         feature_levels.LINEARIZABLE_READS,
         feature_levels.FORGOTTEN_REQUESTS,
         feature_levels.REGISTRY_QUERIES,
+        feature_levels.JSON_SR_QUERIES,
     }
     levels = {*feature_levels.SINCE.values(), *logs_nothing}
     assert levels == set(range(2, feature_levels.NEWEST + 1))
