@@ -84,7 +84,7 @@ def program(writer: JsonType, columns: Sequence[Column], *, wraps: bool) -> Json
     Raises BadSchema where a column has no property of a type that takes it, or a required property
     has no column, and for a schema that stands for more than STEPS_MAX types.
     """
-    maker = _ProgramMaker()
+    maker = _JsonProgramMaker()
     try:
         if not wraps:
             (column,) = columns
@@ -95,7 +95,7 @@ def program(writer: JsonType, columns: Sequence[Column], *, wraps: bool) -> Json
         raise BadSchema("a type contains itself") from None
 
 
-class _ProgramMaker:
+class _JsonProgramMaker:
     """Makes the steps of one schema. A type has its steps wherever it is used, so a short schema
     may stand for very many."""
 
