@@ -36,9 +36,10 @@ class Differences:
     log: ProgressLog
     reads: KafkaReads
 
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        """`rows`: the records of the result (`rows.records`). Raises ServeRefused if the topic no
-        longer tells all rows, and KafkaUnavailable."""
+    def __call__(self, rows: DataFrame, started_ms: int) -> DataFrame:
+        """`rows`: the records of the result (`rows.records`); `started_ms`: the ROWTIME of
+        tombstones. Raises ServeRefused if the topic no longer tells all rows, and
+        KafkaUnavailable."""
         own = rows.withColumn("value", f.col("value").cast("binary"))
         found = newest_batch_if_any(self.table, self.log, time.time_ns() // 1_000_000)
         if found is None:
@@ -50,15 +51,15 @@ class Differences:
             # a row that may be gone from the topic is in the replicas: write the key in any case
             is_lost().alias("is_lost"),
         )
-        return differing(own, there)
+        return differing(own, there, started_ms)
 
 
-def differing(rows: DataFrame, there: DataFrame) -> DataFrame:
-    """The records of a result that a table lacks, and tombstones of what it has beyond. `there`:
-    `key`, `partition`, `there` (null: no row) and `is_lost`."""
+def differing(rows: DataFrame, there: DataFrame, started_ms: int) -> DataFrame:
+    """The records of a result that a table lacks, and tombstones of what it has beyond, with that
+    ROWTIME. `there`: `key`, `partition`, `there` (null: no row) and `is_lost`."""
     both = rows.join(there, ["key", "partition"], "full_outer")
     is_other = ~f.col("value").eqNullSafe(f.col("there"))
-    now = big_endian(f.unix_millis(f.current_timestamp()), "BIGINT")
+    now = big_endian(f.lit(started_ms).cast("bigint"), "BIGINT")
     return both.filter(is_other | f.coalesce("is_lost", f.lit(False))).select(
         "key", "value", f.coalesce("rowtime", now).alias("rowtime"), "partition"
     )

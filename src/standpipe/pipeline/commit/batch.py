@@ -138,9 +138,12 @@ class CommitBatch:
     #: starts, ends: counts the bad records between them, and logs samples of these and of the
     #: rows that were too large
     report_bad: Callable[[Offsets, Offsets, LeftOut], int]
-    #: turns a batch's rows into the records to write (`SparkPlan.batch_sql`, output mode complete);
-    #: None: they are these records
-    finish: Callable[[DataFrame], DataFrame] | None = None
+    #: turns a batch's rows into the records to write (`SparkPlan.batch_sql`, output mode complete,
+    #: several tables of an application); given when Spark planned the batch, too (Unix ms), which a
+    #: replay does not change; None: they are these records
+    finish: Callable[[DataFrame, int], DataFrame] | None = None
+    #: members of the group are left out, so the records have some that are not written
+    is_part: bool = False
     #: the revision of the query, and its marks while a batch runs
     revision: int = 1
     marks: BatchMarks = field(default_factory=BatchMarks)
@@ -161,8 +164,7 @@ class CommitBatch:
                 for each in self.tables:
                     failpoint.reach("in-batch", each.table.name, _jvm_pid)
                     locks.enter_context(each.janitor.lock)  # free unless a repair is in progress
-                part = self._still_to_commit(batch)
-                part._commit(rows if part is self else part._own(rows), batch)
+                self._only(lambda each: takes_part(each.janitor.newest, batch))._commit(rows, batch)
             self.marks.finished(self.name)
         except Exception as error:
             for each in self.tables:
@@ -181,17 +183,19 @@ class CommitBatch:
         ends = [(table, {} if known is None else known.sinks) for table, known in newest]
         self.replicas.before_batch(self.pressure, ends, told=told, is_stopped=self._is_stopped)
 
-    def _still_to_commit(self, batch: int) -> CommitBatch:
-        """The same without the members of a group that are further ahead."""
+    def _only(self, is_in: Callable[[TableCommit], bool]) -> CommitBatch:
+        """The same for these members of a group only."""
         pairs = zip(self.numbers, self.tables, strict=True)
-        left = [(n, each) for n, each in pairs if takes_part(each.janitor.newest, batch)]
+        left = [(n, each) for n, each in pairs if is_in(each)]
         if len(left) == len(self.tables):
             return self
-        numbers, tables = zip(*left, strict=True)
-        return dataclasses.replace(self, numbers=numbers, tables=tables)
+        numbers, tables = tuple(n for n, _ in left), tuple(each for _, each in left)
+        return dataclasses.replace(self, numbers=numbers, tables=tables, is_part=True)
 
-    def _own(self, rows: DataFrame) -> DataFrame:
-        return rows.where(f"__TABLE IN ({', '.join(map(str, self.numbers))})")
+    def _own(self, records: DataFrame) -> DataFrame:
+        if not self.is_part:
+            return records
+        return records.where(f"__TABLE IN ({', '.join(map(str, self.numbers))})")
 
     def _is_stopped(self) -> bool:
         return any(each.janitor.is_stopped() for each in self.tables)
@@ -201,14 +205,20 @@ class CommitBatch:
         for each in self.tables:
             each.check_lease()
         check_topics = self._ask_topics()
-        if self._is_already_committed(batch):
+        left = self._only(lambda each: not self._is_already_committed(each, batch))
+        if not left.tables:
             _update_state_only(rows)
             return
+        left._write_and_commit(rows, batch, check_topics)
+
+    def _write_and_commit(
+        self, rows: DataFrame, batch: int, check_topics: Callable[[], None]
+    ) -> None:
         offsets = self.checkpoint.offsets(batch)
         check_topics()  # before anything is written to a topic that may not be ours
         self._check_plan(batch, offsets)
         # 2. and 3. write the records, and read where they end
-        done = self._written_once(rows, batch)
+        done = self._written_once(rows, batch, offsets.started_ms)
         # bad records are logged before the batch is committed
         start = self._offsets_before(batch)
         bad_records = self.report_bad(start.ends, offsets.ends, done.left_out)
@@ -249,11 +259,11 @@ class CommitBatch:
 
         return check
 
-    def _is_already_committed(self, batch: int) -> bool:
+    def _is_already_committed(self, each: TableCommit, batch: int) -> bool:
         """Whether this replays a batch that was committed before Spark could record it, and whose
         rows must stay as they are."""
-        table, newest = self.tables[0].table, self.tables[0].janitor.newest
-        return not self.is_load and is_in_place(newest, batch, is_stream=table.kind == "STREAM")
+        newest, is_stream = each.janitor.newest, each.table.kind == "STREAM"
+        return not self.is_load and is_in_place(newest, batch, is_stream=is_stream)
 
     def _ends(self) -> list[dict[int, int]]:
         """Where the topic of each table ends."""
@@ -261,13 +271,13 @@ class CommitBatch:
             self.log.end_offsets(each.table.topic, each.table.partitions) for each in self.tables
         ]
 
-    def _written_once(self, rows: DataFrame, batch: int) -> _Attempt:
+    def _written_once(self, rows: DataFrame, batch: int, started_ms: int) -> _Attempt:
         """Caches rows that may be read more than once, or stateful operators would run twice."""
         if self.finish is None and not self.limits.counts:
-            return self._attempt(rows, batch)
+            return self._attempt(self._own(rows), batch)
         rows.persist()
         try:
-            found = rows if self.finish is None else self.finish(rows)
+            found = self._own(rows if self.finish is None else self.finish(rows, started_ms))
             for _ in range(ATTEMPTS_MAX - 1):
                 try:
                     return self._attempt(found, batch)

@@ -101,7 +101,7 @@ def _run(
     finish = finisher(wanted)
 
     def to_nowhere(rows: DataFrame, _batch: int) -> None:
-        (finish(rows) if finish else rows).write.format("noop").mode("append").save()
+        (finish(rows, 0) if finish else rows).write.format("noop").mode("append").save()
         batches.release()
 
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "rehearsal")

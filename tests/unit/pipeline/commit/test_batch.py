@@ -499,3 +499,54 @@ def test_a_member_that_is_ahead_is_left_out_of_an_older_batch(tmp_path: Path) ->
     group(cast(Any, GroupRows()), 1)
     assert [done.query_id for name, done in DONE if name == "progress"] == ["Q", "Q", "R"]
     assert len(chosen) == 1, "its newest batch is replayed, under another attempt"
+
+
+def in_place_of(batch: Steps, batch_id: int) -> TableCommit:
+    """A second table, to which rows were loaded after that batch."""
+    janitor = NoJanitor()
+    commit = Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(batch_id), attempt=5)
+    janitor.newest = Progress(
+        query_id="R", commit=commit, sources={"s": {0: 21}}, is_load=True, is_first=False
+    )
+    return dataclasses.replace(
+        batch.tables[0], query_id="R", janitor=cast(Janitor, janitor), counts=BatchCounts()
+    )
+
+
+def test_a_replay_leaves_the_rows_that_were_loaded_into_one_of_its_tables(tmp_path: Path) -> None:
+    """Its program was killed before the other table had the batch."""
+    batch = commit_of(tmp_path, lease=[])
+    both = dataclasses.replace(batch, tables=(*batch.tables, in_place_of(batch, 1)), numbers=(0, 1))
+    chosen: list[str] = []
+
+    class GroupRows:
+        def where(self, condition: str) -> None:
+            chosen.append(condition)
+
+    both(cast(Any, GroupRows()), 1)
+    assert chosen == ["__TABLE IN (0)"]
+    assert [done.query_id for name, done in DONE if name == "progress"] == ["Q"]
+
+
+def test_what_a_table_of_several_lacks_is_chosen_from_the_finished_records(tmp_path: Path) -> None:
+    """The rows of the batch are not of one table, and are computed once."""
+    batch = commit_of(tmp_path, lease=[])
+    seen: list[tuple[str, object]] = []
+
+    class Records:
+        def where(self, condition: str) -> None:
+            seen.append(("chosen", condition))
+
+    def finish(_rows: object, started_ms: int) -> Any:
+        seen.append(("finished", started_ms))
+        return Records()
+
+    both = dataclasses.replace(
+        batch,
+        tables=(*batch.tables, in_place_of(batch, 1)),
+        numbers=(0, 1),
+        finish=finish,
+    )
+    both(cast(Any, CachedRows()), 1)
+    assert seen == [("finished", 6), ("chosen", "__TABLE IN (0)")]
+    assert [name for name, _ in DONE].count("cached") == 1

@@ -150,7 +150,7 @@ class Stream:
     #: the records of the table (`io/sink.py`), or rows that `finish` turns into them
     plan: DataFrame
     output_mode: str
-    finish: Callable[[DataFrame], DataFrame] | None = None
+    finish: Callable[[DataFrame, int], DataFrame] | None = None
     #: as of `DataStreamWriter.trigger`; None: the next batch as soon as the one before has ended
     trigger: Mapping[str, Any] | None = None
 
@@ -349,13 +349,13 @@ def session_of(query: PersistentQuery, around: PipelineContext) -> SparkSession:
     return session
 
 
-def finisher(wanted: WantedQuery) -> Callable[[DataFrame], DataFrame] | None:
+def finisher(wanted: WantedQuery) -> Callable[[DataFrame, int], DataFrame] | None:
     """Turns a batch's rows into records; None: they already are records."""
     batch_sql = wanted.query.plan.batch_sql
     if batch_sql is None:
         return None
 
-    def finish(rows: DataFrame) -> DataFrame:
+    def finish(rows: DataFrame, _started_ms: int) -> DataFrame:
         own: Any = rows.sparkSession  # the batch's session is a clone of the query's
         rows.createOrReplaceTempView("__BATCH")
         return _records(cast(DataFrame, own.sql(batch_sql)), wanted)
