@@ -132,7 +132,8 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff check --fix .
 
 #: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
-SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py
+SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py \
+	tests/e2e/test_serve_many.py
 SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
 	tests/e2e/test_written_once.py
 REGISTRY_QUERIES := tests/e2e/test_avro_pipeline.py tests/e2e/test_avro_publish.py
@@ -260,7 +261,7 @@ driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KI
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(ALONE),--alone) \
 		$(if $(HDFS),--hdfs)
 
-serve-loads: setup ## batches loaded into served tables, and output mode complete, with kills between
+serve-loads: setup ## loads into served tables, output mode complete, several tables, with kills
 	$(PYTEST) -q $(SERVE_LOADS) $(PYTEST_ARGS)
 
 serve-kills: setup ## a program that serves a DataFrame killed KILLS times, every row compared

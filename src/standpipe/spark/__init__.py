@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from standpipe.spark.errors import ServeEnded, ServeRefused
 from standpipe.spark.load import LoadedBatch
+from standpipe.spark.many import Table
 from standpipe.spark.query import ServedQuery
 from standpipe.spark.read import CommittedFrame
 from standpipe.spark.serve import Standpipe
@@ -22,4 +23,5 @@ __all__ = [
     "ServeRefused",
     "ServedQuery",
     "Standpipe",
+    "Table",
 ]

@@ -13,6 +13,8 @@ REASONS: Final = {
     "DROPPED": "DROP TABLE: the table is gone.",
     "TERMINATED": "TERMINATE of the query: the table stays as it is.",
     "PAUSED": "PAUSE of the query: start the program again after RESUME.",
+    "APART": "Of `serve_many`: a table was left out for a while, or its last program was paused, "
+    "so others are several batches ahead of it. The message says how to go on.",
     "FAILED": "Spark, Kafka or the program's own code has failed; the message has the error.",
 }
 

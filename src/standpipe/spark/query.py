@@ -1,5 +1,7 @@
 """A served query: Spark's streaming query, and the thread that ends it when its lease is over.
 
+A query of several tables (`many.py`) has a lease for each, and ends with the first of them.
+
 Not here: how it is started (`serve.py`), the commit protocol (`pipeline/commit/batch.py`).
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -17,17 +20,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.model import QueryStatus
-from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_foreign
+from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.failures import Fenced, QueryFailed, reason_of
-from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
-from standpipe.pipeline.run.reconcile import PipelineRegistration
 from standpipe.pipeline.run.scheduler import resolution
 from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark.errors import ServeEnded
-from standpipe.spark.lease import why_over
+from standpipe.spark.held import HeldLease
 
 TICK_S: Final = 0.2
 #: how often the topic of the table is checked
@@ -42,11 +43,9 @@ _logger = structlog.get_logger("standpipe.spark")
 
 @dataclass
 class Serving:
-    """The lease of one table in this process, and what is done under it."""
+    """The leases of the tables of one query in this process, and what is done under them."""
 
-    follower: Follower
-    me: PipelineRegistration
-    wanted: WantedQuery
+    leases: Sequence[HeldLease]
     fences: FenceWatch
     entry: RunEntry = field(init=False)
     #: why it has ended; None: it runs, or the program has stopped it
@@ -55,16 +54,28 @@ class Serving:
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        self.entry = RunEntry(WantedRun(members=(self.wanted,)))
+        self.entry = RunEntry(WantedRun(members=tuple(each.wanted for each in self.leases)))
 
-    def statuses(self) -> list[QueryStatus]:
-        """What it reports to the nodes. Called once a second, from the follower's thread."""
-        status = status_of(self.entry, self.wanted, time.monotonic())
-        return [replace(status, pipeline_id=self.me.pipeline_id)]
+    @property
+    def members(self) -> tuple[WantedQuery, ...]:
+        """What the query keeps up to date, in the order in which a batch commits them."""
+        return self.entry.wanted.members
+
+    def statuses(self, query_id: str) -> list[QueryStatus]:
+        """What it reports to the nodes under one lease. Called once a second, from the thread of
+        that follower."""
+        return [
+            replace(
+                status_of(self.entry, each.wanted, time.monotonic()),
+                pipeline_id=each.me.pipeline_id,
+            )
+            for each in self.leases
+            if each.wanted.query_id == query_id
+        ]
 
     def check_lease(self, *_: object) -> None:
-        """Raises Fenced if the lease is over."""
-        if over := why_over(self.follower.catalog, self.wanted, self.me):
+        """Raises Fenced if one of the leases is over: a batch commits all tables, or none."""
+        if over := self._over_by_catalog():
             raise Fenced(over.message)
 
     def begin(self, run: QueryRun) -> None:
@@ -72,7 +83,7 @@ class Serving:
         self.entry.run, self.entry.state = run, "RUNNING"
         self.entry.rate_from = (0, time.monotonic())
         self._thread = threading.Thread(
-            target=self._watch, args=(run,), name=f"serve {self.wanted.query_id}", daemon=True
+            target=self._watch, args=(run,), name=f"serve {self._names}", daemon=True
         )
         self._thread.start()
         atexit.register(self.close)
@@ -93,17 +104,16 @@ class Serving:
         if isinstance(error, ServeEnded):  # says more: a load without its lease may be committed
             self.ended = error
         else:
-            over = why_over(self.follower.catalog, self.wanted, self.me)
-            self.ended = over or self._named(error)
+            self.ended = self._over_by_catalog() or self._named(error)
         self.abandon()
         return self.ended
 
     def abandon(self) -> None:
-        """The start is over: give the lease back, which a thread would otherwise renew as long as
+        """The start is over: give the leases back, which threads would otherwise renew as long as
         this process lives."""
         self._report_end()
         self.fences.stop()
-        self.follower.close()
+        self._give_back()
 
     # ------------------------------------------------------------------------- in the thread
 
@@ -123,15 +133,19 @@ class Serving:
 
     def _end(self, run: QueryRun) -> None:
         if self.ended is not None:
-            _logger.error("no longer served", table=self.wanted.table.name, why=str(self.ended))
+            _logger.error("no longer served", table=self._names, why=str(self.ended))
         self._report_end()
         try:
             run.stop()
         except Exception as error:  # what it still writes is void
             _logger.warning("the query did not stop in time", why=str(error)[:500])
         self.fences.stop()
-        self.follower.close()
+        self._give_back()
         atexit.unregister(self.close)
+
+    def _give_back(self) -> None:
+        for each in self.leases:
+            each.give_back()
 
     def _report_end(self) -> None:
         """The last report says it: SHOW QUERIES shows it until another application writes."""
@@ -140,16 +154,19 @@ class Serving:
         if self.ended is not None:
             self.entry.reason, self.entry.message = self.ended.reason, self.ended.message
 
+    @property
+    def _names(self) -> str:
+        return ", ".join(each.table.name for each in self.members)
+
+    def _over_by_catalog(self) -> ServeEnded | None:
+        return next(filter(None, (each.why_over() for each in self.leases)), None)
+
     def _why_over(self, run: QueryRun) -> ServeEnded | None:
-        if over := why_over(self.follower.catalog, self.wanted, self.me):
+        if over := self._over_by_catalog():
             return over
-        ours = self.wanted.lease_epoch
-        seen, confirmed = self.fences.newest(self.wanted.query_id), self.follower.confirmed
-        index = self.follower.catalog.index
-        if is_foreign(seen, ours, ours, confirmed=confirmed, catalog_index=index):
-            assert seen is not None
-            how = resolution("FOREIGN_FENCE", self.wanted)
-            return self._named(foreign_fence(seen, ours, resolution=how))
+        foreign = (each.foreign_fence(self.fences) for each in self.leases)
+        if failure := next(filter(None, foreign), None):
+            return self._named(failure)
         error = next((each.failure for each in run.tables.values() if each.failure), None)
         return None if error is None else self._explained(error)
 
@@ -162,7 +179,7 @@ class Serving:
         """What the catalog says if it explains the failure; it may come a moment later."""
         deadline = time.monotonic() + EXPLAIN_S_MAX
         while time.monotonic() < deadline:
-            if over := why_over(self.follower.catalog, self.wanted, self.me):
+            if over := self._over_by_catalog():
                 return over
             time.sleep(TICK_S)
         return self._named(error)
@@ -178,15 +195,15 @@ class Serving:
         reason = reason_of(str(error))
         if reason is None:
             return ServeEnded("FAILED", said)
-        return ServeEnded(reason, f"{resolution(reason, self.wanted)} ({said})")
+        return ServeEnded(reason, f"{resolution(reason, self.members[0])} ({said})")
 
 
 class ServedQuery(StreamingQuery):
-    """Spark's streaming query of a served table. It ends when its lease does; `awaitTermination`
-    then raises ServeEnded, which says why."""
+    """Spark's streaming query of a served table, or of several. It ends when a lease does;
+    `awaitTermination` then raises ServeEnded, which says why."""
 
     def __init__(self, run: QueryRun, serving: Serving) -> None:
-        """Made by `Standpipe.serve`."""
+        """Made by `Standpipe.serve` and `serve_many`."""
         super().__init__(cast(Any, run.streaming_query)._jsq)
         self._serving = serving
 

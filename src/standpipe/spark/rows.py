@@ -55,15 +55,18 @@ class RowRules:
         return live
 
 
-def records(frame: DataFrame, table: Source, rules: RowRules) -> DataFrame:
-    """The table's records, of a stream or of a batch."""
+def records(
+    frame: DataFrame, table: Source, rules: RowRules, time: SparkColumn | None = None
+) -> DataFrame:
+    """The table's records, of a stream or of a batch. `time`: when the batch was planned; None:
+    Spark knows, as the plan is that of the batch."""
     by_name = {name.upper(): name for name in frame.columns}
 
     def written(name: str, type_: str) -> SparkColumn:
         return f.col(quoted(by_name[name])).cast(spark_type(parse_type(type_))).alias(name)
 
     # the time of the batch: of a stream, Spark keeps it in the checkpoint, for a replay
-    time = f.current_timestamp()
+    time = f.current_timestamp() if time is None else time
     if rules.timestamp is not None:
         time = f.coalesce(f.col(quoted(by_name[rules.timestamp.upper()])), time)
     is_live = rules.is_live(by_name, table)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from standpipe.adapters.files.private import read_secret
 from standpipe.adapters.kafka.connection import KafkaConnection, connect_by
 from standpipe.config import registry
 from standpipe.errors import ConfigError
-from standpipe.model import Source, Window
+from standpipe.model import QueryStatus, Source, Window
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath
@@ -37,9 +38,11 @@ from standpipe.spark import session_checks
 from standpipe.spark.changes import changed_rows
 from standpipe.spark.cluster import ClusterNodes, addresses
 from standpipe.spark.complete import Differences
+from standpipe.spark.declare import declared
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.lease import why_gone
+from standpipe.spark.held import HeldLease
 from standpipe.spark.load import LoadedBatch, load_rows
+from standpipe.spark.many import ManyOrder, Table, parts_of, start_many
 from standpipe.spark.query import ServedQuery, Serving
 from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
 from standpipe.spark.rows import RowRules, one_of_each_key, records
@@ -130,15 +133,46 @@ class Standpipe:
             trigger=trigger,
         )
         where = self._kafka()
-        there, spark = self._declared(asked), frame.sparkSession
-        serving, around = self._lease(there, spark, order.checkpoint, where, None)
-        with _giving_back(serving):
-            run = once_topics_are_there(
-                serving.wanted, around, lambda: _started(serving.wanted, order, around)
-            )
-        serving.fences.start()
-        serving.begin(run)
-        return ServedQuery(run, serving)
+        there, spark = declared(asked, self._nodes), frame.sparkSession
+        serving, around = self._leases([there], spark, order.checkpoint, where)
+        return _begun(serving, around, lambda: _started(serving.members[0], order, around))
+
+    def serve_many(
+        self,
+        source: DataFrame,
+        tables: Mapping[str, Table],
+        *,
+        checkpoint: str | Path,
+        output_mode: str = "update",
+        trigger: Mapping[str, Any] | None = None,
+    ) -> ServedQuery:
+        """Start a streaming DataFrame as several tables, which one query writes: each batch of
+        `source` is computed once, and committed to all of them. Returns and waits as `serve` does.
+
+        `tables`: {name: Table(rows, key=[…])}. `rows` gets the rows of a batch, as `foreachBatch`
+        has them, so an aggregate over all batches belongs to `source`. In output mode complete,
+        where a batch is the whole result, rows that a function no longer makes are deleted.
+        `checkpoint`, `output_mode`, `trigger`: as of `serve`. A table that is added later begins
+        with the next batch.
+
+        Raises ServeRefused if they cannot be served as asked, and ServeEnded if they cannot go on.
+        """
+        session_checks.check_stream(source, output_mode)
+        order = ManyOrder(
+            source=source,
+            parts=parts_of(source, tables, output_mode),
+            output_mode=output_mode,
+            trigger=trigger,
+        )
+        place = session_checks.checkpoint_path(checkpoint, source.sparkSession)
+        where = self._kafka()
+        there = [declared(part.asked, self._nodes) for part in order.parts.values()]
+        serving, around = self._leases(there, source.sparkSession, place, where)
+
+        def is_there(query_id: str) -> bool:
+            return query_id in serving.leases[-1].follower.catalog.queries
+
+        return _begun(serving, around, lambda: start_many(serving.members, order, around, is_there))
 
     def load(
         self,
@@ -168,15 +202,14 @@ class Standpipe:
         session_checks.check_batch(frame)
         window = window_of(frame.schema, window_size, retention)
         asked = _asked(frame, rules, table=table, key=key, partitions=partitions, window=window)
-        where, there = self._kafka(), self._declared(asked)
+        where, there = self._kafka(), declared(asked, self._nodes)
         busy_s_max = None if wait else BUSY_S_MAX
         # no checkpoint: Spark runs no streaming query
-        serving, around = self._lease(there, frame.sparkSession, Path(), where, busy_s_max)
+        serving, around = self._leases([there], frame.sparkSession, Path(), where, busy_s_max)
+        wanted = serving.members[0]
         with _giving_back(serving):
             plan = one_of_each_key(records(frame, there, rules))
-            loaded = once_topics_are_there(
-                serving.wanted, around, lambda: load_rows(plan, serving.wanted, around)
-            )
+            loaded = once_topics_are_there(wanted, around, lambda: load_rows(plan, wanted, around))
         serving.abandon()
         return loaded
 
@@ -227,59 +260,43 @@ class Standpipe:
         servers = self._bootstrap_servers or description.bootstrap_servers
         return connect_by(self._config, servers, os.environ), description.service_id
 
-    def _declared(self, asked: ServedTable) -> Source:
-        """The table in the catalog, declared if it is new. Raises ServeRefused."""
-        catalog = self._nodes.catalog()
-        if asked.name not in catalog.sources:
-            try:
-                self._nodes.execute(asked.statement, catalog)
-            except ServeRefused:
-                # another program may have declared it meanwhile
-                if asked.name not in self._nodes.catalog().sources:
-                    raise
-        catalog = self._nodes.catalog()
-        there = catalog.sources[asked.name]
-        query = catalog.queries.get(there.query_id or "")
-        if there.query_id is None or (query is not None and not query.is_external):
-            raise ServeRefused(
-                f"{there.name} is there, and no application writes it: {there.statement}",
-                next_step="serve it under another name",
-            )
-        if gone := why_gone(catalog, there.query_id, there.name):
-            raise gone
-        asked.check_equals(there)
-        return there
-
-    def _lease(
+    def _leases(
         self,
-        table: Source,
+        tables: Sequence[Source],
         spark: SparkSession,
         checkpoint: CheckpointPath,
         where: tuple[KafkaConnection, str],
-        busy_s_max: float | None,
+        busy_s_max: float | None = None,
     ) -> tuple[Serving, PipelineContext]:
-        """Wait for the lease of a table, for `busy_s_max` at most. Raises ServeRefused, ServeEnded.
-        `where`: from `_kafka`."""
-        query_id, (kafka, service_id) = str(table.query_id), where
+        """Wait for the leases of these tables, for `busy_s_max` at most. Raises ServeRefused,
+        ServeEnded. `where`: from `_kafka`."""
+        kafka, service_id = where
         serving: Serving | None = None
         reads = KafkaReads(kafka=kafka, config=self._config)
         replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
-        follower = Follower(
-            self._nodes.internal(),
-            self._secret,
-            lambda: serving.statuses() if serving else [],
-            query_id,
-            is_external=True,
-            replicas=replicas.take if replicas else None,
-        )
-        follower.start()
-        try:
-            me, wanted = await_lease(follower, table, busy_s_max)
-        except BaseException:
-            follower.close()
-            raise
+
+        def statuses_of(query_id: str) -> list[QueryStatus]:
+            return serving.statuses(query_id) if serving else []
+
+        held: list[HeldLease] = []
+        with ExitStack() as undo:
+            # every program asks in the same order, so that no two wait for each other
+            for table in sorted(tables, key=lambda each: str(each.query_id)):
+                query_id = str(table.query_id)
+                follower = Follower(
+                    self._nodes.internal(),
+                    self._secret,
+                    partial(statuses_of, query_id),
+                    query_id,
+                    is_external=True,
+                    replicas=replicas.take if replicas and not held else None,
+                )
+                undo.callback(follower.close)
+                follower.start()
+                held.append(HeldLease(follower, *await_lease(follower, table, busy_s_max)))
+            undo.pop_all()
         log = ProgressLog(kafka, service_id, self._secret)
-        serving = Serving(follower, me, wanted, FenceWatch(kafka, log))
+        serving = Serving(held, FenceWatch(kafka, log))
         around = PipelineContext(
             spark=spark,
             reads=reads,
@@ -327,6 +344,15 @@ def _giving_back(serving: Serving) -> Generator[None]:
     except BaseException:  # Ctrl-C in a notebook: its process goes on
         serving.abandon()
         raise
+
+
+def _begun(serving: Serving, around: PipelineContext, start: Callable[[], QueryRun]) -> ServedQuery:
+    """Start the query, and watch it. Raises ServeRefused, ServeEnded."""
+    with _giving_back(serving):
+        run = once_topics_are_there(serving.members[0], around, start)
+    serving.fences.start()
+    serving.begin(run)
+    return ServedQuery(run, serving)
 
 
 def _started(wanted: WantedQuery, order: _Order, around: PipelineContext) -> QueryRun:

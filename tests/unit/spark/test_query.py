@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.reconcile import external_query
 from standpipe.spark import query
 from standpipe.spark.errors import ServeEnded
+from standpipe.spark.held import HeldLease
 from standpipe.spark.query import Serving
 
 DECLARED = """
@@ -33,6 +35,8 @@ CREATE TABLE X (ID STRING PRIMARY KEY, V INT)
     WITH (KAFKA_TOPIC='x', VALUE_FORMAT='JSON', PARTITIONS=1, WRITER='EXTERNAL');
 """
 X = "EXTERNAL_X_1"
+BESIDE = DECLARED.replace(" X ", " Y ").replace("'x'", "'y'")
+Y = "EXTERNAL_Y_2"
 
 
 class FakeFences:
@@ -97,25 +101,46 @@ def eventually(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def held(node: FakeNode, query_id: str, pipeline_id: str) -> HeldLease:
+    follower = Follower([node.address], SECRET, list, query_id, is_external=True)
+    follower.start()
+    me = follower.register(pipeline_id, is_over=lambda: False)
+    assert me is not None
+    eventually(lambda: external_query(follower.catalog, query_id, me))
+    wanted = external_query(follower.catalog, query_id, me)
+    assert wanted is not None
+    return HeldLease(follower, me, wanted)
+
+
+@contextmanager
+def running(*leases: HeldLease, node: FakeNode) -> Generator[World]:
+    fences, run = FakeFences(), FakeRun()
+    serving = Serving(leases, cast(Any, fences))
+    serving.begin(cast(Any, run))
+    yield World(node, serving, run, fences)
+    serving.close()
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """An application that holds the lease and runs."""
     monkeypatch.setattr(query, "EXPLAIN_S_MAX", 1.0)
-    (created,) = commands_of(DECLARED)
     with FakeNode() as node:
-        node.log(created)
-        follower = Follower([node.address], SECRET, list, X, is_external=True)
-        follower.start()
-        me = follower.register("a", is_over=lambda: False)
-        assert me is not None
-        eventually(lambda: external_query(follower.catalog, X, me))
-        wanted = external_query(follower.catalog, X, me)
-        assert wanted is not None
-        fences, run = FakeFences(), FakeRun()
-        serving = Serving(follower, me, wanted, cast(Any, fences))
-        serving.begin(cast(Any, run))
-        yield World(node, serving, run, fences)
-        serving.close()
+        for created in commands_of(DECLARED):
+            node.log(created)
+        with running(held(node, X, "a"), node=node) as found:
+            yield found
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """One that holds the leases of two tables."""
+    monkeypatch.setattr(query, "EXPLAIN_S_MAX", 1.0)
+    with FakeNode() as node:
+        for created in commands_of(DECLARED + BESIDE):
+            node.log(created)
+        with running(held(node, X, "a"), held(node, Y, "a2"), node=node) as found:
+            yield found
 
 
 def test_a_start_that_is_interrupted_gives_the_lease_back(world: World) -> None:
@@ -148,9 +173,41 @@ def test_the_catalog_ends_it_without_a_batch(
         world.serving.check_lease()
 
 
+OTHER_OF_Y = StartPipeline(pipeline_id="b", version=3, isolates=Y)
+
+
+@pytest.mark.parametrize(
+    ("commands", "reason", "words"),
+    [
+        ([DropSource(name="Y")], "DROPPED", "Y was dropped"),
+        ([SetQueryState(query_ids=(Y,), state="PAUSED")], "PAUSED", Y),
+        ([OTHER_OF_Y, EndPipelines(pipeline_ids=("a2",))], "FENCED", "the lease of Y"),
+    ],
+)
+def test_what_ends_one_of_its_tables_ends_it(
+    both: World, commands: list[Command], reason: str, words: str
+) -> None:
+    both.logs(*commands)
+    both.serving.settle()
+    assert both.serving.ended is not None
+    assert (both.serving.ended.reason, both.run.stops) == (reason, 1)
+    assert words in both.serving.ended.message
+    assert not {"a", "a2"} & both.node.catalog().pipelines.keys(), "both leases are given back"
+    with pytest.raises(Fenced):
+        both.serving.check_lease(X, both.serving.members[0].lease_epoch)
+
+
+def test_each_lease_reports_its_own_table(both: World) -> None:
+    both.serving.entry.run = None  # the run of this test has no tables
+    for query_id, pipeline_id in ((X, "a"), (Y, "a2")):
+        (status,) = both.serving.statuses(query_id)
+        assert (status.query_id, status.pipeline_id) == (query_id, pipeline_id)
+        assert status.lease_epoch == both.node.catalog().leases[query_id].lease_epoch
+
+
 def test_a_standby_changes_nothing(world: World) -> None:
     world.logs(OTHER)
-    eventually(lambda: "b" in world.serving.follower.catalog.pipelines)
+    eventually(lambda: "b" in world.serving.leases[0].follower.catalog.pipelines)
     world.serving.check_lease()
     assert (world.serving.ended, world.run.stops) == (None, 0)
     world.serving.close()

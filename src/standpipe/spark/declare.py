@@ -1,0 +1,37 @@
+"""The table of a DataFrame in the catalog: declared if it is new, or found to be the same.
+
+Not here: which columns a DataFrame has (`schema.py`), what a node judges
+(`sql/ddl/external_table.py`).
+"""
+
+from __future__ import annotations
+
+from standpipe.model import Source
+from standpipe.spark.cluster import ClusterNodes
+from standpipe.spark.errors import ServeRefused
+from standpipe.spark.lease import why_gone
+from standpipe.spark.schema import ServedTable
+
+
+def declared(asked: ServedTable, nodes: ClusterNodes) -> Source:
+    """The table in the catalog, declared if it is new. Raises ServeRefused, ServeEnded."""
+    catalog = nodes.catalog()
+    if asked.name not in catalog.sources:
+        try:
+            nodes.execute(asked.statement, catalog)
+        except ServeRefused:
+            # another program may have declared it meanwhile
+            if asked.name not in nodes.catalog().sources:
+                raise
+    catalog = nodes.catalog()
+    there = catalog.sources[asked.name]
+    query = catalog.queries.get(there.query_id or "")
+    if there.query_id is None or (query is not None and not query.is_external):
+        raise ServeRefused(
+            f"{there.name} is there, and no application writes it: {there.statement}",
+            next_step="serve it under another name",
+        )
+    if gone := why_gone(catalog, there.query_id, there.name):
+        raise gone
+    asked.check_equals(there)
+    return there
