@@ -146,9 +146,10 @@ _COLLECTIONS: Final = (
         "SLICE",
         (array(T), INTEGER, INTEGER),
         array(T),
-        "slice({0}, greatest(1, coalesce({1}, 1)), greatest(0, greatest(0,"
-        " least(coalesce({2}, array_size({0})), array_size({0})))"
-        " - greatest(1, coalesce({1}, 1)) + 1))",
+        # an end outside is an error in ksqlDB, and null
+        "if(coalesce({1}, 1) < 1 OR {2} > array_size({0})"
+        " OR coalesce({1}, 1) - 1 > coalesce({2}, array_size({0})), NULL, slice({0},"
+        " coalesce({1}, 1), coalesce({2}, array_size({0})) - coalesce({1}, 1) + 1))",
     ),
     Function(
         "SPLIT_TO_MAP",

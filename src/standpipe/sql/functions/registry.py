@@ -35,7 +35,9 @@ _UPPER: Final = frozenset(
 )
 #: aggregates that compare their first argument, for which ksqlDB has plain types only
 _COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
-_ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT", "GREATEST", "LEAST"})
+#: the same for all arguments
+_GREATEST: Final = frozenset({"GREATEST", "LEAST"})
+_ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT"})
 
 
 class NoSuchFunction(Exception):
@@ -61,7 +63,7 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
     fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
     if name in _ORDERS and any(each.contains("MAP") for each in arguments):
         fits = []  # maps have no order
-    compared = arguments[:1] if name in _COMPARING else ()
+    compared = arguments[:1] if name in _COMPARING else arguments if name in _GREATEST else ()
     if any(each.is_nested or each.base == "BOOLEAN" for each in compared):
         fits = []
     if not fits:

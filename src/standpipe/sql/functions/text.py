@@ -41,10 +41,14 @@ _START: Final = "if({1} < -length({0}), 1, {1})"
 _PLACES: Final = (
     "filter(sequence(1, greatest(1, length({0}))), i -> substring({0}, i, length({1})) = {1})"
 )
-#: the n-th occurrence of a text from a position onwards; backwards from the end if negative
+#: the n-th occurrence of a text from a position onwards; backwards if it is negative, when what is
+#: found ends there or before. An empty text is everywhere, and ksqlDB does not count it
 _NTH_PLACE: Final = (
-    f"coalesce(try_element_at(if({{2}} >= 0, filter({_PLACES}, i -> i >= {{2}}),"
-    f" reverse(filter({_PLACES}, i -> i <= length({{0}}) + {{2}} + 1))), greatest(1, {{3}})), 0)"
+    "if({2} IS NULL OR {3} IS NULL, NULL, if({0} IS NULL OR {1} IS NULL OR {2} = 0"
+    " OR abs({2}) > length({0}), 0, if({1} = '', if({2} > 0, {2}, length({0}) + {2} + 2),"
+    f" coalesce(try_element_at(if({{2}} > 0, filter({_PLACES}, i -> i >= {{2}}), reverse(filter("
+    f"{_PLACES}, i -> i + length({{1}}) <= length({{0}}) + {{2}} + 2))), nullif(greatest(0, {{3}}),"
+    " 0)), 0))))"
 )
 
 #: how many characters or bytes a result has: of all arguments together; and with a separator
@@ -146,7 +150,7 @@ _STRINGS: Final = (
         is_variadic=True,
     ),
     Function("INITCAP", (STRING,), STRING, _INITCAP),
-    Function("INSTR", (STRING, STRING), INTEGER, "coalesce(instr({0}, {1}), 0)"),
+    Function("INSTR", (STRING, STRING), INTEGER, "if({0} = '', 0, coalesce(instr({0}, {1}), 0))"),
     Function("INSTR", (STRING, STRING, INTEGER), INTEGER, _NTH_PLACE.replace("{3}", "1")),
     Function("INSTR", (STRING, STRING, INTEGER, INTEGER), INTEGER, _NTH_PLACE),
     Function("LCASE", (STRING,), STRING, "lower({0})"),

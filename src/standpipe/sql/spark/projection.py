@@ -65,10 +65,12 @@ def with_limits(query: ast.Query, properties: Mapping[str, str]) -> ast.Query:
     def limited(part: object) -> ast.FunctionCall | None:
         if not isinstance(part, ast.FunctionCall) or part.name not in limits:
             return None
-        first, last = (
+        first, most = (
             ast.LiteralValue(part.at, "INTEGER", count, str(count))
             for count in (1, limits[part.name])
         )
+        size = ast.FunctionCall(part.at, "ARRAY_LENGTH", (part,))
+        last = ast.FunctionCall(part.at, "LEAST", (size, most))
         return ast.FunctionCall(part.at, "SLICE", (part, first, last))
 
     return ast.rewritten(query, limited) if limits else query

@@ -48,6 +48,8 @@ def test_resolve(
         ("LEN", [], "Function 'len' does not accept parameters ()."),
         ("COALESCE", ["INT", "STRING"], "does not accept parameters (INTEGER, STRING)."),
         ("CONCAT", [], "Valid alternatives are:\nCONCAT(STRING...)"),
+        ("GREATEST", ["BOOLEAN"] * 2, "'greatest' does not accept parameters (BOOLEAN, BOOLEAN)."),
+        ("LEAST", ["INT", "ARRAY<INT>"], "does not accept parameters (INTEGER, ARRAY<INTEGER>)."),
         ("SUM", ["STRING"], "Function 'SUM' does not accept parameters (STRING)."),
         ("LATEST_BY_OFFSET", [], "Function 'LATEST_BY_OFFSET' does not accept parameters ()."),
     ],

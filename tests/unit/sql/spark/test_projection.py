@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,11 @@ def test_each_collection_has_its_own(plan: Callable[..., Plan]) -> None:
     assert sql(plan, collect_list="3").count("slice") == 1
     assert sql(plan, collect_list="3", collect_set="1").count("slice") == 2
     assert sql(plan, collect_set="none") == sql(plan)
+
+
+def test_a_collection_may_have_fewer_items_than_its_bound(plan: Callable[..., Plan]) -> None:
+    """SLICE is NULL where its end is outside of the list."""
+    assert re.search(r"least\((cast\()?array_size", sql(plan, collect_list="3"))
 
 
 @pytest.mark.parametrize(

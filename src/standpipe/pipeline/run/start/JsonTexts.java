@@ -79,7 +79,7 @@ public class JsonTexts implements UDF2 {
         Iterator names = node.fieldNames();
         while (names.hasNext()) {
             Object name = names.next();
-            values.put(name, node.get((String) name).toString());
+            values.put(name, text(node.get((String) name)));
         }
         return what.equals("KEYS") ? (Object) new ArrayList(values.keySet()) : values;
     }
@@ -100,9 +100,6 @@ public class JsonTexts implements UDF2 {
         }
         List made = new ArrayList();
         for (int each = 0; each < node.size(); each++) {
-            if (!node.get(each).isObject()) {
-                return null;
-            }
             made.add(node.get(each).toString());
         }
         return made;
@@ -128,6 +125,11 @@ public class JsonTexts implements UDF2 {
                 return null;
             }
         }
+        return text(node);
+    }
+
+    /** A text as it is, all others as JSON. */
+    private static String text(JsonNode node) {
         return node.isTextual() ? node.asText() : node.toString();
     }
 
@@ -146,18 +148,31 @@ public class JsonTexts implements UDF2 {
             }
             int start = at + (isQuoted ? 2 : 1);
             int end = start;
+            StringBuilder name = new StringBuilder();
             while (end < path.length() && (isQuoted
-                    ? path.charAt(end) != '"' : ".[]\" \t\n".indexOf(path.charAt(end)) < 0)) {
+                    ? path.charAt(end) != '"' : isOfName(path.charAt(end), each == '.'))) {
+                if (isQuoted && path.charAt(end) == '\\') {
+                    end++;
+                    if (!path.startsWith("\"", end) && !path.startsWith("\\", end)) {
+                        return null;
+                    }
+                }
+                name.append(path.charAt(end));
                 end++;
             }
             String closing = isQuoted ? "\"]" : each == '[' ? "]" : "";
             if (!path.startsWith(closing, end) || end == start && !isQuoted) {
                 return null;
             }
-            made.add(path.substring(start, end));
+            made.add(name.toString());
             at = end + closing.length();
         }
         return made;
+    }
+
+    private static boolean isOfName(char each, boolean isBehindPoint) {
+        return Character.isLetterOrDigit(each) || each == '_'
+            || isBehindPoint && (each == ':' || each == '@');
     }
 
     /** Reads only as far as the value is not found. */

@@ -144,10 +144,12 @@ def _series_work(start: int, end: int, step: int = 1) -> int:
 
 
 def _slice(items: list[Any] | None, start: int | None, end: int | None) -> list[Any] | None:
+    """From one place to another, both from 1 and included. NULL if one of them is outside (Java's
+    subList)."""
     if items is None:
         return None
-    first = max(1, 1 if start is None else start)
-    return items[first - 1 : max(first - 1, len(items) if end is None else end)]
+    before, last = 0 if start is None else start - 1, len(items) if end is None else end
+    return items[before:last] if 0 <= before <= last <= len(items) else None
 
 
 def _split_to_map(text: str, between: str, inside: str) -> dict[str, str] | None:

@@ -184,9 +184,7 @@ def _length(text: str) -> int | None:
 
 def _items(text: str) -> list[str] | None:
     value = _parsed(text)
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        return None
-    return [_written(item) for item in value]
+    return [_written(item) for item in value] if isinstance(value, list) else None
 
 
 def _keys(text: str) -> list[str] | None:
@@ -198,10 +196,19 @@ def _records(text: str) -> dict[str, str] | None:
     value = _parsed(text)
     if not isinstance(value, dict):
         return None
-    return {_whole(key): _written(item) for key, item in value.items()}
+    return {_whole(key): _text(item) for key, item in value.items()}
 
 
-_TOKEN: Final = re.compile(r'\.([^.\[\]" \t\n]+)|\["([^"]*)"\]|\[([^.\[\]" \t\n]+)\]')
+def _text(value: Any) -> str:
+    """A text as it is, all others as JSON. Raises _Invalid for a number that is too large."""
+    is_text = isinstance(value, str) and not isinstance(value, _Number)
+    return _whole(value) if is_text else _written(value)
+
+
+#: .name, ["any text"], [name or index]; names of letters, digits and _, behind a point also : and @
+_NAME: Final = r"[^\W\U00010000-\U0010ffff]"
+_TOKEN: Final = re.compile(rf'\.((?:{_NAME}|[:@])+)|\["((?:[^"\\]|\\["\\])*)"\]|\[({_NAME}+)\]')
+_QUOTED_MARK: Final = re.compile(r"\\(.)")
 _INDEX: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
@@ -213,7 +220,8 @@ def _extract(text: str, path: str) -> str | None:
         found = _TOKEN.match(path, at)
         if found is None:
             return None
-        tokens.append(next(group for group in found.groups() if group is not None))
+        name, text_of, index = found.groups()
+        tokens.append(_QUOTED_MARK.sub(r"\1", text_of) if text_of is not None else name or index)
         at = found.end()
     if not path.startswith("$"):
         return None
@@ -227,8 +235,7 @@ def _extract(text: str, path: str) -> str | None:
             value = value[token]
         else:
             return None
-    is_text = isinstance(value, str) and not isinstance(value, _Number)
-    return _whole(value) if is_text else _written(value)
+    return _text(value)
 
 
 def _elements(text: str) -> Iterator[Any]:

@@ -58,30 +58,24 @@ def _joined_length(by: Any, *given: Any) -> int:
     return lengths(*given) + len(by or "") * len(given)
 
 
-def _instr(text: str, part: str, position: int = 1, occurrence: int = 1) -> int:
-    """The place of the n-th occurrence, from a position on; backwards if it is negative. 0: none.
-
-    A position of 0 and an occurrence below 1 count as 1. The result is 0 for NULL.
-    """
-    occurrence = max(1, occurrence)
-    if position >= 0:
-        at = max(position, 1) - 2
-        for _ in range(occurrence):
-            at = text.find(part, at + 1)
-            if at < 0 or at >= max(1, len(text)):
-                return 0
-        return at + 1
-    end = len(text) + position + 1  # the last place, from 1
+def _instr(
+    text: str | None, part: str | None, position: int | None = 1, occurrence: int | None = 1
+) -> int | None:
+    """The place of the n-th occurrence from a position on. If the position is negative, it counts
+    from the end: what is found ends there or before. 0: none, also for no text."""
+    if position is None or occurrence is None:
+        return None
+    if text is None or part is None or position == 0 or abs(position) > len(text):
+        return 0
+    if not part:  # it is everywhere, and ksqlDB does not count it
+        return position if position > 0 else len(text) + position + 2
+    at, end = position - 2, len(text) + position + 1
     for _ in range(occurrence):
-        at = text.rfind(part, 0, max(0, end - 1) + len(part)) if end > 0 else -1
+        at = text.find(part, at + 1) if position > 0 else text.rfind(part, 0, end)
         if at < 0:
             return 0
-        end = at
-    return end + 1
-
-
-def _instr_or_zero(*given: Any) -> int:
-    return 0 if None in given else _instr(*given)
+        end = at + len(part) - 1
+    return at + 1 if occurrence > 0 else 0
 
 
 def _instr_work(text: str | None, part: str | None, *rest: int | None) -> int:
@@ -201,7 +195,7 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "ELT": Computed(_elt, is_strict=False),
     "FIELD": Computed(_field, is_strict=False),
     "INITCAP": Computed(_initcap, work=times(4, len)),
-    "INSTR": Computed(_instr_or_zero, is_strict=False, work=_instr_work),
+    "INSTR": Computed(_instr, is_strict=False, work=_instr_work),
     "LCASE": Computed(str.lower, work=len),
     "UCASE": Computed(str.upper, work=len),
     "LEN": Computed(length, work=len),
