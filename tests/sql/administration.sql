@@ -70,7 +70,7 @@ DROP STREAM flight;
 
 DROP STREAM by_tail;
 ----
-! 40001 1:1 Incompatible data source type is TABLE, but statement was DROP STREAM
+! 40001 1:1 Incompatible data source type is table, but statement was DROP stream
 
 TERMINATE ctas_by_tail_1;
 ----

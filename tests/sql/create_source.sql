@@ -153,7 +153,7 @@ CREATE STREAM s (a MAP<STRING, INT> KEY, v INT) WITH (KAFKA_TOPIC='here', FORMAT
 
 CREATE STREAM s (a INT KEY, v INT, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
-! 40001 1:15 Duplicate value columns found in schema: `V` INTEGER
+! 40001 1:15 Duplicate column names: `V`
 
 CREATE STREAM s (a INT KEY, rowtime BIGINT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
 ----
@@ -367,3 +367,7 @@ CREATE SOURCE TABLE t (a INT PRIMARY KEY, h BYTES HEADER('k')) WITH (KAFKA_TOPIC
 CREATE OR REPLACE SOURCE TABLE t (a INT PRIMARY KEY, v INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON', APPLY='DIRECT');
 ----
 ! 40001 1:32 Cannot add table 'T': CREATE OR REPLACE is not supported on source tables.
+
+CREATE STREAM s (a INT KEY, b INT, a STRING, b INT) WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');
+----
+! 40001 1:15 Duplicate column names: `A`, `B`

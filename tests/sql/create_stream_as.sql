@@ -170,3 +170,35 @@ STREAM S: `TAIL` STRING KEY, `J` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
 SELECT `TAIL` AS `TAIL`, coalesce(substring(to_json(array(if(named_struct('B', `SEATS`, 'A', `TAIL`) IS NULL, NULL, struct(cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`A` AS STRING) AS STRING) AS `A`, cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`B` AS INT) AS INT) AS `B`))), map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\'T\'HH:mm:ss.SSS')), 2, length(to_json(array(if(named_struct('B', `SEATS`, 'A', `TAIL`) IS NULL, NULL, struct(cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`A` AS STRING) AS STRING) AS `A`, cast(cast(named_struct('B', `SEATS`, 'A', `TAIL`).`B` AS INT) AS INT) AS `B`))), map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd\'T\'HH:mm:ss.SSS'))) - 2), 'null') AS `J`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# A lambda's parameter may hide neither a column of a source nor an outer parameter.
+CREATE STREAM s AS SELECT f.tail, TRANSFORM(f.tags, maker => maker) FROM flights f JOIN planes p ON f.tail = p.tail;
+----
+! 40001 1:62 Lambda function argument can't be a column name: MAKER
+
+CREATE STREAM s AS SELECT tail, TRANSFORM(tags, x => REDUCE(tags, '', (s, x) => s)) FROM flights;
+----
+! 40001 1:81 Reusing lambda arguments in nested lambda is not allowed
+
+CREATE STREAM s AS SELECT tail, TRANSFORM(tags, x => x) AS a, TRANSFORM(tags, x => LEN(x)) AS b, TRANSFORM(tags, rowtime => rowtime) AS c FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `A` ARRAY<STRING>, `B` ARRAY<INTEGER>, `C` ARRAY<STRING>
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, transform(`TAGS`, `X` -> `X`) AS `A`, transform(`TAGS`, `X` -> cast(shiftright(octet_length(encode(`X`, 'UTF-16BE')), 1) AS INT)) AS `B`, transform(`TAGS`, `ROWTIME` -> `ROWTIME`) AS `C`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# An ARRAY is indexed by whole numbers.
+CREATE STREAM s AS SELECT tail, tags[1.5] FROM flights;
+----
+! 40001 1:38 An index of an ARRAY is an INTEGER, not DECIMAL(2, 1): TAGS[1.5]
+
+CREATE STREAM s AS SELECT tail, tags[delay] FROM flights;
+----
+! 40001 1:38 An index of an ARRAY is an INTEGER, not DOUBLE: TAGS[DELAY]
+
+CREATE STREAM s AS SELECT tail, tags[miles] AS t FROM flights;
+----
+STREAM S: `TAIL` STRING KEY, `T` STRING
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, if(cast(`MILES` AS INT) IN (0, -2147483648), NULL, try_element_at(`TAGS`, cast(`MILES` AS INT))) AS `T`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`

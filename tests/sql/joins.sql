@@ -130,7 +130,7 @@ CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR 
 
 CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = p.tail JOIN planes p ON a.tail = b.tail;
 ----
-! 40001 1:84 A join criteria is expected to reference the source (`B`) in the FROM clause, instead the right source references `P` and the left source references `A`.
+! 40001 1:93 Line: 1, Col: 93: JOIN ON column 'P.TAIL' cannot be resolved.
 
 CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = a.carrier;
 ----
@@ -199,3 +199,9 @@ STREAM S: `A_CARRIER` STRING KEY, `A_DELAY` DOUBLE, `A_SEATS` INTEGER, `A_ROWTIM
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads departures as S_7__IN0, watermark 86400000; flights as S_7__IN1, watermark 86400000
 SELECT * FROM (SELECT *, coalesce(`A_TAIL`, `B_TAIL`) AS `ROWKEY`, timestamp_millis(`ROWTIME`) AS `__TS` FROM (SELECT `__L`.`c0` AS `A_TAIL`, `__L`.`c1` AS `A_CARRIER`, `__L`.`c2` AS `A_DELAY`, `__L`.`c3` AS `A_SEATS`, `__L`.`c4` AS `A_ROWPARTITION`, `__L`.`c5` AS `A_ROWOFFSET`, `__L`.`c6` AS `A_ROWTIME`, `__R`.`c0` AS `B_TAIL`, `__R`.`c1` AS `B_CARRIER`, `__R`.`c2` AS `B_DELAY`, `__R`.`c3` AS `B_SEATS`, `__R`.`c4` AS `B_MILES`, `__R`.`c5` AS `B_FARE`, `__R`.`c6` AS `B_DAY`, `__R`.`c7` AS `B_AT`, `__R`.`c8` AS `B_TAGS`, `__R`.`c9` AS `B_INFO`, `__R`.`c10` AS `B_ROWPARTITION`, `__R`.`c11` AS `B_ROWOFFSET`, `__R`.`c12` AS `B_ROWTIME`, `__ROWTIME` AS `ROWTIME`, `__ORDER`, (true) AS `__PRESENT` FROM (SELECT *, from_json(`__LEFT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: INT, c5: BIGINT, c6: BIGINT, c7: BIGINT>') AS `__L`, from_json(`__RIGHT`, 'STRUCT<c0: STRING, c1: STRING, c2: DOUBLE, c3: INT, c4: BIGINT, c5: DECIMAL(6, 2), c6: DATE, c7: TIMESTAMP, c8: ARRAY<STRING>, c9: STRUCT<`X`: INT, `Y`: STRING>, c10: INT, c11: BIGINT, c12: BIGINT>') AS `__R` FROM `S_7__J0`)))
+
+# Two equalities are refused by name, more are no expression of a join.
+CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail AND a.carrier = b.carrier AND a.seats = b.seats;
+----
+! 40001 1:84 Unsupported join expression: (((A.TAIL = B.TAIL) AND (A.CARRIER = B.CARRIER)) AND (A.SEATS = B.SEATS))
+!   Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B).

@@ -410,3 +410,18 @@ SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Statement: SELECT * FROM by_tail ORDER BY tail EMIT CHANGES;
 !   Syntax error at or near 'EMIT' at line 1:37
 !   Expecting {';', 'AFTER', 'ASC', 'DESC', 'LIMIT', <EOF>}
+
+# A LIMIT is an INTEGER.
+SELECT * FROM by_tail LIMIT 2147483647;
+----
+BY_TAIL scan → *
+`TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+limit 2147483647
+
+SELECT * FROM by_tail LIMIT 2147483648;
+----
+! 40001 1:29 Failed to prepare statement: Value must be integer for command: LIMIT
+
+SELECT worst[1.5] FROM by_tail;
+----
+! 40001 1:8 Subscript expression (WORST[1.5]) do not apply to DOUBLE.

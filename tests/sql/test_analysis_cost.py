@@ -29,8 +29,8 @@ CONTEXT = analyzer.Context(properties={}, topics={"s": 1}, next_index=9)
 
 
 def nested(call: str, inner: str, count: int) -> str:
-    for _ in range(count):
-        inner = call.format(inner)
+    for level in range(count):
+        inner = call.format(inner, level=level)  # names of lambdas must differ
     return inner
 
 
@@ -55,7 +55,9 @@ SHAPES: dict[str, Make] = {
     "NOT": lambda n: "NOT " * n + "(N = 1)",
     "OR": lambda n: " OR ".join(f"N = {each}" for each in range(n)),
     "IN": lambda n: f"N IN ({', '.join(map(str, range(n)))})",
-    "lambda": lambda n: nested("REDUCE(ARRAY[1], 0, (S, X) => S + {})", "X", n // 5),
+    "lambda": lambda n: nested(
+        "REDUCE(ARRAY[1], 0, (S{level}, X{level}) => S{level} + {})", "X0", n // 5
+    ),
     "lambda and arithmetic": lambda n: f"REDUCE(ARRAY[1], 0, (S, X) => S{' + X' * n})",
 }
 
@@ -109,7 +111,7 @@ def test_a_type_that_no_column_can_have_is_refused_by_the_statement(expression: 
 
 def test_lambdas_are_nested_to_a_bound() -> None:
     """Each level of TRANSFORM doubles the text for Spark."""
-    deep = nested("TRANSFORM(ARRAY[1], X => {}[1] + 1)", "ARRAY[X]", 9)
+    deep = nested("TRANSFORM(ARRAY[1], X{level} => {}[1] + 1)", "ARRAY[X0]", 9)
     with pytest.raises(StandpipeError, match="Lambdas are nested deeper than 8 levels"):
         calls(LOOKUP, deep)
-    calls(LOOKUP, nested("TRANSFORM(ARRAY[1], X => {}[1] + 1)", "ARRAY[X]", 8))
+    calls(LOOKUP, nested("TRANSFORM(ARRAY[1], X{level} => {}[1] + 1)", "ARRAY[X0]", 8))

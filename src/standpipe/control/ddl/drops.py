@@ -27,7 +27,8 @@ def propose(
         return warning(statement, message)
     if source.kind != plan.kind:
         raise StatementError(
-            f"Incompatible data source type is {source.kind}, but statement was DROP {plan.kind}",
+            f"Incompatible data source type is {source.kind.lower()}, but statement was DROP"
+            f" {plan.kind.lower()}",
             statement=statement,
         )
     _check_unused(source, catalog, statement)

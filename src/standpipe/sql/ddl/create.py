@@ -10,12 +10,12 @@ from standpipe.sql.ddl import direct_table, external_table, source_table
 from standpipe.sql.declarations import formats
 from standpipe.sql.declarations import registered as registry_schemas
 from standpipe.sql.declarations.checks import (
+    check_declared,
     check_definition,
     check_free,
     check_own_topic,
     check_topic,
     check_topic_name,
-    check_unique,
     timestamp_column,
     wraps_single_value,
 )
@@ -115,7 +115,8 @@ def drop(statement: DropSource, sources: Mapping[str, Source], context: Context)
         raise unknown_name(f"{kind.capitalize()} {name} does not exist.", statement.at, hint)
     if source is not None and source.kind != kind:
         raise refusal(
-            f"Incompatible data source type is {source.kind}, but statement was DROP {kind}",
+            f"Incompatible data source type is {source.kind.lower()}, but statement was DROP"
+            f" {kind.lower()}",
             statement.at,
         )
     if source is not None and source.is_read_only and statement.delete_topic:
@@ -136,7 +137,7 @@ def _columns(definitions: Sequence[ColumnDefinition], creation: Creation) -> lis
         )
     columns = [_column(definition, creation) for definition in definitions]
     check_headers(columns, creation.at)
-    check_unique(columns, creation)
+    check_declared(columns, creation)
     if creation.kind == "TABLE" and not any(column.is_key for column in columns):
         raise refusal("Tables require a PRIMARY KEY. Please define the PRIMARY KEY.", creation.at)
     return columns

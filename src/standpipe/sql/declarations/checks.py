@@ -9,6 +9,7 @@ Not here: the keys of a WITH clause (`properties.py`), what a format can carry (
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from standpipe.sql.functions.cast import check_known
 from standpipe.sql.syntax.ast import Position
 from standpipe.sql.syntax.ast_statements import ColumnDefinition, Creation
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
+from standpipe.sql.types.types import quoted
 from standpipe.topics import TopicRules
 
 #: the names that Kafka accepts for a topic
@@ -145,9 +147,17 @@ def check_own_topic(
         )
 
 
+def check_declared(columns: Sequence[Column], creation: Creation) -> None:
+    """Refuses two declared columns with one name, and names that cannot be seen as they are."""
+    names.check_columns((column.name for column in columns), creation.at)
+    counts = Counter(column.name for column in columns)
+    if twice := [quoted(name) for name, count in counts.items() if count > 1]:
+        raise refusal(f"Duplicate column names: {', '.join(twice)}", creation.at)
+
+
 def check_unique(columns: Sequence[Column], creation: Creation) -> None:
-    """Refuses two columns with one name, including a key column and a value column; and names
-    that cannot be seen as they are."""
+    """Refuses two columns of a result with one name, including a key column and a value column; and
+    names that cannot be seen as they are."""
     names.check_columns((column.name for column in columns), creation.at)
     for is_key, part in ((True, "key"), (False, "value")):
         given = [column.name for column in columns if column.is_key is is_key]

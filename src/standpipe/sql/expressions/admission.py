@@ -6,7 +6,7 @@ ask it. Not here: types of arguments (`functions/registry.py`), grouping (`spark
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from standpipe.errors import StatementError
@@ -139,8 +139,31 @@ def _aggregates_a_variable(node: Typed) -> bool:
     return isinstance(node, Operation) and any(map(_aggregates_a_variable, node.arguments))
 
 
-def no_elements(node: ast.Subscript, of: SqlType) -> StatementError:
-    """The refusal of base[index] where the base, of this type, is no ARRAY and no MAP."""
+def check_parameters(
+    names: Iterable[str], outer: Container[str], columns: Container[str], at: ast.Position
+) -> None:
+    """Refuses parameters of a lambda that have the name of a column, or of a parameter of a lambda
+    around it (AstSanitizer). `outer`: those parameters."""
+    for name in names:
+        if name in columns:
+            raise refusal(f"Lambda function argument can't be a column name: {name}", at)
+        if name in outer:
+            raise refusal("Reusing lambda arguments in nested lambda is not allowed", at)
+
+
+def check_subscript(node: ast.Subscript, of: SqlType, index: SqlType) -> None:
+    """Refuses base[index] where the base is no ARRAY and no MAP, and an ARRAY's index that is no
+    whole number. `of`, `index`: their types."""
+    if of.base == "MAP":
+        return
+    if of.base != "ARRAY":
+        raise _no_elements(node, of)
+    if index.base not in ("INTEGER", "BIGINT", NULL.base):
+        text = f"An index of an ARRAY is an INTEGER, not {index}: {expression_text(node)}"
+        raise refusal(text, node.index.at)
+
+
+def _no_elements(node: ast.Subscript, of: SqlType) -> StatementError:
     hint = ""
     if of.base == "STRUCT":
         field = f"{expression_text(node.base)}->{expression_text(node.index)}"

@@ -54,6 +54,9 @@ class _NoColumns:
             raise refusal(f"Failed to prepare statement: {text}", node.at)
         raise refusal(f"A column cannot stand in {clause}: {expression_text(node)}", node.at)
 
+    def own_columns(self) -> frozenset[str]:
+        return frozenset()
+
     def index_of(self, name: str) -> int | None:
         del name
         return None

@@ -26,7 +26,8 @@ from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import element, entries_of, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
 from standpipe.sql.expressions.python.logic import connected
-from standpipe.sql.expressions.typer import Names, Typer
+from standpipe.sql.expressions.scope import Names
+from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
 from standpipe.sql.types import casts, values

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from standpipe.model import Source
 from standpipe.sql.syntax import ast
@@ -26,6 +26,18 @@ PSEUDO: Final[dict[str, SqlType]] = {
 WINDOW_BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
 #: No column may be declared with, or aliased to, one of these.
 RESERVED: Final = frozenset({*PSEUDO, *WINDOW_BOUNDS})
+
+
+class Names(Protocol):
+    """What a Typer needs to know about columns: `Scope`, `lookup.columns.PullNames` …"""
+
+    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
+        """The column that a name refers to. Raises StatementError, which names the clause."""
+        ...
+
+    def own_columns(self) -> frozenset[str]:
+        """Names of the columns of all sources, without pseudo columns and window bounds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,8 @@ class Scope:
     def column_names(self) -> frozenset[str]:
         """The names of the source's columns, without pseudo columns."""
         return frozenset(self.types)
+
+    own_columns = column_names
 
     def name_of(self, node: ast.ColumnName) -> str:
         """The column's own name, which is unique within one source."""

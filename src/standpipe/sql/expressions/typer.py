@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from standpipe.errors import StatementError
 from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
@@ -23,6 +23,7 @@ from standpipe.sql.expressions.arguments import (
     of_one_type,
     with_unit,
 )
+from standpipe.sql.expressions.scope import Names
 from standpipe.sql.functions import registry, times
 from standpipe.sql.functions.cast import check_cast, check_known, comparable, convert, spark_name
 from standpipe.sql.functions.text import SIZE_OF_TEXTS
@@ -32,15 +33,6 @@ from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.types import types, values
 from standpipe.sql.types.typed_expression import Aggregate, Constant, Operation, Typed
 from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
-
-
-class Names(Protocol):
-    """What a Typer needs to know about columns: `scope.Scope`, `lookup.columns.PullNames` …"""
-
-    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The column that a name refers to. Raises StatementError, which names the clause."""
-        ...
-
 
 #: In Spark's text of TRANSFORM and FILTER a body stands twice: each level doubles it.
 LAMBDA_NESTING_MAX: Final = 8
@@ -68,7 +60,8 @@ class Typer:
         self._aggregate: str | None = None
         self._table: str | None = None
         self._variables: dict[str, Typed] = {}  # of the enclosing lambdas
-        self._scope: Hashable = ()  # the same for equal variables
+        self._scope = 0  # the same for equal variables
+        self._scopes: dict[Hashable, int] = {}  # hashed once: a Typed takes long
         self._lambda_depth = 0
         self.checked_cases: set[int] = set()
         #: the WHERE or HAVING that messages about types show; None: none yet, or another clause
@@ -116,6 +109,7 @@ class Typer:
         """A lambda's typed body, in which its parameters may be used as names."""
         if self._lambda_depth == LAMBDA_NESTING_MAX:
             raise refusal(f"Lambdas are nested deeper than {LAMBDA_NESTING_MAX} levels.", body.at)
+        admission.check_parameters(variables, self._variables, self.names.own_columns(), body.at)
         self._lambda_depth += 1
         try:
             with self.variables(variables):
@@ -128,7 +122,8 @@ class Typer:
         """Meanwhile, parameters of a lambda may be used as names."""
         outer, scope = self._variables, self._scope
         self._variables = {**outer, **variables}
-        self._scope = tuple(sorted(self._variables.items(), key=itemgetter(0)))
+        made = (scope, tuple(sorted(variables.items(), key=itemgetter(0))))
+        self._scope = self._scopes.setdefault(made, len(self._scopes) + 1)
         try:
             yield
         finally:
@@ -161,12 +156,10 @@ class Typer:
     def subscript(self, node: ast.Subscript) -> Typed:
         """base[index]: an ARRAY counts from 1, or from the end if negative; NULL out of range."""
         base, index = self.type(node.base), self.type(node.index)
+        admission.check_subscript(node, base.type, index.type)
         if base.type.base == "MAP":
             key, value = base.type.arguments
-            template = "element_at({0}, {1})"
-            return Operation(value, template, (base, self._as(index, key, node)))
-        if base.type.base != "ARRAY":
-            raise admission.no_elements(node, base.type)
+            return Operation(value, "element_at({0}, {1})", (base, self._as(index, key, node)))
         position = self._as(index, types.INTEGER, node)
         template = "if({1} IN (0, -2147483648), NULL, try_element_at({0}, {1}))"
         return Operation(base.type.arguments[0], template, (base, position))

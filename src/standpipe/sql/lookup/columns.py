@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Protocol
 from standpipe.model import Source
 from standpipe.sql.expressions.admission import check_alias, check_item, check_struct
 from standpipe.sql.expressions.result_names import ResultNames
+from standpipe.sql.expressions.scope import WINDOW_BOUNDS
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
@@ -75,7 +76,7 @@ class PullNames:
         return (*self.row, *self.pseudo)[index][1]
 
     def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """A column of the row under its own name (`typer.Names`). Raises StatementError."""
+        """A column of the row under its own name (`scope.Names`). Raises StatementError."""
         del in_aggregate  # pull queries have none
         if node.source is not None and node.source not in (self.alias, self.source.name):
             hint = nearest(node.source, (self.alias, self.source.name))
@@ -89,6 +90,10 @@ class PullNames:
             raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
         name, of = (*self.row, *self.pseudo)[index]
         return TypedColumn(of, name)
+
+    def own_columns(self) -> frozenset[str]:
+        """The names of the source's columns, without pseudo columns and window bounds."""
+        return frozenset(name for name, _ in self.row).difference(WINDOW_BOUNDS)
 
     def _refuse(self, node: ast.ColumnName, clause: str) -> None:
         if node.name in _REFUSED:

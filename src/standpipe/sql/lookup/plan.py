@@ -161,7 +161,7 @@ def _limit(query: Query, context: Context) -> Slot | None:
             f" {ENABLE_LIMIT}=true.{HELP}",
             limit.at,
         )
-    if limit.kind not in ("INTEGER", "BIGINT"):
+    if limit.kind != "INTEGER":
         raise refusal(
             "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
         )

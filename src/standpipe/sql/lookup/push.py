@@ -171,7 +171,7 @@ def print_topic(statement: PrintTopic, rules: TopicRules) -> PrintPlan:
 def _limit(limit: ast.LiteralValue | None) -> int | None:
     if limit is None:
         return None
-    if limit.kind not in ("INTEGER", "BIGINT"):
+    if limit.kind != "INTEGER":
         raise refusal(
             "Failed to prepare statement: Value must be integer for command: LIMIT", limit.at
         )

@@ -116,7 +116,7 @@ def _sides_of(join: ast.Join, scopes: list[Scope], new: Scope) -> tuple[Side, Si
             condition.at,
         )
     _check_windows(left_of, right_of, join.at)
-    _check_owners(left_of, right_of, scopes, new, condition.at)
+    _check_owners(left_of, right_of, scopes, new, condition)
     one, two = (condition.left, left_of), (condition.right, right_of)
     (old_node, old), (new_node, _) = (two, one) if left_of is new else (one, two)
     left = Side(old.source, old.alias, Typer(old, "JOIN ON").type(old_node), old_node)
@@ -132,14 +132,15 @@ def _equality(condition: ast.Expression) -> ast.Comparison:
             return condition
         hint = f"Got {text}."
         raise refusal("Only equality join criteria is supported.", condition.at, hint)
+    message, hint = f"Unsupported join expression: {text}", ""
     if isinstance(condition, ast.Logical) and all(map(_is_equality, condition.operands)):
-        raise refusal(
-            f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
-            f" {text}.",
-            condition.at,
-            "Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B).",
-        )
-    raise refusal(f"Unsupported join expression: {text}", condition.at)
+        hint = "Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B)."
+        if len(condition.operands) == 2:  # ksqlDB looks no deeper (Analyzer.visitJoinedSource)
+            message = (
+                f"Invalid join condition: joins on multiple conditions are not yet supported. Got"
+                f" {text}."
+            )
+    raise refusal(message, condition.at, hint)
 
 
 def _is_equality(node: ast.Expression) -> bool:
@@ -147,16 +148,23 @@ def _is_equality(node: ast.Expression) -> bool:
 
 
 def _check_owners(
-    left: Scope, right: Scope, scopes: list[Scope], new: Scope, at: ast.Position
+    left: Scope, right: Scope, scopes: list[Scope], new: Scope, condition: ast.Expression
 ) -> None:
-    """One half of ON is over the source that is joined, the other over one before it."""
-    other = right if left is new else left
-    if new not in (left, right) or scopes.index(other) > scopes.index(new):
+    """One half of ON is over the source that is joined, the other over one before it. What is
+    joined later has no columns yet (Analyzer.visitJoinedSource)."""
+    later = next((one for one in (left, right) if scopes.index(one) > scopes.index(new)), None)
+    if later is not None:
+        names = (each for each, _ in ast.walk(condition) if isinstance(each, ast.ColumnName))
+        node = next(each for each in names if _has(later, each))
+        text = f"{later.alias}.{node.name}"
+        message = f"{place(node.at)}: JOIN ON column '{text}' cannot be resolved."
+        raise unknown_name(message, node.at, "")
+    if new not in (left, right):
         raise refusal(
             f"A join criteria is expected to reference the source (`{new.alias}`) in the FROM"
             f" clause, instead the right source references `{right.alias}` and the left source"
             f" references `{left.alias}`.",
-            at,
+            condition.at,
         )
 
 

@@ -227,6 +227,10 @@ class JoinScope:
         keys = side.source.key_columns
         return [*(each.name for each in values), *PSEUDO, *(each.name for each in keys)]
 
+    def own_columns(self) -> frozenset[str]:
+        """The names that the columns have in their sources."""
+        return frozenset(column.name for side in self.sides for column in side.source.columns)
+
     def column_names(self) -> frozenset[str]:
         """All joined names, without pseudo columns."""
         return frozenset(

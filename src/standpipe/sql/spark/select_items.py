@@ -13,7 +13,7 @@ from typing import Protocol
 from standpipe.sql.declarations.checks import check_own_name
 from standpipe.sql.expressions.admission import check_alias, check_item, check_struct
 from standpipe.sql.expressions.result_names import ResultNames
-from standpipe.sql.expressions.scope import RESERVED
+from standpipe.sql.expressions.scope import RESERVED, Names
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
@@ -28,12 +28,8 @@ CheckNames = Callable[[Sequence[tuple[str, Typed]]], None]
 _RESERVED = "Reserved column name in select: `{}`. Please remove or alias the column."
 
 
-class ScopeNames(Protocol):
+class ScopeNames(Names, Protocol):
     """The columns that a query may use."""
-
-    def resolve(self, node: ast.ColumnName, clause: str, *, in_aggregate: bool = False) -> Typed:
-        """The column that a name refers to. Raises StatementError, which names the clause."""
-        ...
 
     def key_columns(self) -> list[tuple[str, Typed]]:
         """Key columns of the rows, named as in messages."""

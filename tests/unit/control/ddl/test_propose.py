@@ -133,7 +133,7 @@ def test_one_statement_at_a_time() -> None:
         (
             "DROP STREAM T;",
             WITH_T,
-            "Incompatible data source type is TABLE, but statement was DROP STREAM",
+            "Incompatible data source type is table, but statement was DROP stream",
         ),
         ("TERMINATE CTAS_X_9;", WITH_T, "Unknown queryId: CTAS_X_9"),
         ("SHOW STREAMS;", WITH_T, "so it is not logged"),

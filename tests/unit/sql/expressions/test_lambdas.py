@@ -16,7 +16,7 @@ from standpipe.sql.syntax import parser
 from standpipe.sql.syntax.ast import Query, SelectItem
 
 COLUMNS = (
-    Column(name="K", type="STRING", is_key=True),
+    Column(name="KEY0", type="STRING", is_key=True),
     Column(name="N", type="BIGINT"),
     Column(name="A", type="ARRAY<INTEGER>"),
     Column(name="L", type="ARRAY<STRING>"),
@@ -54,8 +54,7 @@ def value(text: str, row: list[Any] = ROW) -> Any:
     [
         ("TRANSFORM(a, x => x + 1)", [4, 2, 3], ""),
         ("TRANSFORM(a, x => x + n)", [13, 11, 12], "a column within a lambda"),
-        ("TRANSFORM(a, n => n)", [3, 1, 2], "the parameter hides the column"),
-        ("TRANSFORM(a, n => x.n)", [10, 10, 10], "... unless its source is named"),
+        ("TRANSFORM(a, x => x.n)", [10, 10, 10], "of a source that is named as the parameter"),
         ("TRANSFORM(l, x => UCASE(x))", ["P", "QQ"], ""),
         ("TRANSFORM(u, x => x + 1)", None, "no collection"),
         ("TRANSFORM(z, x => x + 1)", None, "arithmetic meets a NULL: the call fails (ksqlDB)"),
@@ -66,7 +65,7 @@ def value(text: str, row: list[Any] = ROW) -> Any:
         ("TRANSFORM(z, x => x = 1)", [True, False], "a comparison with NULL is false"),
         ("TRANSFORM(l, x => x + '!')", ["p!", "qq!"], "text is no arithmetic"),
         ("TRANSFORM(m, (k, v) => UCASE(k), (k, v) => v + 1)", {"A": 2, "B": 3}, "a map"),
-        ("TRANSFORM(m, (a, b) => a, (c, d) => c)", {"a": "a", "b": "b"}, "names of its own"),
+        ("TRANSFORM(m, (b, c) => b, (d, e) => d)", {"a": "a", "b": "b"}, "names of its own"),
         ("TRANSFORM(m, (k, v) => 'same', (k, v) => v)", None, "two entries with one key fail"),
         ("TRANSFORM(m, (k, v) => CAST(NULL AS STRING), (k, v) => v)", None, "no key"),
         ("FILTER(a, x => x > 1)", [3, 2], ""),
@@ -84,7 +83,8 @@ def value(text: str, row: list[Any] = ROW) -> Any:
         ("REDUCE(l, 0, (s, x) => s + LEN(x))", 3, ""),
         ("TRANSFORM(FILTER(a, x => x > 1), x => x * 2)", [6, 4], "one in another's argument"),
         ("TRANSFORM(ll, y => TRANSFORM(y, x => x + n))", [[11, 12], [], None], "nested"),
-        ("TRANSFORM(ll, x => REDUCE(x, 0, (s, x) => s + x))", [3, 0, 0], "an inner name hides"),
+        ("TRANSFORM(ll, x => REDUCE(x, 0, (s, y) => s + y))", [3, 0, 0], "one that is reduced"),
+        ("TRANSFORM(a, x => x)", [3, 1, 2], "names may be used again"),
         ("TRANSFORM(a, x => ARRAY_LENGTH(FILTER(a, y => y < x)))", [2, 0, 1], "an outer one"),
         ("TRANSFORM(l, x => REGEXP_REPLACE(x, 'q', '<q>'))", ["p", "<q><q>"], "counts its work"),
     ],
@@ -100,6 +100,16 @@ def test_values(text: str, result: object, why: str) -> None:
         ("TRANSFORM(a)", "Function 'transform' does not accept parameters", "no lambda"),
         ("TRANSFORM(a, x => y)", "column 'Y' cannot be resolved", ""),
         ("TRANSFORM(a, x => x.x)", "cannot be resolved", "a parameter has no source"),
+        (
+            "TRANSFORM(a, n => n)",
+            "Lambda function argument can't be a column name: N",
+            "it would hide the column",
+        ),
+        (
+            "TRANSFORM(ll, x => REDUCE(x, 0, (s, x) => s + x))",
+            "Reusing lambda arguments in nested lambda is not allowed",
+            "it would hide the outer one",
+        ),
         (
             "TRANSFORM(m, (k, v) => ARRAY[k], (k, v) => v)",
             "Keys of ARRAY<STRING> in a MAP outside of a pipeline",
@@ -121,12 +131,12 @@ LONG = 1_000
     [
         ("TRANSFORM(a, x => x + 1)", "the lambda itself, for each element"),
         ("TRANSFORM(a, x => l)", "a value that is repeated makes a long answer"),
-        ("TRANSFORM(a, x => LEN(REPLACE(k, 'x', 'y')))", "a function, for each element"),
-        ("TRANSFORM(a, x => LEN(REGEXP_REPLACE(k, 'x+', 'y')))", "one that counts its own work"),
-        ("REDUCE(a, '', (s, x) => s + k)", "a state that grows"),
-        ("FILTER(a, x => k LIKE '%x%y%')", "LIKE"),
+        ("TRANSFORM(a, x => LEN(REPLACE(key0, 'x', 'y')))", "a function, for each element"),
+        ("TRANSFORM(a, x => LEN(REGEXP_REPLACE(key0, 'x+', 'y')))", "one that counts its own work"),
+        ("REDUCE(a, '', (s, x) => s + key0)", "a state that grows"),
+        ("FILTER(a, x => key0 LIKE '%x%y%')", "LIKE"),
         ("TRANSFORM(a, y => TRANSFORM(a, x => x))", "lambdas within one another"),
-        ("TRANSFORM(a, y => FILTER(TRANSFORM(a, x => x), z => z > y))", "of three kinds"),
+        ("TRANSFORM(a, y => FILTER(TRANSFORM(a, x => x), w => w > y))", "of three kinds"),
     ],
 )
 def test_work_is_limited(monkeypatch: pytest.MonkeyPatch, text: str, why: str) -> None:
