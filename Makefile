@@ -142,11 +142,11 @@ OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUST
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
-SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_crash.py tests/e2e/test_window_expiry.py \
-	tests/e2e/test_poison.py tests/e2e/test_isolation.py tests/e2e/test_stragglers.py \
-	tests/e2e/test_serve_dataframe.py \
-	tests/e2e/test_replacement.py tests/e2e/test_query_groups.py tests/e2e/test_source_instant.py \
-	tests/sim tests/e2e/test_committed_reads.py \
+SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
+	tests/e2e/test_serve_dataframe.py tests/sim tests/e2e/test_query_groups.py \
+	tests/e2e/test_poison.py tests/e2e/test_crash.py tests/e2e/test_stragglers.py \
+	tests/e2e/test_window_expiry.py tests/e2e/test_isolation.py tests/e2e/test_topic_changes.py \
+	tests/e2e/test_source_instant.py tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
 	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
