@@ -4,6 +4,7 @@ records of streams, tables and copies. Static frames, no Kafka."""
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final
 
 import pytest
@@ -102,6 +103,32 @@ def test_rows_are_those_of_inserts_under_a_schema_of_others(spark: SparkSession)
     types = [parse_type(of) for of in STRICT_COLUMNS.values()]
     rows = [[value_of(of) for of in types] for _ in range(200)]
     assert 20 < check(spark, source, json.dumps(STRICT), rows) < 190
+
+
+def test_what_is_no_number_of_json_is_null(spark: SparkSession) -> None:
+    source = source_of(A="DOUBLE", B="ARRAY<DOUBLE>")
+    values = [1.5, -1.5, math.nan, math.inf, -math.inf, None]
+    rows: list[list[Any]] = [[value, [value]] for value in values]
+    assert check(spark, source, own_schema(source, "VALUE"), rows) == 0
+    number = {"type": "number"}
+    lists = {"type": "array", "items": {"oneOf": [{"type": "null"}, number]}}
+    for required, unwritable in ([], 0), (["a"], 4):
+        strict = {"properties": {"a": number, "b": lists}, "required": required}
+        assert check(spark, source, json.dumps(strict), rows) == unwritable
+
+
+def test_the_expression_is_as_long_as_the_schema(spark: SparkSession) -> None:
+    def chars(depth: int) -> int:
+        of, schema = "INTEGER", NUMBER
+        for _ in range(depth):
+            of, schema = f"STRUCT<`A` {of}>", {"properties": {"a": schema}}
+        source = source_of(S=of, N="INTEGER")
+        text = json.dumps({"properties": {"s": schema, "n": NUMBER}})
+        named = [(column, f.col(column.name)) for column in source.value_columns]
+        return len(str(json_sr_rows.written((1, text), named, wraps=True)))
+
+    # by itself an object is named in its own text and in what tests it for NULL
+    assert chars(8) < 6 * chars(4)
 
 
 def test_a_bare_value(spark: SparkSession) -> None:

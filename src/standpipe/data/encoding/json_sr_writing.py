@@ -7,6 +7,7 @@ source's rows have; the frame around the bytes (`framed_values.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ def _writer(step: JsonStep) -> _Write:
     write = _of_value(step)
 
     def written(value: Any) -> Any:
-        if value is not None:
+        if not _is_null(value):
             return write(value)
         if step.takes_null:
             return None
@@ -54,6 +55,11 @@ def _writer(step: JsonStep) -> _Write:
         raise _NoNull(f"{what} is NULL, which its schema does not allow")
 
     return written
+
+
+def _is_null(value: Any) -> bool:
+    """JSON has no NaN and no infinity: they are NULL there."""
+    return value is None or (type(value) is float and not math.isfinite(value))
 
 
 def _of_value(step: JsonStep) -> _Write:
@@ -86,7 +92,7 @@ def _properties(step: JsonStep) -> _Write:
             try:
                 made[each.name] = part(value)
             except _NoNull:
-                if each.is_required or value is not None:
+                if each.is_required or not _is_null(value):
                     raise
         return made
 

@@ -52,6 +52,7 @@ def written(
 
 def _text(value: SparkColumn, step: JsonStep) -> SparkColumn:
     """JSON; null if the schema does not have the value."""
+    value = _in_json(value, step)
     made = _text_of(value, step)
     if step.takes_null:
         return f.when(value.isNull(), _NULL).otherwise(made)
@@ -88,13 +89,20 @@ def _text_of(value: SparkColumn, step: JsonStep) -> SparkColumn:
 def _object(value: SparkColumn, step: JsonStep) -> SparkColumn:
     members: list[SparkColumn] = []
     for each, part in zip(step.properties, step.parts, strict=True):
-        field = value.getField(each.column)
+        field = _in_json(value.getField(each.column), part)
         member = f.concat(f.lit(f",{json.dumps(each.name)}:"), _text(field, part))
         if not (each.is_required or part.takes_null):
             member = f.when(field.isNull(), "").otherwise(member)
         members.append(member)
-    whole = f.concat(*members)
-    return f.concat(f.lit("{"), f.substring(whole, f.lit(2), f.length(whole)), f.lit("}"))
+    # named once: it has the text of every object within
+    return f.concat(f.lit("{"), f.substr(f.concat(*members), f.lit(2)), f.lit("}"))
+
+
+def _in_json(value: SparkColumn, step: JsonStep) -> SparkColumn:
+    """The value, or NULL for a DOUBLE that is no number of JSON: NaN and the infinities."""
+    if step.of.base != "DOUBLE":
+        return value
+    return f.when(f.abs(value) < f.lit(float("inf")), value)
 
 
 def _entry(pair: SparkColumn, part: JsonStep) -> SparkColumn:
@@ -128,7 +136,7 @@ def _on_wire(value: SparkColumn, step: JsonStep) -> SparkColumn:
     """The value as to_json takes it; the schema has every value of its type."""
     match step.op:
         case "VALUE":
-            return type_mapping.to_wire(value, step.of)
+            return type_mapping.to_wire(_in_json(value, step), step.of)
         case "ARRAY":
             item = step.parts[0]
             return f.transform(value, lambda each: _on_wire(each, item))

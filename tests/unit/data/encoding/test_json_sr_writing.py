@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -65,6 +66,14 @@ def test_values(of: Any, sql: str, value: Any, expected: Any) -> None:
 def test_null_leaves_out_what_is_not_required() -> None:
     of = row_of(("b",), a=TEXT, b={"oneOf": [NONE, TEXT]})
     assert written(of, {"A": "STRING", "B": "STRING"}, None, None) == {"b": None}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_of_json_is_null(value: float) -> None:
+    of = row_of(("b",), a=NUMBER, b={"oneOf": [NONE, NUMBER]})
+    assert written(of, {"A": "DOUBLE", "B": "DOUBLE"}, value, value) == {"b": None}
+    with pytest.raises(ValueError, match="is NULL, which its schema does not allow"):
+        written(row_of(("c",), c=NUMBER), {"C": "DOUBLE"}, value)
 
 
 @pytest.mark.parametrize(
