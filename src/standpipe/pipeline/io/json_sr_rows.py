@@ -12,7 +12,7 @@ AVRO. There is nothing that Spark SQL cannot say.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -41,11 +41,13 @@ def written(
     schema_id, text = schema
     declared = [column for column, _ in columns]
     step = json_write_program.program(json_schema.parse(text), declared, wraps=wraps)
-    if wraps:
-        row = f.struct(*(value.alias(column.name) for column, value in columns))
-        made = _text_of(row, step)
-    else:
+    if not wraps:
         made = _text(columns[0][1], step)
+    elif step.has_every_part:
+        made = _text_of(f.struct(*(value.alias(column.name) for column, value in columns)), step)
+    else:
+        # no struct: each property would hold all columns
+        made = _object({column.name: value for column, value in columns}.__getitem__, step)
     head = f.expr(f"X'{framed(schema_id, b'').hex()}'")
     return f.concat(head, made.cast("binary"))
 
@@ -67,7 +69,7 @@ def _text_of(value: SparkColumn, step: JsonStep) -> SparkColumn:
         return f.substring(text, f.lit(2), f.length(text) - 2)
     match step.op:
         case "OBJECT":
-            return _object(value, step)
+            return _object(value.getField, step)
         case "ARRAY":
             item = step.parts[0]
             return _list(f.transform(value, lambda each: _text(each, item)), "[", "]")
@@ -86,10 +88,11 @@ def _text_of(value: SparkColumn, step: JsonStep) -> SparkColumn:
             raise AssertionError("it has no part")
 
 
-def _object(value: SparkColumn, step: JsonStep) -> SparkColumn:
+def _object(field_of: Callable[[str], SparkColumn], step: JsonStep) -> SparkColumn:
+    """`field_of`: the value of a column or field by its name."""
     members: list[SparkColumn] = []
     for each, part in zip(step.properties, step.parts, strict=True):
-        field = _in_json(value.getField(each.column), part)
+        field = _in_json(field_of(each.column), part)
         member = f.concat(f.lit(f",{json.dumps(each.name)}:"), _text(field, part))
         if not (each.is_required or part.takes_null):
             member = f.when(field.isNull(), "").otherwise(member)
