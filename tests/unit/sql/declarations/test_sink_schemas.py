@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 from tests.known_schemas import KnownSchemas
 
 from standpipe.errors import StatementError
@@ -31,12 +32,23 @@ ROW = record(("V", ["null", "int"]), ("MORE", ["null", "string"]), default=None)
 STRICT = record(("V", "int"), ("MORE", "string"))
 
 
+def json_object(*required: str, **types: str) -> str:
+    properties = {name: {"type": of, "connect.type": "int32"} for name, of in types.items()}
+    return json.dumps({"type": "object", "properties": properties, "required": [*required]})
+
+
+JSON_ROW = json_object(V="integer")
+JSON_STRICT = json_object("W", V="integer", W="integer")
+
+
 @pytest.fixture
 def known() -> KnownSchemas:
     found = KnownSchemas()
     for subject, text in (("rows", ROW), ("strict", STRICT), ("key", '"int"'), ("int", '"int"')):
         found.register(subject, "AVRO", text)
     found.register("json", "JSON", "{}")
+    found.register("json_row", "JSON", JSON_ROW)
+    found.register("json_strict", "JSON", JSON_STRICT)
     return found
 
 
@@ -107,6 +119,7 @@ def test_formats_are_those_of_what_is_read(known: KnownSchemas) -> None:
             "K, V",
             (None, 3),
         ),
+        ("VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=6", "K, V", (None, 6)),
     ],
 )
 def test_a_schema_by_its_id(
@@ -139,6 +152,8 @@ def test_a_schema_by_its_id(
         ("VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=4", "anonymous type"),
         ("VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=5", "want to set VALUE_FORMAT to 'JSON_SR'"),
         ("VALUE_FORMAT='AVRO', VALUE_SCHEMA_ID=2", "no column has a value for field MORE"),
+        ("VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=7", "no column has a value for W"),
+        ("VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=1", "want to set VALUE_FORMAT to 'AVRO'"),
         ("VALUE_FORMAT='AVRO', VALUE_SCHEMA_FULL_NAME='a b'", "Illegal character in: a b"),
     ],
 )
@@ -168,6 +183,29 @@ def test_columns_are_the_first_of_a_given_schema(
         )
     assert "The following value columns are changed, missing or reordered" in refused.value.message
     assert listed in refused.value.message
+
+
+def test_columns_are_the_first_of_a_given_json_schema(known: KnownSchemas) -> None:
+    with_ = "VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID=6"
+    with pytest.raises(StatementError) as refused:
+        planned(f"CREATE STREAM T WITH ({with_}) AS SELECT K, V AS W FROM J;", known)
+    assert "[`W` INTEGER]. Schema from schema registry is [`V` INTEGER]" in refused.value.message
+
+
+@pytest.mark.parametrize("schema_id", [6, 7])
+def test_an_insert_is_judged_by_the_json_schema_of_its_target(
+    schema_id: int, known: KnownSchemas
+) -> None:
+    """The stream is declared with columns of its own, so only the insert looks at all of it."""
+    given = f"VALUE_FORMAT='JSON_SR', VALUE_SCHEMA_ID={schema_id}"
+    created = planned(f"CREATE STREAM C WITH (KAFKA_TOPIC='t', {given});", known).source
+    SOURCES["C"] = replace(created, columns=created.columns[:1])
+    text = "INSERT INTO C SELECT V FROM BARE;"
+    if schema_id == 6:
+        assert planned(text, known).query.plan.schemas == (None, (6, JSON_ROW))
+        return
+    with pytest.raises(StatementError, match="no column has a value for W, which is required"):
+        planned(text, known)
 
 
 @pytest.mark.parametrize(("target", "schemas"), [("A", (None, None)), ("J", UNSET)])
