@@ -45,7 +45,7 @@ def declared(
             at,
         )
     if is_registered(source):
-        raise unsupported(f"A table in AVRO with WRITER='{EXTERNAL}'", creation.at)
+        raise unsupported(f"A table in AVRO or JSON_SR with WRITER='{EXTERNAL}'", creation.at)
     table_id = context.table_id(creation.name)
     query = PersistentQuery(
         query_id=f"EXTERNAL_{table_id}",

@@ -367,7 +367,9 @@ def test_a_direct_table_is_refused(known: KnownSchemas) -> None:
 
 
 def test_a_table_of_an_application_is_refused(known: KnownSchemas) -> None:
-    with pytest.raises(StatementError, match="A table in AVRO with WRITER='EXTERNAL' is not supp"):
+    with pytest.raises(
+        StatementError, match="A table in AVRO or JSON_SR with WRITER='EXTERNAL' is not"
+    ):
         created(
             "CREATE TABLE X (K INT PRIMARY KEY, V INT)"
             " WITH (KAFKA_TOPIC='empty', FORMAT='AVRO', WRITER='EXTERNAL');",
