@@ -106,7 +106,7 @@ class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as
 
 
 class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
-    """One more query writes to an existing stream. Version 2: in AVRO."""
+    """One more query writes to an existing stream. Version 2: in AVRO or JSON_SR."""
 
     query: PersistentQuery
 
