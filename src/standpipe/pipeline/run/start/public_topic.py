@@ -40,7 +40,8 @@ def publish_rows(
     limits: WriteLimits,
 ) -> LeftOut:
     """Write to `topic` the committed rows of the table that it lacks. Both have as many partitions;
-    a key has the same in both, unless it is in AVRO or JSON_SR. Returns the rows that `topic` cannot have."""
+    a key has the same in both, unless it is in AVRO or JSON_SR. Returns the rows that `topic`
+    cannot have."""
     table = wanted.table
     if table.generation == 1 and not committed.ends():
         return LeftOut()  # a new table: what its topic may hold is another program's
