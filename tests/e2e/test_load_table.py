@@ -6,6 +6,7 @@ the table back as a DataFrame, too.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cluster import TestCluster, wait_until
+from tests.e2e.test_pipeline import read_all
 from tests.e2e.user_programs import (
     EXAMPLE,
     PORTIONS_MAX,
@@ -60,9 +62,10 @@ def end_of(program: Program, status: int = 0) -> str:
 def feed_until_death(
     cluster: TestCluster, purchases: Purchases, program: Program, others: Rows
 ) -> None:
-    """Portion after portion, until one kills the program in the middle of its batch."""
+    """Portion after portion, until one kills the program in the middle of its batch. Each is of few
+    users, so that most have no event after it, even if it falls into two batches."""
     for _ in range(PORTIONS_MAX):
-        purchases.send()
+        purchases.send(3)
         expected = by_key([*others, *purchases.rows()])
 
         def is_over(expected: Rows = expected) -> bool | None:
@@ -73,6 +76,17 @@ def feed_until_death(
             assert program.process.returncode == -signal.SIGKILL
             return
     raise AssertionError(f"the failpoint was not reached: {program.said()[-2000:]}")
+
+
+def users_behind(cluster: TestCluster, checkpoint: Path, batch: int) -> set[str]:
+    """Who has events behind those of a batch."""
+    (file,) = checkpoint.glob(f"*/epoch-*/offsets/{batch}")
+    ends: dict[str, int] = json.loads(file.read_text().splitlines()[-1])["purchases"]
+    return {
+        str(json.loads(message.value() or b"")["user_id"])
+        for message in read_all(cluster.bootstrap_servers, "purchases", len(ends))
+        if (message.offset() or 0) >= ends[str(message.partition())]
+    }
 
 
 @pytest.mark.timeout(1800)
@@ -107,10 +121,13 @@ def test_a_table_begins_with_its_history(nodes_alone: TestCluster, tmp_path: Pat
         assert "loaded with batch 2 under lease" in said
         others = [*changed, *old[20:]]
         nodes_alone.wait_for_rows("SELECT * FROM SCORES;", [*others, *late])
+        purchases.send(3)
+        newer = users_behind(nodes_alone, tmp_path / "checkpoint", 2)
+        assert users_behind(nodes_alone, tmp_path / "checkpoint", 1) - newer, (
+            "rows of batch 2 alone"
+        )
         second = started()
         second.wait_for("SCORES is served")
-        purchases.send(3)
-        newer = {str(event["user_id"]) for event in purchases.sent[-3:]}
         assert newer & {str(row[0]) for row in purchases.rows()}, "a row that is written again"
         expected = [*others, *(row for row in late if row[0] not in newer)]
         expected += [row for row in purchases.rows() if row[0] in newer]
