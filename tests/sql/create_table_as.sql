@@ -222,6 +222,7 @@ CREATE TABLE t AS SELECT carrier, SUM(carrier) FROM flights GROUP BY carrier;
 ! 40001 1:35 Function 'SUM' does not accept parameters (STRING).
 !   Valid alternatives are:
 !   SUM(NUMBER)
+!   For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;
 
 CREATE TABLE t AS SELECT carrier, MAX(carrier + 1) FROM flights GROUP BY carrier;
 ----
@@ -389,6 +390,7 @@ CREATE TABLE t AS SELECT tail, MAX() AS m FROM flights GROUP BY tail;
 ! 40001 1:32 Function 'MAX' does not accept parameters ().
 !   Valid alternatives are:
 !   MAX(T)
+!   For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;
 
 CREATE TABLE t AS SELECT tail, TOPK() AS m FROM flights GROUP BY tail;
 ----
@@ -403,12 +405,14 @@ CREATE TABLE t AS SELECT tail, TOPK() AS m FROM flights GROUP BY tail;
 !   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
 !   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
 !   TOPK(T, ANY, ANY, ANY, ANY, ANY, ANY, ANY, ANY, INTEGER)
+!   For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;
 
 CREATE STREAM s AS SELECT tail, DATEADD() AS m FROM flights;
 ----
 ! 40001 1:33 Function 'dateadd' does not accept parameters ().
 !   Valid alternatives are:
 !   DATEADD(STRING, INTEGER, DATE)
+!   For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;
 
 CREATE STREAM s AS SELECT tail, delay AS `rowtime` FROM flights;
 ----

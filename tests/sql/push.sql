@@ -110,6 +110,7 @@ SELECT EXPLODE(seats) FROM flights EMIT CHANGES;
 ! 40001 1:8 Function 'explode' does not accept parameters (INTEGER).
 !   Valid alternatives are:
 !   EXPLODE(ARRAY<T>)
+!   For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;
 
 SELECT CASE WHEN seats > 1 THEN EXPLODE(tags) END FROM flights EMIT CHANGES;
 ----

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from standpipe.sql.expressions import coercion
+from standpipe.sql.functions import registry
 from standpipe.sql.functions.cast import convert
 from standpipe.sql.functions.pattern_parts import UnsupportedPattern
 from standpipe.sql.functions.registry import Resolved
@@ -50,9 +51,11 @@ def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[T
     """
     if arguments and all(argument.type == NULL for argument in arguments):
         nulls = ", ".join(["null"] * len(arguments))
+        valid = "".join(f"\n{registry.signature(each)}" for each in registry.variants(node.name))
         raise refusal(
             f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
-            f" ({nulls}).",
+            f" ({nulls}).\nUse CAST() to explicitly cast your parameters to one of the supported"
+            f" function calls.\nValid function calls are:{valid}\n{registry.DETAILS}",
             node.at,
         )
     try:

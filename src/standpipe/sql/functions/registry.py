@@ -33,6 +33,8 @@ _UPPER: Final = frozenset(
         *("TOPK", "TOPKDISTINCT"),
     }
 )
+#: how ksqlDB ends a message about arguments (UdfIndex)
+DETAILS: Final = "For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;"
 #: aggregates that compare their first argument, for which ksqlDB has plain types only
 _COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
 #: the same for all arguments
@@ -72,7 +74,7 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
         raise NotAccepted(
             f"Function '{name if name in _UPPER else name.lower()}' does not accept parameters"
             f" ({given})."
-            f"\nValid alternatives are:{valid}"
+            f"\nValid alternatives are:{valid}\n{DETAILS}"
         )
     return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
 
