@@ -96,6 +96,14 @@ def nested(call: str, inner: str, n: int) -> str:
     return before * n + inner + after * n
 
 
+def nested_lambdas(n: int) -> str:
+    """Their parameters have names of their own, or they would be refused for that."""
+    inner = "1"
+    for at in range(n):
+        inner = f"TRANSFORM(A, x{at} => REDUCE(A, x{at}, (s{at}, y{at}) => s{at} + {inner}))"
+    return inner
+
+
 def doubled(name: str, n: int) -> dict[str, str]:
     """Variables that each name the one before twice."""
     return {f"{name}{i}": f"${{{name}{i - 1}}}${{{name}{i - 1}}}" for i in range(1, n)} | {
@@ -116,7 +124,7 @@ SHAPES: dict[str, Sequence[Shape]] = {
         column(lambda n: nested("CASE WHEN C > 0 THEN {} ELSE 1 END", "2", n), 100),
         column(lambda n: nested("ARRAY[{}]", "1", n), 100),
         column(lambda n: nested("STRUCT(X := {})", "1", n), 100),
-        column(lambda n: nested("TRANSFORM(A, x => REDUCE(A, x, (s, y) => s + {}))", "1", n), 40),
+        column(nested_lambdas, 40),
         column(lambda n: "CAST(NULL AS " + nested("ARRAY<{}>", "INTEGER", n) + ")", 100),
         scan(lambda n: nested("COALESCE({}, 0)", "C", n) + " >= 0", 100),
         column(lambda n: "-" * 1 + " -" * n + "1", 100),

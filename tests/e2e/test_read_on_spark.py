@@ -309,7 +309,7 @@ def test_what_a_whole_result_changes(servers: str, session: SparkSession) -> Non
 
     def found(*rows: tuple[str, int]) -> dict[str, object]:
         frame = session.createDataFrame(rows, "k STRING, n BIGINT")
-        changed = differences(records(frame, own, RowRules())).collect()
+        changed = differences(records(frame, own, RowRules()), now_ms()).collect()
         assert all(len(each["rowtime"]) == 8 for each in changed)
         values = {bytes(each["key"]).decode(): each["value"] for each in changed}
         return {key: value and json.loads(bytes(value))["N"] for key, value in values.items()}

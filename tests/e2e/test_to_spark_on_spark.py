@@ -136,7 +136,7 @@ LIMITS: list[tuple[str, str, object, str]] = [
     ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 3, 0)))", "n", None, "Spark would end the query"),
     ("MAX(ARRAY_LENGTH(GENERATE_SERIES(1, 3, -1)))", "n", None, "a step that leads away"),
     (
-        "MAX(LEN(REDUCE(GENERATE_SERIES(1, 40), 'x', (s, i) => s + s)))",
+        "MAX(LEN(REDUCE(GENERATE_SERIES(1, 40), 'x', (s, x) => s + s)))",
         "n",
         None,
         "a text that doubles 40 times",
