@@ -129,8 +129,16 @@ def _idle_lag(result: Result) -> list[Bar]:
 
 
 def _freshness(result: Result) -> list[Bar]:
-    limits = {"p50_ms": 600, "p99_ms": 1500, "max_ms": None}
-    return [Bar(name[:-3], result["windows"][name], True, limit) for name, limit in limits.items()]
+    return [
+        Bar(
+            f"{case.replace('_', ' ')}: {name[:-3]}",
+            found["windows"][name],
+            case != "three_alone",
+            found.get(f"{name}_max"),
+        )
+        for case, found in result["cases"].items()
+        for name in ("p50_ms", "p99_ms")
+    ]
 
 
 def _node(result: Result) -> list[Bar]:
