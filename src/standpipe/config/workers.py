@@ -42,5 +42,6 @@ MEMORY_MAX = key(
     unit="bytes",
     low=128 * 1024**2,
     doc="A worker that has more memory of its own (RssAnon: without mapped stores) is killed and "
-    "started again. From three quarters on it refuses scans and streams.",
+    "started again. From three quarters on it refuses scans, streams and reads that "
+    "would wait.",
 )

@@ -156,6 +156,7 @@ class Worker:
             large_texts=self.large_texts,
             stream_pulls=self._stream_pulls(may_begin, in_hand),
             barriers=Barriers.in_topic(self.producer, progress, index, self.metrics),
+            may_begin=may_begin,
         )
 
     def _stream_pulls(self, may_begin: Callable[[], None], in_hand: TextsInHand) -> StreamPulls:

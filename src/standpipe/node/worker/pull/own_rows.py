@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Hashable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -122,7 +123,12 @@ class OwnRows:
             limit = self.limits.linearizable
         with limit.place():
             return await self.waits.until(
-                query.replica_id(partition), seen, is_due, query.requester, until_s
+                query.replica_id(partition),
+                seen,
+                is_due,
+                query.requester,
+                until_s,
+                like=_what_is_waited_for(query),
             )
 
     async def _once(
@@ -259,6 +265,16 @@ class OwnRows:
     def replica(self, query: PullQuery, partition: int) -> LocalReplica:
         """The store and the page of this node's replica, whether or not there is one."""
         return self.replicas.get(query.replica_id(partition))
+
+
+def _what_is_waited_for(query: PullQuery) -> Hashable:
+    """Of two reads that wait for an equal one, no page is due for the later one alone: all that may
+    differ is when they arrived, and a page that came after the later one came after both."""
+    if query.linear is not None:
+        return query.linear.barrier
+    if query.snapshot is not None:
+        return query.snapshot
+    return None if query.session is None else query.session.waits_for
 
 
 def _without_place(error: Exception) -> str:

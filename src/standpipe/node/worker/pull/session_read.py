@@ -21,7 +21,7 @@ Not here: what covers a token (`control.routing.session`, `data.commit.written_o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -152,6 +152,13 @@ class SessionRead:
     def wanted(self) -> Wanted:
         """Of the table that is read."""
         return self.known.wanted
+
+    @property
+    def waits_for(self) -> Hashable:
+        """Equal for reads of which only the arrival may differ: not what they want of the table,
+        nor what their sessions wrote."""
+        writes = self.known.before.offsets
+        return self.wanted, frozenset((key, *ends.items()) for key, ends in writes.items())
 
     def check(self, page: ReplicaStatus, rows: StoreMeta, now_boot_ms: int) -> None:
         """Raises ForwardRefused if the rows do not cover the token.

@@ -6,7 +6,9 @@
 
 One timer per worker reads the pages that somebody waits for, every 1 ms at first and every 10 ms
 later; while nobody waits there is none. A page that has not changed costs 0.2 us, however many wait
-for it, and wakes nobody.
+for it, and wakes nobody. Of waiters that are alike, a page is due first for the one that came
+first; so a page is judged once for each kind of them, and they are woken a few at a time, with a
+turn of the loop in between: thousands that wait are no burden to the reads that do not.
 A page only wakes: the reader then judges the rows by their own transaction, since a page may
 describe others (`node.worker.pull.local_read`).
 *Rejected:* a futex or a socket from the tailer (one more thing that must survive restarts of both
@@ -20,7 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,70 +40,70 @@ TICK_S_MIN: Final = 0.001
 TICK_S_MAX: Final = 0.010
 #: each tick is so much later than the one before it
 _SLOWER: Final = 1.2
+#: in one turn of the loop: each then reads its rows, in about 0.1 ms
+WOKEN_AT_ONCE: Final = 16
 
 Page = ReplicaStatus | None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Waiter:
-    seen: Page
     is_due: Callable[[Page], bool]
+    #: the page that was judged last
+    seen: Page
     requester: ScanRequester
-    until_s: float
-    woken: asyncio.Future[bool]
+    #: its end has come: whether a page is due, or what failed
+    end: bool | Exception | None = None
+    woken: asyncio.Future[bool] = field(default_factory=asyncio.Future[bool])
 
-    def turn(self, page: Page, now_s: float, *, is_look_due: bool) -> None:
-        """Judge the page, and look whether the requester is still there. What fails is this
-        waiter's, and no other's."""
-        try:
-            if not self.woken.done():
-                self.judge(page, now_s)
-            if is_look_due and not self.woken.done():
-                self.requester.look()
-        except Exception as error:
-            self.woken.set_exception(error)
-
-    def judge(self, page: Page, now_s: float) -> None:
-        """Wake it if the page is due, or its time is over."""
-        if page is not self.seen:
+    def judge(self, page: Page) -> bool:
+        """Whether its end has come. What fails is this waiter's, and no other's."""
+        if self.end is None and page is not self.seen:
             self.seen = page
-            if self.is_due(page):
-                self.woken.set_result(True)
-                return
-        if now_s >= self.until_s:
-            self.woken.set_result(False)
+            try:
+                self.end = self.is_due(page) or None
+            except Exception as error:
+                self.end = error
+        return self.end is not None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Waiters:
     """Those of one replica."""
 
-    waiting: list[_Waiter] = field(default_factory=list[_Waiter])
-    #: the page that all of them have seen, if it is one
+    #: by what they wait for; of those that are alike, in the order in which they came
+    alike: dict[Hashable, dict[_Waiter, None]] = field(
+        default_factory=dict[Hashable, dict[_Waiter, None]]
+    )
+    #: they may have seen an older page than the others
+    new: list[_Waiter] = field(default_factory=list[_Waiter])
+    #: the page that all others have seen
     seen: Page = None
-    #: somebody has come since
-    is_new: bool = True
-    #: until then nobody's time is over
-    until_s: float = float("inf")
 
-    def add(self, waiter: _Waiter) -> None:
-        self.waiting.append(waiter)
-        self.is_new = True
+    def add(self, like: Hashable, waiter: _Waiter) -> None:
+        self.alike.setdefault(like, {})[waiter] = None
+        self.new.append(waiter)
 
-    def turn(self, page: Page, now_s: float, *, is_look_due: bool) -> None:
-        """Each waiter's turn, if one of them can have news."""
-        is_same = page is self.seen and not self.is_new
-        if is_same and not is_look_due and now_s < self.until_s:
-            return
-        for waiter in self.waiting:
-            waiter.turn(page, now_s, is_look_due=is_look_due)
-        self.seen, self.is_new = page, False
-        self.until_s = min(one.until_s for one in self.waiting)
+    def leave(self, like: Hashable, waiter: _Waiter) -> None:
+        alike = self.alike[like]
+        del alike[waiter]
+        if not alike:
+            del self.alike[like]
 
-    def without_page(self, now_s: float, *, is_look_due: bool) -> None:
-        """Likewise, when the page cannot be read."""
-        for waiter in self.waiting:
-            waiter.turn(waiter.seen, now_s, is_look_due=is_look_due)
+    def due(self, page: Page) -> list[_Waiter]:
+        """Those for which it is due and was not before."""
+        found = [each for each in self.new if each.end is None and each.judge(page)]
+        self.new = []
+        if page is not self.seen:
+            self.seen = page
+            for alike in self.alike.values():
+                for waiter in alike:
+                    if waiter.end is not None:
+                        continue
+                    if not waiter.judge(page):
+                        break
+                    found.append(waiter)
+        return found
 
 
 @dataclass
@@ -109,6 +112,9 @@ class SessionWaits:
 
     page_of: Callable[[ReplicaId], Page]
     _waiting: dict[ReplicaId, _Waiters] = field(default_factory=dict[ReplicaId, _Waiters])
+    #: those whose requester wants signs of work
+    _signing: dict[_Waiter, None] = field(default_factory=dict[_Waiter, None])
+    _ended: deque[_Waiter] = field(default_factory=deque[_Waiter])
     _count: int = 0
     _tick_s: float = TICK_S_MIN
     _looked_s: float = 0.0
@@ -126,20 +132,39 @@ class SessionWaits:
         is_due: Callable[[Page], bool],
         requester: ScanRequester,
         until_s: float,
+        *,
+        like: Hashable = None,
     ) -> bool:
         """Wait for a page after `seen` that is due. False: the time is over, on the loop's clock.
 
-        Raises BadRequest when the requester is gone.
+        `like`: equal for waiters of which a page is due for the one that came first, if it is due
+        for any of them; None: nothing is known of it. Raises BadRequest when the requester is gone.
         """
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(seen, is_due, requester, until_s, loop.create_future())
-        self._waiting.setdefault(replica_id, _Waiters()).add(waiter)
+        waiter = _Waiter(is_due, seen, requester)
+        like = waiter if like is None else like
+        self._waiting.setdefault(replica_id, _Waiters()).add(like, waiter)
         self._count += 1
         self._hasten(loop)
+
+        def give_up(_: object = None) -> None:
+            self._end(waiter, end=False)
+
+        timer = loop.call_at(until_s, give_up)
+        if requester.wants_signs:
+            self._signing[waiter] = None
+        leaving = requester.leaving()
+        if leaving is not None:
+            leaving.add_done_callback(give_up)
         try:
-            return await waiter.woken
+            has_news = await waiter.woken
+            requester.look()
+            return has_news
         finally:
-            self._leave(replica_id, waiter)
+            timer.cancel()
+            if leaving is not None:
+                leaving.remove_done_callback(give_up)
+            self._leave(replica_id, like, waiter)
 
     def _hasten(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next tick comes soon, but is not put off by those who arrive before it."""
@@ -150,11 +175,13 @@ class SessionWaits:
             self._timer.cancel()
         self._timer = loop.call_later(TICK_S_MIN, self._tick)
 
-    def _leave(self, replica_id: ReplicaId, waiter: _Waiter) -> None:
-        waiting = self._waiting[replica_id].waiting
-        waiting.remove(waiter)
+    def _leave(self, replica_id: ReplicaId, like: Hashable, waiter: _Waiter) -> None:
+        waiters = self._waiting[replica_id]
+        waiters.leave(like, waiter)
+        waiter.end = waiter.end or False  # it may be among those that are new
+        self._signing.pop(waiter, None)
         self._count -= 1
-        if not waiting:
+        if not waiters.alike:
             del self._waiting[replica_id]
         if not self._count and self._timer is not None:
             self._timer.cancel()
@@ -163,18 +190,46 @@ class SessionWaits:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        is_look_due = now_s - self._looked_s >= LOOK_S
-        if is_look_due:
+        if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
+            self._sign()
         for replica_id, waiters in self._waiting.items():
-            try:
+            with contextlib.suppress(OSError):  # no descriptor is free, for instance: no news
                 page = self.page_of(replica_id)
-            except OSError:  # no descriptor is free, for instance: no news
-                waiters.without_page(now_s, is_look_due=is_look_due)
-            else:
-                waiters.turn(page, now_s, is_look_due=is_look_due)
+                for waiter in waiters.due(page):
+                    self._wake_later(waiter)
         self._tick_s = min(self._tick_s * _SLOWER, TICK_S_MAX)
         self._timer = loop.call_later(self._tick_s, self._tick) if self._count else None
+
+    def _sign(self) -> None:
+        for waiter in self._signing:
+            try:
+                waiter.requester.look()
+            except Exception as error:
+                self._end(waiter, end=error)
+
+    def _end(self, waiter: _Waiter, *, end: bool | Exception) -> None:
+        if waiter.end is None:
+            waiter.end = end
+            self._wake_later(waiter)
+
+    def _wake_later(self, waiter: _Waiter) -> None:
+        self._ended.append(waiter)
+        if len(self._ended) == 1:
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Some of those whose end has come."""
+        for _ in range(min(WOKEN_AT_ONCE, len(self._ended))):
+            waiter = self._ended.popleft()
+            if waiter.woken.done():  # its read was cancelled
+                continue
+            if isinstance(waiter.end, Exception):
+                waiter.woken.set_exception(waiter.end)
+            else:
+                waiter.woken.set_result(waiter.end is True)
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._wake)
 
 
 Try = Coroutine[Any, Any, PartitionAnswer]
@@ -189,13 +244,14 @@ async def first_covered(
     running = {asyncio.create_task(attempt): verdict for verdict, attempt in tries}
     refusals: list[tuple[Verdict, ForwardRefused]] = []
     full: TooManyRequests | None = None
+    leaving = requester.leaving()
+    look_s = LOOK_S if requester.wants_signs else None
     try:
         while running:
-            done, _ = await asyncio.wait(
-                running, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            ends = running if leaving is None else (*running, leaving)
+            done, _ = await asyncio.wait(ends, timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
             requester.look()
-            for task in done:
+            for task in running.keys() & done:
                 verdict = running.pop(task)
                 try:
                     return task.result()

@@ -98,9 +98,11 @@ class SlowPath:
     tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
     barriers: Barriers = field(default_factory=Barriers)
+    #: raises TooManyRequests while the worker has no memory for one more read that waits
+    may_begin: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        limits = self.limits = WaitLimits(self.metrics)
+        limits = self.limits = WaitLimits(self.metrics, self.may_begin)
         self.own = OwnRows(
             self.node_id, self.replicas, self.routes, self.in_hand, self.scans, self.clock, limits
         )

@@ -2,7 +2,7 @@
 
 The parent kills a worker above `standpipe.worker.memory.bytes.max`
 (`node.supervisor.worker_watch`). Above REFUSE_SHARE of that, the worker refuses new requests that
-may need much memory: scans and streams. Lookups and running requests continue.
+may need much memory: scans, streams, and reads that wait. Lookups and running requests continue.
 
 What was freed counts until the C library gives it back to the system, and by itself it keeps blocks
 that lie between others in use. It is asked to whenever the worker has grown by GIVE_BACK_BYTES.
@@ -48,9 +48,9 @@ class OwnMemory:
         self._least_bytes = min(self._least_bytes, self._bytes)
 
     def check(self) -> None:
-        """Raises TooManyRequests while the worker takes too much for another scan or stream."""
+        """Raises TooManyRequests while the worker takes too much for another one of these."""
         if self._bytes >= self._refused_from:
             raise TooManyRequests(
                 "this worker is short of memory (standpipe.worker.memory.bytes.max) and takes no "
-                "scan and no stream now: retry in a second"
+                "scan, no stream and no read that waits now: retry in a second"
             )

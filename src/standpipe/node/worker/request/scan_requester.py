@@ -84,11 +84,21 @@ class ScanRequester:
             raise BadRequest("the client disconnected before its answer")
 
     @property
+    def wants_signs(self) -> bool:
+        """Whether `look` is to be called now and then."""
+        return self._say is not None and self._every_s is not None
+
+    @property
     def is_gone(self) -> bool:
         """Whether it went away. The first call begins to watch for that."""
+        leaving = self.leaving()
+        return leaving is not None and leaving.done()
+
+    def leaving(self) -> asyncio.Task[None] | None:
+        """Ends when it goes away, or with `close`; None: nobody can tell."""
         if self._leaving is None and self._receive is not None:
             self._leaving = asyncio.create_task(left(self._receive))
-        return self._leaving is not None and self._leaving.done()
+        return self._leaving
 
     def close(self) -> None:
         """Stop watching whether the requester is there."""

@@ -1,7 +1,8 @@
 """How many reads of a worker may wait, by what they wait for.
 
 Each kind has a limit of its own: sessions whose replicas are far behind leave room for linearizable
-reads, and the other way round. A read holds its place while it waits, and no longer.
+reads, and the other way round. A read holds its place while it waits, and no longer. It takes some
+20 KB meanwhile, so a worker that is short of memory lets none wait.
 
 Not here: waiting (`node.worker.pull.session_waits`, `node.worker.pull.linearizable`,
 `node.worker.request.row_thread`).
@@ -9,7 +10,7 @@ Not here: waiting (`node.worker.pull.session_waits`, `node.worker.pull.lineariza
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +20,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.errors import TooManyRequests
 
 #: of each kind
-WAITERS_MAX: Final = 1_000
+WAITERS_MAX: Final = 10_000
 #: each may take a second, one after the other
 COSTLY_WAITERS_MAX: Final = 100
 
@@ -55,6 +56,8 @@ class WaitLimit:
     kind: WaitKind
     metrics: Metrics
     waiters_max: int = WAITERS_MAX
+    #: raises TooManyRequests while the worker has no memory for one more
+    may_begin: Callable[[], None] = lambda: None
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -63,9 +66,13 @@ class WaitLimit:
     @contextmanager
     def place(self) -> Generator[None]:
         """For one read, while it waits. Raises TooManyRequests."""
-        if self.count >= self.waiters_max:
+        try:
+            self.may_begin()
+            if self.count >= self.waiters_max:
+                raise TooManyRequests(f"{self.count} {_WHAT[self.kind]} already")
+        except TooManyRequests:
             self.metrics.count("standpipe_waiting_reads_refused", self.kind.value)
-            raise TooManyRequests(f"{self.count} {_WHAT[self.kind]} already")
+            raise
         self._add(1)
         try:
             yield
@@ -82,6 +89,7 @@ class WaitLimits:
     """Of one worker."""
 
     metrics: Metrics
+    may_begin: Callable[[], None] = lambda: None
     session: WaitLimit = field(init=False)
     snapshot: WaitLimit = field(init=False)
     linearizable: WaitLimit = field(init=False)
@@ -89,8 +97,11 @@ class WaitLimits:
     costly_rows: WaitLimit = field(init=False)
 
     def __post_init__(self) -> None:
-        self.session = WaitLimit(WaitKind.SESSION, self.metrics)
-        self.snapshot = WaitLimit(WaitKind.SNAPSHOT, self.metrics)
-        self.linearizable = WaitLimit(WaitKind.LINEARIZABLE, self.metrics)
-        self.barrier = WaitLimit(WaitKind.BARRIER, self.metrics)
-        self.costly_rows = WaitLimit(WaitKind.COSTLY_ROWS, self.metrics, COSTLY_WAITERS_MAX)
+        self.session = self._limit(WaitKind.SESSION)
+        self.snapshot = self._limit(WaitKind.SNAPSHOT)
+        self.linearizable = self._limit(WaitKind.LINEARIZABLE)
+        self.barrier = self._limit(WaitKind.BARRIER)
+        self.costly_rows = self._limit(WaitKind.COSTLY_ROWS, COSTLY_WAITERS_MAX)
+
+    def _limit(self, kind: WaitKind, waiters_max: int = WAITERS_MAX) -> WaitLimit:
+        return WaitLimit(kind, self.metrics, waiters_max, self.may_begin)

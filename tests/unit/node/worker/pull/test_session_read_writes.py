@@ -28,7 +28,7 @@ from tests.unit.node.worker.pull.test_session_read import (
     waiters,
 )
 from tests.unit.node.worker.pull.test_slow_path import Nodes
-from tests.unit.node.workers import FORWARDED_MS_MAX, Worker
+from tests.unit.node.workers import FORWARDED_MS_MAX, USERS, Worker
 
 from standpipe.adapters.files import published
 from standpipe.adapters.http.peer_client import Response
@@ -42,7 +42,8 @@ from standpipe.data.commit.covered_offsets import (
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.freshness import LEASE_EPOCH_HEADER
 from standpipe.model import Snapshot
-from standpipe.node.covered_files import covered_path, ends_path
+from standpipe.node.covered_files import CoveredFiles, covered_path, ends_path
+from standpipe.node.worker.pull.session_read import SessionRead, SessionTokens
 from standpipe.session_token import SessionToken, TopicKey, written_token
 
 ALL = {number: ["a", "b"] for number in range(4)}
@@ -338,3 +339,22 @@ def test_a_release_that_knows_sessions_and_no_writes_is_not_asked_for_long(tmp_p
             await read(nodes["c"], ONE, wrote(6))
 
     run(tmp_path, story)
+
+
+def test_which_reads_wait_for_the_same() -> None:
+    """Of those, a page is due first for the one that arrived first."""
+    tokens = SessionTokens()
+    nothing = CoveredFiles(Path())
+
+    def waits_for(text: str, arrived_ms: int = 1) -> object:
+        known = tokens.of(text, USERS, "c", nothing)
+        return SessionRead(known, arrived_ms).waits_for
+
+    assert waits_for(token(7)) == waits_for(token(7), arrived_ms=2)
+    assert waits_for(token(7)) != waits_for(token(8))
+    assert waits_for(token(7)) != waits_for(token(7, 2)), "another lease epoch"
+    both = [
+        SessionToken.parse(token(7)).merged(SessionToken.parse(wrote(end))).text() for end in (5, 6)
+    ]
+    assert waits_for(both[0]) == waits_for(both[0], arrived_ms=2)
+    assert len({waits_for(each) for each in (token(7), *both)}) == 3

@@ -57,6 +57,7 @@ class Pages:
         *,
         wait_s: float = LONG_S,
         requester: ScanRequester | None = None,
+        like: object = None,
     ) -> asyncio.Task[bool]:
         until_s = asyncio.get_running_loop().time() + wait_s
         waiting = self.waits.until(
@@ -65,6 +66,7 @@ class Pages:
             lambda seen: seen is not None and seen.batch >= batch,
             requester or ScanRequester(),
             until_s,
+            like=like,
         )
         return asyncio.create_task(waiting)
 
@@ -123,6 +125,108 @@ def test_a_page_is_judged_once_by_each_waiter() -> None:
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         assert pages.waits.count == 0
+
+    run(story)
+
+
+def test_of_those_that_are_alike_the_first_is_judged() -> None:
+    """And the others only if it is due for that one: thousands may wait for the same batch."""
+
+    async def story(pages: Pages) -> None:
+        judged: list[tuple[int, int]] = []
+
+        def waits(number: int, due: int) -> asyncio.Task[bool]:
+            def is_due(seen: ReplicaStatus | None) -> bool:
+                assert seen is not None
+                judged.append((number, seen.batch))
+                return seen.batch >= due
+
+            until_s, seen = asyncio.get_running_loop().time() + LONG_S, pages.now[REPLICA]
+            like = "alike"
+            return asyncio.create_task(
+                pages.waits.until(REPLICA, seen, is_due, ScanRequester(), until_s, like=like)
+            )
+
+        pages.show(7)
+        waiting = [waits(0, 9), waits(1, 9), waits(2, 10)]
+        await pages.ticks(2)
+        pages.show(8)
+        await pages.ticks(2)
+        assert judged == [(0, 8)]
+        pages.show(9)
+        await asyncio.gather(*waiting[:2])
+        assert judged == [(0, 8), (0, 9), (1, 9), (2, 9)]
+        waiting.append(waits(3, 10))
+        await pages.ticks(2)
+        pages.show(10)
+        await asyncio.gather(*waiting)
+        assert judged[4:] == [(2, 10), (3, 10)]
+        assert pages.waits.count == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("news", ["a page", "their time is over"])
+def test_the_loop_turns_while_many_are_woken(news: str) -> None:
+    """Each then reads its rows: all of them in one turn would keep other reads from theirs."""
+
+    async def story(pages: Pages) -> None:
+        count, woken, at_once = 10 * session_waits.WOKEN_AT_ONCE, 0, list[int]()
+        wait_s = LONG_S if news == "a page" else 0.05
+
+        async def waits() -> None:
+            nonlocal woken
+            assert await pages.wait(8, wait_s=wait_s, like="alike") is (news == "a page")
+            woken += 1
+
+        pages.show(7)
+        waiting = [asyncio.create_task(waits()) for _ in range(count)]
+        while pages.waits.count < count:  # noqa: ASYNC110 nothing is set
+            await asyncio.sleep(0)
+        if news == "a page":
+            pages.show(8)
+        while woken < count:
+            before = woken
+            await asyncio.sleep(0)
+            at_once.append(woken - before)
+        assert 0 < max(at_once) <= session_waits.WOKEN_AT_ONCE
+        await asyncio.gather(*waiting)
+
+    run(story)
+
+
+class Watched(ScanRequester):
+    """Counts how often it is looked at."""
+
+    looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        super().look()
+
+
+def test_only_who_wants_signs_of_work_is_looked_at() -> None:
+    async def story(pages: Pages) -> None:
+        said: list[int] = []
+
+        async def never() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def waits() -> PartitionAnswer:
+            assert await pages.wait(8)
+            return answer(8)
+
+        pages.show(7)
+        client, peer = Watched(never), Watched(never, lambda: said.append(0), every_ms=1)
+        waiting = [pages.wait(8, requester=client), pages.wait(8, requester=peer)]
+        telling = asyncio.create_task(first_covered([(verdict("a"), waits())], client))
+        while len(said) < 2:  # noqa: ASYNC110 nothing is set
+            await asyncio.sleep(0.001)
+        assert client.looks == 0
+        pages.show(8)
+        await telling
+        await asyncio.gather(*waiting)
 
     run(story)
 

@@ -40,7 +40,7 @@ def test_one_kind_leaves_room_for_the_others(tmp_path: Path, full: WaitKind) -> 
     waiting_for_rows = (limits.session, limits.snapshot, limits.linearizable)
     of = {each.kind: each for each in (*waiting_for_rows, limits.barrier, limits.costly_rows)}
     waiters_max = of[full].waiters_max
-    assert waiters_max == (100 if full is WaitKind.COSTLY_ROWS else 1_000)
+    assert waiters_max == (100 if full is WaitKind.COSTLY_ROWS else 10_000)
     assert numbers(metrics) == ({kind.value: 0 for kind in WaitKind}, {}), "known from the start"
     with ExitStack() as waiting:
         for _ in range(waiters_max):
@@ -52,3 +52,15 @@ def test_one_kind_leaves_room_for_the_others(tmp_path: Path, full: WaitKind) -> 
             else:
                 waiting.enter_context(limit.place())
         assert numbers(metrics)[1] == {full.value: 1}
+
+
+def test_none_waits_in_a_worker_that_is_short_of_memory(tmp_path: Path) -> None:
+    metrics = Metrics(0, tmp_path)
+
+    def may_begin() -> None:
+        raise TooManyRequests("short")
+
+    limits = WaitLimits(metrics, may_begin)
+    with pytest.raises(TooManyRequests, match="short"), limits.session.place():
+        pass
+    assert numbers(metrics) == ({kind.value: 0 for kind in WaitKind}, {"session": 1})
