@@ -12,6 +12,7 @@ from standpipe.control.routing.session import Stamp
 from standpipe.freshness import Freshness
 from standpipe.node.worker.pull import fast_path, forward_checks, snapshot_read
 from standpipe.node.worker.pull.forward import PartitionAnswer
+from standpipe.node.worker.pull.known import lists
 from standpipe.node.worker.pull.snapshot_read import SnapshotRead
 
 from . import snapshot_world
@@ -89,15 +90,15 @@ def rows_of_no_batch_accepted() -> list[Plant]:
 def rows_of_no_batch_on_the_fast_path() -> list[Plant]:
     """There only the stamps are compared."""
 
-    def equal(_: object, metas: Sequence[Any]) -> bool:
+    def equal(metas: Sequence[Any], _: object = None) -> bool:
         return len({(one.batch, one.lease_epoch) for one in metas}) == 1
 
-    return [(fast_path, "_is_one_batch", equal)]
+    return [(module, "is_one_batch", equal) for module in (fast_path, lists)]
 
 
 def fast_path_does_not_compare() -> list[Plant]:
     """It answers what is here."""
-    return [(fast_path, "_is_one_batch", lambda *_: True)]
+    return [(module, "is_one_batch", lambda *_: True) for module in (fast_path, lists)]
 
 
 def stamp_from_the_page() -> list[Plant]:

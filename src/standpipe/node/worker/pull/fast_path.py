@@ -30,7 +30,6 @@ Any other exception is a fault of this program. It is counted by kind
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,9 +40,9 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
-from standpipe.control.routing.snapshot import is_reached
+from standpipe.control.routing.session import Stamp
 from standpipe.data.query.pull import lookup, partition_of_key
-from standpipe.data.replica.positions import StoreMeta, may_judge
+from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
 from standpipe.model import NodeId
@@ -56,7 +55,7 @@ from standpipe.node.worker.pull.known.lists import KnownLists
 from standpipe.node.worker.pull.known.statements import KnownStatements
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
-from standpipe.node.worker.pull.snapshot_read import stamp_in
+from standpipe.node.worker.pull.snapshot_read import is_one_batch, stamp_in
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
@@ -101,8 +100,9 @@ class LookupFastPath:
     def __post_init__(self) -> None:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
         parts = (self.node_id, self.replicas, self.routes, self.clock)
-        self._frames, self._statements = KnownFrames(*parts), KnownStatements(*parts)
-        self._lists = KnownLists(*parts)
+        self._frames = KnownFrames(*parts, tokens=self.tokens)
+        self._statements = KnownStatements(*parts)
+        self._lists = KnownLists(*parts, count_snapshot=self._count_snapshot)
         self._frames.beside, self._statements.beside = self._statements, self._lists
 
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
@@ -142,8 +142,7 @@ class LookupFastPath:
                 return None  # the slow path refuses it
             read = self._one if len(plan.keys) == 1 else self._many
             found = read(token, query, view, plan)
-            is_session = query.session is not None  # each of its requests has another token
-            if may_be_known and found is not None and not is_session:
+            if may_be_known and found is not None:
                 self._learn(token, body, query, view, plan)
         except EXPECTED:
             return None
@@ -202,6 +201,10 @@ class LookupFastPath:
     ) -> None:
         """The body was answered by its plan, and not by what is known."""
         lists, statements, frames = self._lists, self._statements, self._frames
+        if query.session is not None:  # its token is learnt, too, so it is to be a short statement
+            if frames.is_new:
+                frames.learn(token, body, query, view, plan)
+            return
         if lists.is_new:
             lists.learn(token, body, query, view, plan)
             return
@@ -234,7 +237,7 @@ class LookupFastPath:
             rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
         if meta is not route.labelled[2] and not may_judge(status, meta):
             return None
-        if query.is_snapshot and not _is_one_batch(forward, (meta,)):
+        if query.is_snapshot and not is_one_batch((meta,), _wanted(forward)):
             return None
         text = None
         if query.session is not None:
@@ -277,7 +280,7 @@ class LookupFastPath:
         fresh, text = found.fresh, None
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return None
-        if query.is_snapshot and not _is_one_batch(token.forward, found.metas):
+        if query.is_snapshot and not is_one_batch(found.metas, _wanted(token.forward)):
             return None
         if query.session is not None:
             session = self.tokens.by_map(
@@ -292,9 +295,12 @@ class LookupFastPath:
                 return None  # no release forwards several partitions at once
             fresh = replace(fresh, lease_epoch=found.metas[0].lease_epoch)
         if query.is_snapshot and token.forward is None:
-            self.metrics.count("standpipe_snapshot_reads", "1")
+            self._count_snapshot()
         content = render_rows(token.form, plan, found.rows, int(time.time() * 1000), token=text)
         return content, header_lines(fresh)
+
+    def _count_snapshot(self) -> None:
+        self.metrics.count("standpipe_snapshot_reads", "1")
 
     def _report(self, fault: Exception) -> None:
         kind = type(fault).__name__
@@ -304,10 +310,6 @@ class LookupFastPath:
             _log.error("fault on the fast path; the slow path answers", exc_info=fault)
 
 
-def _is_one_batch(forward: ForwardHeaders | None, metas: Sequence[StoreMeta]) -> bool:
-    """Whether rows with these metas are an answer at level `snapshot`, or the part of one that a
-    forward asks for."""
-    stamp = stamp_in(metas[0])
-    if len(metas) > 1 and any(stamp_in(each) != stamp for each in metas):
-        return False
-    return is_reached(None if forward is None else forward.wanted, stamp)
+def _wanted(forward: ForwardHeaders | None) -> Stamp | None:
+    """The batch that a forward asks for, or a later one."""
+    return None if forward is None else forward.wanted

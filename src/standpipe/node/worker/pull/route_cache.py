@@ -59,6 +59,10 @@ class CachedRoute:
     label: bytes = b""
     labelled: tuple[int, Offset, StoreMeta | None] = (-1, NO_END, None)
 
+    def is_over(self, boot_ms: int) -> bool:
+        """Whether the time has ended that it was decided for."""
+        return self.due_boot_ms is not None and boot_ms >= self.due_boot_ms
+
     def first_here(self, *, is_forward: bool) -> Verdict | None:
         """The verdict by which this node answers now; None: another is first, or it may not.
 
@@ -117,11 +121,15 @@ class RouteCache:
     def is_current(self, route: CachedRoute, view: ClusterView) -> bool:
         """Whether nothing has changed that the route was decided from, besides the status, which
         its holder compares."""
+        is_dated = route.due_boot_ms is not None
+        return self.is_same(route, view) and not (is_dated and route.is_over(self.clock.boot_ms()))
+
+    def is_same(self, route: CachedRoute, view: ClusterView) -> bool:
+        """As `is_current`, for a caller that compares the time, too."""
         return (
             route.view is view
             and route.state is self.peers.state
             and route.open_paths is self.forwarder.open_paths
-            and (route.due_boot_ms is None or self.clock.boot_ms() < route.due_boot_ms)
         )
 
     def of(

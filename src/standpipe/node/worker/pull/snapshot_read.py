@@ -76,6 +76,15 @@ class SnapshotRead:
             raise ForwardRefused(why, session=SessionVerdict.BEHIND)
 
 
+def is_one_batch(metas: Sequence[StoreMeta], wanted: Stamp | None = None) -> bool:
+    """Whether rows with these metas are an answer at level `snapshot`; `wanted`: or the part of one
+    that is to be of this batch or a later one."""
+    stamp = stamp_in(metas[0])
+    if len(metas) > 1 and any(stamp_in(each) != stamp for each in metas):
+        return False
+    return is_reached(wanted, stamp)
+
+
 def stamp_in(rows: StoreMeta) -> Stamp:
     """Of rows that were read in the transaction with this meta."""
     return Stamp(rows.batch, rows.lease_epoch)

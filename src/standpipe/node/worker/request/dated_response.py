@@ -63,9 +63,10 @@ class DatedResponse:
         status: ReplicaStatus,
         meta: StoreMeta,
         fresh: Freshness,
+        token: str | None = None,
     ) -> Self:
         """Of an answer with one row. `head`: up to the headers; `fresh`: with lags of any instant,
-        made of `status` and `meta`."""
+        made of `status` and `meta`; `token`: of the session that asked."""
         front = Freshness(
             served_by=fresh.served_by,
             role=fresh.role,
@@ -74,7 +75,7 @@ class DatedResponse:
         )
         to_lags = header_lines(front)
         lines = header_lines(replace(fresh, replica_lag_ms=None, source_lag_ms=None))
-        begin, _, end = render_rows(form, plan, (_ROW,), _AT_MS).partition(_ROW)
+        begin, _, end = render_rows(form, plan, (_ROW,), _AT_MS, token=token).partition(_ROW)
         to_time, _, to_row = begin.partition(_AT)
         return cls(
             status=status,
@@ -88,11 +89,15 @@ class DatedResponse:
             is_text=plan.source.key_columns[0].type == "STRING",
         )
 
+    def lags(self, boot_ms: int, unix_ms: int) -> tuple[int | None, int | None]:
+        """Replica lag and source lag as of an instant, given on both clocks; None: not known."""
+        status = self.status
+        source = source_lag_ms(status, self.instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms)
+        return replica_lag_ms(status, boot_ms), source
+
     def at(self, boot_ms: int, unix_ms: int) -> Around:
         """As of an instant, given on both clocks."""
-        status = self.status
-        replica = replica_lag_ms(status, boot_ms)
-        source = source_lag_ms(status, self.instant_ms, now_ms=unix_ms, now_boot_ms=boot_ms)
+        replica, source = self.lags(boot_ms, unix_ms)
         time = b"%d" % unix_ms
         middle = b"%b%b%b%b%b%b" % (
             self.before_lags,

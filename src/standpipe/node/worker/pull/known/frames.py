@@ -41,7 +41,13 @@ from standpipe.data.query.literal_lookup import (
 from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.known.parts import KnownFrame, KnownParts, kind_of_key
+from standpipe.node.worker.pull.known.parts import (
+    MET_MAX,
+    KnownFrame,
+    KnownParts,
+    kind_of_key,
+)
+from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.plans import PullPlan
@@ -50,6 +56,8 @@ from standpipe.sql.plans import PullPlan
 FRAMES_MAX: Final = 256
 #: Messages without their literals; the length of a literal is in their heads.
 MESSAGES_MAX: Final = 1_024
+#: how often the frame of a session is found to be new until it is learnt
+ASKED_MIN: Final = 4
 #: literals that are put into a frame to see whether it passes them on
 TEXTS: Final = ("", "a", "Zz 9", "7")
 NUMBERS: Final = ("0", "7", "2147483648")
@@ -66,6 +74,10 @@ class KnownFrames(KnownParts):
     _frames: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
+    #: what tokens of sessions want of a table
+    tokens: SessionTokens = field(default_factory=SessionTokens)
+    #: how often a frame with a token was asked for, by its hash
+    _asked: dict[int, int] = field(default_factory=dict[int, int])
     #: by message without its literal
     messages: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
 
@@ -112,13 +124,13 @@ class KnownFrames(KnownParts):
         if (
             part is None
             or part.status is not part.page.read()
-            or not self.routes.is_current(part.route, view)
+            or not self.routes.is_same(part.route, view)
         ):
             part = self._opened(frame, number, now_ms, view)
-            if part is None:
-                return None
         elif part.at_ms != now_ms:
-            self._date(frame, part, now_ms)
+            part = self._dated(frame, number, part, now_ms, view)
+        if part is None:
+            return None
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -133,7 +145,7 @@ class KnownFrames(KnownParts):
         """A body, whose frame `is_new`, was answered by its plan: keep its frame, if other literals
         in it would be answered by it, too; else keep that they would not."""
         mark = cut(token.head, body)
-        if mark is None:
+        if mark is None or (query.session is not None and not self._is_often_asked(mark)):
             return
         if len(self._frames) >= FRAMES_MAX:
             self.forget()
@@ -142,18 +154,34 @@ class KnownFrames(KnownParts):
         kind = kind_of_rows(plan)
         if kind is None or place is None or not _means_its_literal(body, query, place):
             return
-        source = plan.source
+        source, session = plan.source, None
+        if query.session is not None:
+            session = self.tokens.by_map(
+                query.session, source, view.snapshot, self.replicas.covered
+            )
+            if session.before.offsets:  # rows may cover what was written without a new batch
+                return
         frame = KnownFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
             is_snapshot=query.is_snapshot,
+            session=session,
         )
         known = KnownLiteral(0, kind, source.partitions, frame)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
         stored = store_key(key, (source.key_columns[0].type,))
         assert known_literal({mark: known}, token.head, body) == (frame, partition, stored)
         self._frames[mark] = known
+
+    def _is_often_asked(self, mark: bytes) -> bool:
+        """Whether a frame with a session's token is worth to be kept: the next batch makes other
+        tokens, and to learn a frame takes as long as some reads without."""
+        place = hash(mark)
+        if len(self._asked) >= MET_MAX:
+            self._asked.clear()
+        self._asked[place] = asked = self._asked.get(place, 0) + 1
+        return asked >= ASKED_MIN
 
     def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
         """Keep a message without its literal, if its body has a known frame. True: it is kept.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +39,7 @@ from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known.frames import TEXTS, kind_of_rows
 from standpipe.node.worker.pull.known.parts import KnownFrame, KnownPart, KnownParts
+from standpipe.node.worker.pull.snapshot_read import is_one_batch
 from standpipe.node.worker.request.answer import freshness_of, header_lines, oldest, render_rows
 from standpipe.node.worker.request.answer_pieces import PIECE_BYTES
 from standpipe.node.worker.request.body import Lookup, parse_lookup
@@ -93,6 +94,8 @@ class KnownLists(KnownParts):
     _lists: Lists = field(default_factory=dict[bytes, KnownList[ListFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
+    #: an answer is one at level `snapshot`
+    count_snapshot: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._known = native.compiled("known_list") or known_list
@@ -129,6 +132,8 @@ class KnownLists(KnownParts):
                 return None
             metas.append(meta)
             causes += (part.status, part.route, meta)
+        if frame.is_snapshot and not is_one_batch(metas):
+            return None
         together = frame.together.get(numbers)
         if together is None or together.at_ms != now_ms or not _are_same(together.causes, causes):
             together = self._laid_out(frame, [part for part, _ in parts], metas, now_ms)
@@ -139,6 +144,8 @@ class KnownLists(KnownParts):
             if len(frame.together) >= TOGETHER_MAX:
                 frame.together.clear()
             frame.together[numbers] = together
+        if frame.is_snapshot:
+            self.count_snapshot()
         return _response(frame, together, rows)
 
     def note(self, token: RequestFormat, body: bytes) -> bool:
@@ -159,13 +166,13 @@ class KnownLists(KnownParts):
         if len(self._lists) >= LISTS_MAX:
             self.forget()
         self._lists[mark] = None
-        if kind_of_rows(plan) != KINDS["STRING"] or query.is_snapshot:
+        if kind_of_rows(plan) != KINDS["STRING"]:
             return
         is_any = view.plans.has_any_keys(query.text, query.properties)
         if not is_any or not _means_its_list(body, query):
             return
         bounds = self.routes.bounds(query.bounds, plan.source)
-        frame = ListFrame(plan=plan, bounds=bounds, token=token, is_snapshot=False)
+        frame = ListFrame(plan=plan, bounds=bounds, token=token, is_snapshot=query.is_snapshot)
         self._lists[mark] = KnownList(plan.source.partitions, frame)
 
     def forget(self) -> None:

@@ -23,6 +23,7 @@ from standpipe.data.replica.positions import StoreMeta, may_judge
 from standpipe.model import UNLABELLED, NodeId, ReplicaId, ReplicaStatus, Source
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
+from standpipe.node.worker.pull.session_read import KnownToken
 from standpipe.node.worker.request.answer import freshness_of, render_rows
 from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
 from standpipe.node.worker.request.dated_response import DatedResponse
@@ -49,6 +50,8 @@ class KnownPart:
     #: the page gives another object when it has changed, or the replica was closed
     status: ReplicaStatus
     meta: StoreMeta | None = None
+    #: what the answer says to a session that asked
+    token: str | None = None
     dated: DatedResponse | None = None
     around: Around = NO_RESPONSE
 
@@ -61,6 +64,8 @@ class KnownFrame:
     bounds: Bounds
     token: RequestFormat
     is_snapshot: bool
+    #: of the session that asked: its token is a part of the frame
+    session: KnownToken | None = None
     #: by partition, of those that were read
     parts: dict[int, KnownPart] = field(default_factory=dict[int, KnownPart])
 
@@ -121,21 +126,26 @@ class KnownParts:
         if (
             part is None
             or part.status is not part.page.read()
-            or not self.routes.is_current(part.route, view)
+            or not self.routes.is_same(part.route, view)
         ):
             return self._opened(frame, number, now_ms, view)
-        if part.at_ms != now_ms:
-            self._date(frame, part, now_ms)
-        return part
+        return part if part.at_ms == now_ms else self._dated(frame, number, part, now_ms, view)
 
-    def _date(self, frame: KnownFrame, part: KnownPart, now_ms: int) -> None:
-        """Nothing has changed but the time."""
+    def _dated(
+        self, frame: KnownFrame, number: int, part: KnownPart, now_ms: int, view: ClusterView
+    ) -> KnownPart | None:
+        """A partition for which nothing has changed but the time. What becomes unknown or too old
+        by that is looked at here, once in each ms."""
+        boot_ms = self.clock.boot_ms()
+        if part.route.is_over(boot_ms):
+            return self._opened(frame, number, now_ms, view)
         self.replicas.get(part.replica_id)  # it is in use: others are closed before it
-        part.at_ms = now_ms
-        if part.dated is None or frame.bounds.is_time_bounded:
+        part.at_ms, dated, bounds = now_ms, part.dated, frame.bounds
+        if dated is None or (bounds.is_time_bounded and bounds.late(*dated.lags(boot_ms, now_ms))):
             part.meta = None
         else:
-            part.around = part.dated.at(self.clock.boot_ms(), now_ms)
+            part.around = dated.at(boot_ms, now_ms)
+        return part
 
     def _opened(
         self, frame: KnownFrame, number: int, now_ms: int, view: ClusterView
@@ -161,6 +171,10 @@ class KnownParts:
             return False
         if frame.is_snapshot and meta.batch in UNLABELLED:
             return False
+        if frame.session is not None:
+            part.token = frame.session.token_if_covered(meta)
+            if part.token is None:
+                return False
         here = part.route.first_here(is_forward=False)
         assert here is not None
         boot_ms = self.clock.boot_ms()
@@ -177,14 +191,20 @@ class KnownParts:
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return False
         part.dated = DatedResponse.of(
-            token.head, token.form, frame.plan, status=part.status, meta=meta, fresh=fresh
+            token.head,
+            token.form,
+            frame.plan,
+            status=part.status,
+            meta=meta,
+            fresh=fresh,
+            token=part.token,
         )
         part.around = part.dated.at(boot_ms, part.at_ms)
         part.meta = meta
         return True
 
     def _without_row(self, frame: KnownFrame, part: KnownPart) -> bytes:
-        body = render_rows(frame.token.form, frame.plan, (), part.at_ms)
+        body = render_rows(frame.token.form, frame.plan, (), part.at_ms, token=part.token)
         middle = part.around.middle
         label = middle[: middle.index(b"\r\n\r\n") + 4]
         return b"%b%d%b%b" % (part.around.before, len(body), label, body)

@@ -38,7 +38,6 @@ from standpipe.node.worker.pull.known.frames import KnownFrames
 from standpipe.node.worker.pull.known.statements import KnownStatements
 from standpipe.node.worker.request.body import parse_lookup
 from standpipe.node.worker.request.head import Form
-from standpipe.session_token import LEVEL_PROPERTY
 
 Nodes = dict[str, Worker]
 LINES = RequestFormat(Form.LINES)
@@ -113,20 +112,6 @@ def test_all_ways_send_the_same(
             is_plain = key.isascii() and not set(key) & set("'\"\\") and len(key) < 502
             assert shortest == (slow if is_plain else ""), key
         assert len(path._frames) == 1, "one frame, whatever the text"
-
-    run(tmp_path, story)
-
-
-def test_a_session_has_no_frame(tmp_path: Path) -> None:
-    """A frame stands for what all its requests have in common, which tokens are not: it would
-    answer whatever the token says."""
-
-    async def story(nodes: Nodes) -> None:
-        path = nodes["a"].fast_path()
-        asked = {"ksql": one("x1"), "streamsProperties": {LEVEL_PROPERTY: "session"}}
-        answer = path.answer(LINES, json.dumps(asked).encode()) or b""
-        assert b"consistencyToken" in answer
-        assert len(path._frames) == 0
 
     run(tmp_path, story)
 
