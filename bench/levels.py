@@ -4,7 +4,8 @@ Sketch: one worker on one core with a filled table, the load on the other core (
 `bench/pull.py`. The same lookups at each level: bounds that the replica keeps, a session's token
 that it covers, a snapshot of one key and of four keys. Each round has all levels in turn, so that a
 ratio compares neighbours in time. Then WAITERS clients ask with a token that no replica covers yet,
-and `eventual` lookups are measured beside them.
+and `eventual` lookups are measured beside them. They may wait for longer than it takes, so that no
+time is over meanwhile: who asks again is no waiter, but another read.
 
     python bench/levels.py [--rounds 5] [--keys 200000] [--seconds 3]
 
@@ -28,10 +29,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from msgspec.structs import replace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,16 +55,23 @@ from tests import report  # noqa: E402
 
 from standpipe import session_token  # noqa: E402
 from standpipe.adapters.clock import Clock  # noqa: E402
-from standpipe.adapters.process import raise_file_limit  # noqa: E402
 from standpipe.adapters.store.status_page import StatusWriter, page_path  # noqa: E402
+from standpipe.config.keys import ROUTING_TIMEOUT  # noqa: E402
 from standpipe.data.replica.page_pace import ALL_MS  # noqa: E402
 from standpipe.model import LeaseEpoch  # noqa: E402
-from standpipe.node.configuration import NodeConfig  # noqa: E402
+from standpipe.node.configuration import NodeConfig, Setting  # noqa: E402
+from standpipe.node.worker.request.wait_limits import WAITERS_MAX  # noqa: E402
 from standpipe.session_token import SeenBatch, SessionToken, TableKey  # noqa: E402
 
 #: reads that wait at a worker: as many as may
-WAITERS = 1_000
-ALL_WAIT_S_MAX = 60.0
+WAITERS = WAITERS_MAX
+ALL_WAIT_S_MAX = 120.0
+#: then their arrival is over
+SETTLED_S = 2.0
+#: of a connection, at once
+STREAMS = 100
+#: of the node: they wait for longer than they are measured
+SETTINGS: dict[str, Setting] = {ROUTING_TIMEOUT.name: 600_000}
 #: between two pages of a tailer
 PAGES_S = ALL_MS / 1000
 RESULT = report.RESULTS / "levels.json"
@@ -121,15 +130,24 @@ def check(port: int, case: str, keys: int) -> None:
 
 
 async def wait_at(port: int) -> None:
-    """WAITERS clients, each of which asks again when its wait was in vain."""
-    request = http.post(body([1], {session_token.TOKEN_PROPERTY: token(2)}))
+    """WAITERS requests, each of which is asked again should its wait end, over HTTP/2: a connection
+    for each would need more file descriptors than a process has here."""
+    request = body([1], {session_token.TOKEN_PROPERTY: token(2)})
 
-    async def client() -> None:
+    async def client(http2: httpx2.AsyncClient) -> None:
         while True:
-            await http.asked(port, request)
+            await http2.post("/query", content=request, headers={"content-type": http.KSQL})
 
-    raise_file_limit()  # a connection each
-    await asyncio.gather(*(client() for _ in range(WAITERS)))
+    async with AsyncExitStack() as stack:
+        asking: list[asyncio.Task[None]] = []
+        for _ in range(WAITERS // STREAMS):
+            options = httpx2.AsyncClient(
+                http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", timeout=None
+            )
+            http2 = await stack.enter_async_context(options)
+            asking += [asyncio.create_task(client(http2)) for _ in range(STREAMS)]
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*asking)
 
 
 @contextmanager
@@ -143,6 +161,7 @@ def waiters(port: int) -> Iterator[None]:
             assert process.poll() is None, "the waiters have ended"
             assert time.monotonic() < until_s, f"{waiting_reads(port)} wait"
             time.sleep(0.2)
+        time.sleep(SETTLED_S)
         yield
     finally:
         process.terminate()
@@ -192,7 +211,7 @@ def waiting_reads(port: int) -> int:
 
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Run]]:
     """Of each round the runs by case."""
-    config = make_node(folder, given.keys)
+    config = make_node(folder, given.keys, SETTINGS)
     port = port_of(config.public)
     scripts = {case: folder / f"{case}.lua" for case in CASES}
     for case, (properties, count) in CASES.items():

@@ -172,9 +172,9 @@ def new_config(
     return made
 
 
-def make_node(folder: Path, keys: int) -> NodeConfig:
+def make_node(folder: Path, keys: int, settings: Mapping[str, Setting] | None = None) -> NodeConfig:
     """A node that holds the table of rows by key."""
-    config = new_config(folder)
+    config = new_config(folder, config=settings)
     fill(config, keys)
     publish(config)
     return config
