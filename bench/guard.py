@@ -63,6 +63,9 @@ CASES: Mapping[str, Callable[[int], str]] = {
     "IN of 10": lambda number: select_many(range(number, number + 10)),
     "IN of 100": lambda number: select_many(range(number, number + 100)),
 }
+HEAD = b"POST /query HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
+#: whose whole messages are never known
+ALWAYS_BY_BODY = (CASES["IN of 10"], CASES["IN of 100"])
 
 
 def fast_path(folder: Path) -> LookupFastPath:
@@ -138,16 +141,26 @@ def bodies_of(path: LookupFastPath, text: Callable[[int], str]) -> list[Call]:
     form = RequestFormat(Form.ARRAY)
     bodies = [json.dumps({"ksql": text(number)}).encode() for number in range(LOOKUPS)]
     path.map.view.plans.plan(text(0), {})
+    if text in ALWAYS_BY_BODY:
+        return [partial(answer_by_body, path, form, body) for body in bodies]
     return [partial(path.answer, form, body) for body in bodies]
 
 
+def answer_by_body(path: LookupFastPath, form: RequestFormat, body: bytes) -> bytes | None:
+    """As the listener does, which tries to learn what it answers."""
+    answer = path.answer(form, body)
+    path.learn_message(form, HEAD % len(body) + body, len(HEAD % len(body)))
+    return answer
+
+
 def messages_of(path: LookupFastPath, text: Callable[[int], str]) -> list[Call]:
-    """Lookups by their whole messages; those by their bodies have been made before."""
+    """Lookups by their whole messages, which are learnt when they were answered by their bodies."""
     form, messages = RequestFormat(Form.ARRAY), list[bytes]()
     for number in range(LOOKUPS):
         body = json.dumps({"ksql": text(number)}).encode()
-        head = b"POST /query HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = HEAD % len(body)
         messages.append(head + body)
+        assert path.answer(form, body)
         assert path.learn_message(form, messages[-1], len(head))
     return [partial(path.answer_message, message) for message in messages]
 
@@ -169,7 +182,7 @@ def measure(folder: Path) -> dict[str, Steps]:
         path = fast_path(folder)
         try:
             found = {name: steps_of(bodies_of(path, text), clocks) for name, text in CASES.items()}
-            bodies, messages = bodies_of(path, select), messages_of(path, select)
+            messages, bodies = messages_of(path, select), bodies_of(path, select)
             return {
                 **found,
                 "one text, new ms": steps_of(bodies, clocks, 1),

@@ -94,6 +94,8 @@ class LookupFastPath:
     in_hand: TextsInHand = field(default_factory=TextsInHand)
     tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
+    #: the last body was answered by a known list
+    _is_list: bool = False
     #: kinds of faults that were logged
     _logged: set[str] = field(default_factory=set[str])
 
@@ -126,7 +128,7 @@ class LookupFastPath:
             view = self.map.view
             may_be_known = token.forward is None and not self.in_hand.is_refusing
             if may_be_known:
-                known = self._frames.answer(token, body, view, started_s)
+                known, self._is_list = self._frames.answer(token, body, view, started_s), False
                 if known is None:
                     known = self._known_otherwise(token, body, view, started_s)
                 if known is not None:
@@ -177,10 +179,11 @@ class LookupFastPath:
 
     def learn_message(self, token: RequestFormat, message: bytes, head_bytes: int) -> bool:
         """`answer` has just answered this message. True: others like it are known."""
-        return token.forward is None and (
-            self._frames.learn_message(token, message, head_bytes)
-            or self._statements.learn_message(token, message, head_bytes)
-        )
+        if token.forward is not None or self._is_list:  # to look for its literals takes long
+            return False
+        return self._frames.learn_message(
+            token, message, head_bytes
+        ) or self._statements.learn_message(token, message, head_bytes)
 
     def _known_otherwise(
         self, token: RequestFormat, body: bytes, view: ClusterView, started_s: float
@@ -189,6 +192,7 @@ class LookupFastPath:
         Raises as they do."""
         lists, statements = self._lists, self._statements
         found = lists.answer(token, body, view, started_s)
+        self._is_list = found is not None
         if found is None:
             found = statements.answer(token, body, view, started_s)
         # a body is noted once: for a frame of one literal, each other number would be another frame
