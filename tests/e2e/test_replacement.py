@@ -29,8 +29,11 @@ from standpipe.local.demo.flights import Event
 KEYS = 40
 PORTION = 2_000
 PORTIONS = 6
-#: so that the new generation takes many batches to build
-CONFIG = {keys.BATCH_OFFSETS_MAX.name: str(PORTION)}
+#: so that the new generation takes many batches to build, and stores are soon removed
+CONFIG = {
+    keys.BATCH_OFFSETS_MAX.name: str(PORTION),
+    keys.STATE_CLEANUP_DELAY.name: "2000",
+}
 
 STREAM = (
     "CREATE STREAM CLICKS (K STRING KEY, V INTEGER)"

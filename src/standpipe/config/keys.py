@@ -261,6 +261,16 @@ TLS_KEY = key(
     doc="PEM file with the private key of `standpipe.tls.certificate`, without a password.",
     is_private=True,
 )
+STATE_CLEANUP_DELAY = key(
+    "state.cleanup.delay.ms",
+    int,
+    60_000,
+    unit="ms",
+    low=0,
+    source="Kafka Streams",
+    doc="How long the store of a replica that this node holds no more is kept under its name, in "
+    "case it comes back; then it is moved aside, and deleted after as long again.",
+)
 LMDB_MAP_START = key(
     "standpipe.store.map.bytes.start",
     int,

@@ -62,7 +62,6 @@ REOPEN_MS: Final = 1000  # after a store failed; also gives workers time to rele
 PIN_MS_MAX: Final = 2000  # a reader that pins pages for longer lets the map grow without end
 DOUBT_MS: Final = 60_000
 FILES_SAID_MS: Final = 30_000
-STRAY_MS_MAX: Final = 60_000  # a store that no placement wants: moved aside, then deleted
 COMPACTION_LAG_MS: Final = 3_600_000  # for how long topics keep superseded records
 
 
@@ -81,13 +80,15 @@ class Tailer:
         self._sources = SourceEnds(kafka, node.paths.status)
         self._direct_ends = DirectEnds(kafka)
         self._covered = CoveredTables(node.paths.status)
-        map_bytes = node.settings()[keys.LMDB_MAP_START]
+        settings = node.settings()
+        map_bytes = settings[keys.LMDB_MAP_START]
         self._world = World(node.paths, clock, self._tables, map_bytes)
-        rate_bytes = node.settings()[keys.RESTORE_BYTES]
+        rate_bytes = settings[keys.RESTORE_BYTES]
         self._restores = Restores(node.paths, node.identity(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
-        self._strays = folders.Strays(node.paths.state, delay_ms=STRAY_MS_MAX)
+        delay_ms = settings[keys.STATE_CLEANUP_DELAY]
+        self._strays = folders.Strays(node.paths.state, delay_ms=delay_ms)
         #: {topic: the query that writes it}
         self._writers: dict[str, str] = {}
         #: what the map assigns to this node, and what of it is open
