@@ -81,14 +81,13 @@ class Tailer:
         self._direct_ends = DirectEnds(kafka)
         self._covered = CoveredTables(node.paths.status)
         settings = node.settings()
-        map_bytes = settings[keys.LMDB_MAP_START]
-        self._world = World(node.paths, clock, self._tables, map_bytes)
+        self._world = World(node.paths, clock, self._tables, settings[keys.LMDB_MAP_START])
         rate_bytes = settings[keys.RESTORE_BYTES]
         self._restores = Restores(node.paths, node.identity(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
-        delay_ms = settings[keys.STATE_CLEANUP_DELAY]
-        self._strays = folders.Strays(node.paths.state, delay_ms=delay_ms)
+        kept_ms = settings[keys.STATE_CLEANUP_DELAY]
+        self._strays = folders.Strays(node.paths.state, delay_ms=kept_ms)
         #: {topic: the query that writes it}
         self._writers: dict[str, str] = {}
         #: what the map assigns to this node, and what of it is open
