@@ -149,7 +149,8 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
 	tests/e2e/test_source_instant.py tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
-	tests/e2e/test_push_tables.py tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
+	tests/e2e/test_push_tables.py tests/e2e/test_push_transient.py tests/e2e/test_snapshot_reads.py \
+	tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
 	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py tests/e2e/test_checkpoint_paths.py
 
@@ -174,7 +175,7 @@ test: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # no read.
 test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (50 minutes)
 	EXAMPLES_TIMES=3 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
-	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
 		$(OWN_TARGETS)) $(PYTEST_ARGS)
