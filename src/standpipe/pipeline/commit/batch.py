@@ -205,18 +205,16 @@ class CommitBatch:
         for each in self.tables:
             each.check_lease()
         check_topics = self._ask_topics()
+        offsets = self.checkpoint.offsets(batch)
+        check_topics()  # before anything is written to a topic that may not be ours
+        self._check_plan(batch, offsets)
         left = self._only(lambda each: not self._is_already_committed(each, batch))
         if not left.tables:
             _update_state_only(rows)
             return
-        left._write_and_commit(rows, batch, check_topics)
+        left._write_and_commit(rows, batch, offsets)
 
-    def _write_and_commit(
-        self, rows: DataFrame, batch: int, check_topics: Callable[[], None]
-    ) -> None:
-        offsets = self.checkpoint.offsets(batch)
-        check_topics()  # before anything is written to a topic that may not be ours
-        self._check_plan(batch, offsets)
+    def _write_and_commit(self, rows: DataFrame, batch: int, offsets: BatchOffsets) -> None:
         # 2. and 3. write the records, and read where they end
         done = self._written_once(rows, batch, offsets.started_ms)
         # bad records are logged before the batch is committed
@@ -241,7 +239,7 @@ class CommitBatch:
 
     def _check_plan(self, batch: int, offsets: BatchOffsets) -> None:
         """Raises PlannedOtherwise. Called before anything of the batch is computed, as that would
-        change Spark's state, too."""
+        change Spark's state, too. Asked of all: also whose rows are in place would miss events."""
         newest = [each.janitor.newest for each in self.tables]
         if any(is_planned_otherwise(each, batch, offsets.ends) for each in newest):
             self.checkpoint.put_back(batch)

@@ -206,6 +206,27 @@ def test_a_batch_that_readers_saw_is_replayed_as_it_was(tmp_path: Path) -> None:
     assert [each.sources for name, each in DONE if name == "progress"] == [{"s": {0: 21}}]
 
 
+def test_a_batch_whose_rows_are_in_place_covers_no_more_than_it_did(tmp_path: Path) -> None:
+    """One table of several was loaded after the batch, so its rows stay. If the others got more
+    with it, that table would miss the difference."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    checkpoint = cast(Checkpoint, commit_batch.checkpoint)
+    planned = checkpoint.directory / "offsets" / "1"
+    covers_more = planned.read_text().replace("21", "33")
+    checkpoint.roll_back(BatchId(-1))  # batch 1 is planned again
+    planned.write_text(covers_more)
+    loaded = Progress(
+        query_id="Q",
+        commit=Commit(lease_epoch=LeaseEpoch(3), batch=BatchId(1), attempt=9),
+        sources={"s": {0: 21}},
+        is_load=True,
+    )
+    cast(Any, commit_batch.tables[0].janitor).newest = loaded
+    with pytest.raises(BatchFailed, match="PlannedOtherwise"):
+        commit_batch(cast(Any, None), 1)
+    assert checkpoint.offsets(1).ends == {"s": {0: 21}}
+
+
 class GrowingLog(Log):
     """Partition 0 of the topic grows by as much as an attempt writes."""
 
@@ -338,7 +359,7 @@ class Rows:
 @pytest.mark.parametrize(
     ("batch", "done"),
     [
-        (0, ["lease", "computed"]),
+        (0, ["lease", "topics", "computed"]),
         (1, ["lease", "topics", "write", "ends", "topics", "bad", "progress", "told"]),
     ],
     ids=["committed before its driver was killed", "the next one"],
@@ -371,7 +392,7 @@ def test_a_replayed_batch_does_not_replace_what_was_loaded_after_it(tmp_path: Pa
         query_id="Q", commit=commit, sources={"s": {0: 11}}, is_load=True
     )
     commit_batch(cast(Any, Rows()), 0)
-    assert [name for name, _ in DONE] == ["lease", "computed"], "for the state of Spark"
+    assert [name for name, _ in DONE] == ["lease", "topics", "computed"], "for Spark's state"
     DONE.clear()
     commit_batch(cast(Any, Rows()), 1)
     (progress,) = (what for name, what in DONE if name == "progress")
