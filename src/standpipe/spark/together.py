@@ -60,11 +60,15 @@ def resume_together(
         for wanted, topics, there in zip(members, checks, seen, strict=True)
     ]
     newest = {each.wanted.query_id: streamed(each.newest) for each in taken}
-    checkpoint.inherit(*newest.values())
+    try:
+        checkpoint.inherit(*newest.values(), otherwise=_begun_in(checkpoint.root, newest))
+    except QueryFailed:
+        _check_each(members, newest, checkpoint)
+        raise
     begun = _tables_of(checkpoint.directory).begun
     valid = committed_by_all(newest, begun)
     following = checkpoint.next_batch(valid)
-    _check_together(members, newest, following)
+    _check_together(members, newest, begun, following)
     gone = checkpoint.roll_back(valid)
     if gone.commits or gone.offsets:
         _logger.warning("batches rolled back", checkpoint=str(checkpoint.root), after=valid)
@@ -78,12 +82,18 @@ def committed_by_all(newest: Mapping[str, Progress | None], begun: Mapping[str, 
 
     `newest`: {query id: the newest batch of a stream}; `begun`: as in `SharedTables`.
     """
-    found = [
-        begun[query_id] - 1 if batch is None else batch.commit.batch
+    return min(_positions(newest, begun).values(), default=NO_BATCH)
+
+
+def _positions(
+    newest: Mapping[str, Progress | None], begun: Mapping[str, int]
+) -> dict[str, BatchId]:
+    """{query id: the newest batch of a table}, of those that have begun."""
+    return {
+        query_id: BatchId(begun[query_id] - 1) if batch is None else batch.commit.batch
         for query_id, batch in newest.items()
         if batch is not None or query_id in begun
-    ]
-    return BatchId(min(found, default=NO_BATCH))
+    }
 
 
 def begun_with(
@@ -97,26 +107,68 @@ def begun_with(
     }
 
 
+def _check_each(
+    members: Sequence[WantedQuery], newest: Mapping[str, Progress | None], checkpoint: Checkpoint
+) -> None:
+    """Called if no directory has the newest batches of all tables. Raises QueryFailed that names
+    those which are not in the directory of the others, and ServeEnded if they were left out for so
+    long that Spark has removed what their batches covered."""
+    known = {each.table.name: newest[each.query_id] for each in members}
+    found = {
+        name: (batch.commit.batch, checkpoint.epochs_with(batch))
+        for name, batch in known.items()
+        if batch is not None
+    }
+    by_batch = sorted(found.values(), key=lambda each: each[0], reverse=True)
+    there = next((epochs for _, epochs in by_batch if epochs), set[LeaseEpoch]())
+    lost = [name for name, (_, epochs) in found.items() if not epochs & there]
+    first = checkpoint.first_batch_kept(max(there)) if there else 0
+    names, drops = ", ".join(lost), _drops(lost)
+    if lost and all(found[name][0] < first for name in lost):
+        raise ServeEnded(
+            "APART",
+            f"{names}: left out for so long, or written by another program until now, that the"
+            f" checkpoint, which begins with batch {first}, does not say what the newest batch"
+            f" covered. Leave that out, or begin it again with the next batch: {drops}",
+        )
+    if lost:  # else each two of them are in one, but not all: `inherit` says it
+        raise QueryFailed(
+            "CHECKPOINT_LOST",
+            f"readers have seen batches of {names} that the checkpoint {checkpoint.root} does not"
+            " have as they were committed: it was lost, or is an old copy, or another program has"
+            f" written {names} until now. Restore it, or leave that out, or begin it again with"
+            f" the next batch: {drops}",
+        )
+
+
 def _check_together(
-    members: Sequence[WantedQuery], newest: Mapping[str, Progress | None], following: int
+    members: Sequence[WantedQuery],
+    newest: Mapping[str, Progress | None],
+    begun: Mapping[str, int],
+    following: int,
 ) -> None:
     """A batch that some tables have is replayed for the others. Raises ServeEnded if it is more
     than one: those after it would be planned again, and the tables that have them miss events."""
     names = [each.table.name for each in members if is_apart(newest[each.query_id], following)]
     if not names:
         return
-    behind = [each for each in members if _is_behind(newest[each.query_id], following)]
-    drops = " ".join(f"DROP TABLE {each.table.name};" for each in behind)
+    at = _positions(newest, begun)
+    last, ahead = min(at.values()), max(at.values())
+    behind = [
+        each.table.name
+        for each in members  # a new table is not behind: it begins with the next batch
+        if (own := at.get(each.query_id)) is not None and (own == last or own + 2 < ahead)
+    ]
     raise ServeEnded(
         "APART",
-        f"{', '.join(names)}: several batches ahead of {', '.join(e.table.name for e in behind)},"
+        f"{', '.join(names)}: several batches ahead of {', '.join(behind)},"
         " which was left out, or whose last program was paused. Leave that out, or begin it again"
-        f" with the next batch: {drops}",
+        f" with the next batch: {_drops(behind)}",
     )
 
 
-def _is_behind(newest: Progress | None, following: int) -> bool:
-    return newest is None or newest.commit.batch <= following
+def _drops(names: Sequence[str]) -> str:
+    return " ".join(f"DROP TABLE {name};" for name in names)
 
 
 def _claimed(
@@ -143,6 +195,18 @@ def _claimed(
     return checkpoint
 
 
+def _begun_in(root: CheckpointPath, newest: Mapping[str, Progress | None]) -> CheckpointPath | None:
+    """The newest directory that says of a table that it has begun after others, if none of these
+    has a batch yet; None: there is none. In an empty one, it would begin at the beginning."""
+    if any(newest.values()):
+        return None
+    for _, path in sorted(epochs_below(root).items(), reverse=True):
+        begun = _tables_of(path).begun
+        if any(begun.get(query_id, 0) > 0 for query_id in newest):
+            return path
+    return None
+
+
 def _newest_directory(root: CheckpointPath) -> CheckpointPath:
     found: Mapping[LeaseEpoch, CheckpointPath] = epochs_below(root)
     return found[max(found)]
@@ -156,4 +220,8 @@ def _tables_of(directory: CheckpointPath) -> SharedTables:
     except FileNotFoundError:
         return SharedTables()
     except msgspec.MsgspecError as error:
-        raise QueryFailed("CHECKPOINT_DAMAGED", f"{path} cannot be read: {error}") from error
+        raise QueryFailed(
+            "CHECKPOINT_DAMAGED",
+            f"{path} cannot be read: {error}. Restore it; if each of its tables has rows, it is not"
+            " needed, and may be removed",
+        ) from error

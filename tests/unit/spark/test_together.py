@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +24,11 @@ from standpipe.model import (
     Progress,
     SparkPlan,
 )
+from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
-from standpipe.pipeline.run.start.query_run import PipelineContext
+from standpipe.pipeline.run.start.query_run import PipelineContext, TakenOver
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import together
 from standpipe.spark.errors import ServeEnded
@@ -62,7 +64,7 @@ class World:
     epoch: int = 0
     gone: set[str] = field(default_factory=set[str])
 
-    def begin(self, *names: str) -> Program:
+    def resume(self, *names: str) -> tuple[list[WantedQuery], list[TakenOver], Checkpoint]:
         """A program takes these tables over. Raises as `resume_together` does."""
         members: list[WantedQuery] = []
         for name in names:
@@ -83,7 +85,11 @@ class World:
             check_lease=lambda *_: None,
             probe=cast(Any, None),
         )
-        _, checkpoint = resume_together(members, around, lambda each: each not in self.gone)
+        return members, *resume_together(members, around, lambda each: each not in self.gone)
+
+    def begin(self, *names: str) -> Program:
+        """A program that has taken these tables over. Raises as `resume_together` does."""
+        members, _, checkpoint = self.resume(*names)
         return Program(self, members, cast(Path, checkpoint.directory))
 
 
@@ -100,6 +106,13 @@ class Program:
     def next_batch(self) -> int:
         """The one that Spark runs first."""
         return max(self.batches("commits"), default=NO_BATCH) + 1
+
+    def forget(self, before: int) -> None:
+        """Spark removes old entries of its logs."""
+        for log in ("offsets", "commits"):
+            for batch in self.batches(log):
+                if batch < before:
+                    (self.directory / log / str(batch)).unlink()
 
     def run(self, batch: int, end: int, *tables: str) -> None:
         """A batch up to `end`, in which these tables are committed: all, or Spark has not noted
@@ -170,6 +183,71 @@ def test_a_table_that_is_left_out_does_not_hold_up_the_others(world: World) -> N
     with pytest.raises(ServeEnded, match=r"APART: A: several .* of B,.* DROP TABLE B;"):
         world.begin("A", "B")
     assert world.begin("A").next_batch == 4, "nothing was rolled back"
+
+
+def test_who_was_left_out_for_long_is_named_although_spark_has_forgotten_its_batch(
+    world: World,
+) -> None:
+    """Spark keeps what a hundred batches cover: without them, no directory agrees with all."""
+    world.begin("A", "B").run(0, 1, "A", "B")
+    second = world.begin("A")
+    for batch in (1, 2, 3):
+        second.run(batch, batch * 10, "A")
+    second.forget(2)
+    for _ in range(2):  # the first time, the directory of the first program is still there
+        with pytest.raises(ServeEnded, match=r"APART: B: left out for .* DROP TABLE B;$"):
+            world.begin("A", "B")
+        assert world.begin("A").next_batch == 4
+    world.begin("A").run(4, 40, "A")
+    world.gone = {"B"}
+    assert world.begin("A", "C").next_batch == 5
+
+
+def test_a_new_table_is_not_said_to_be_behind(world: World) -> None:
+    world.begin("A", "B").run(0, 1, "A", "B")
+    second = world.begin("A")
+    for batch in (1, 2, 3):
+        second.run(batch, batch * 10, "A")
+    with pytest.raises(ServeEnded, match=r"A: several batches ahead of B, .* DROP TABLE B;$"):
+        world.begin("A", "B", "C")
+
+
+def test_which_of_the_tables_are_behind(world: World) -> None:
+    """Who is one batch behind is replayed; who is further behind has to go."""
+    world.begin("A", "B", "C", "D").run(0, 1, "A", "B", "C", "D")
+    second = world.begin("A", "B", "C")
+    second.run(1, 10, "A", "B", "C")
+    third = world.begin("A", "B")
+    for batch in (2, 3, 4, 5):
+        third.run(batch, batch * 10, "A", "B")
+    third.run(6, 60, "A")  # killed before B
+    with pytest.raises(ServeEnded, match=r"A, B: several .* DROP TABLE C; DROP TABLE D;$"):
+        world.begin("A", "B", "C", "D")
+    assert world.begin("A", "B").next_batch == 6
+
+
+def test_a_table_that_another_program_has_written_is_named(world: World) -> None:
+    world.begin("A").run(0, 1, "A")
+    elsewhere = dataclasses.replace(world, checkpoints=world.checkpoints / "other")
+    elsewhere.checkpoints.mkdir()
+    elsewhere.begin("B").run(0, 99, "B")
+    world.epoch = elsewhere.epoch
+    with pytest.raises(QueryFailed, match=r"batches of B that .* DROP TABLE B;$"):
+        world.begin("A", "B")
+    assert world.begin("A").next_batch == 1
+
+
+def test_without_the_others_a_new_table_begins_where_it_should(world: World) -> None:
+    """Nothing is committed of those that are left: an empty directory would begin at the
+    beginning of the source."""
+    first = world.begin("A")
+    for batch in range(4):
+        first.run(batch, batch * 10, "A")
+    world.begin("A", "B").run(4, 40, "A")  # killed before B, whose first batch this is
+    alone = world.begin("B")
+    assert (alone.next_batch, alone.batches("offsets")[-1]) == (4, 4)
+    alone.run(4, 40, "B")
+    assert world.begin("A", "B").next_batch == 5
 
 
 def test_a_program_that_is_fenced_decides_nothing(world: World) -> None:

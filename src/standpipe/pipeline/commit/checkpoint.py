@@ -202,9 +202,19 @@ class Checkpoint:
             "or DROP the table and create it again.",
         )
 
-    def inherit(self, *newest: Progress | None) -> None:
+    def epochs_with(self, newest: Progress) -> set[LeaseEpoch]:
+        """Those whose directories have this batch as it was committed."""
+        paths = self._epochs().items()
+        return {epoch for epoch, path in paths if self._heir({epoch: path}, [newest]) is not None}
+
+    def first_batch_kept(self, epoch: LeaseEpoch) -> int:
+        """The first batch of which a directory says what it covered: Spark keeps a hundred."""
+        return min(_batches(self._epochs()[epoch] / "offsets"), default=0)
+
+    def inherit(self, *newest: Progress | None, otherwise: CheckpointPath | None = None) -> None:
         """Create our directory as a copy of the one that has the newest batch that readers saw; of
-        each member, if the checkpoint is that of a group.
+        each member, if the checkpoint is that of a group. `otherwise`: the directory to copy if
+        there is no such batch; None: ours begins empty.
 
         Raises QueryFailed when none has it: then the checkpoint was lost or is an old copy, and
         Spark would count events twice, or silently start over.
@@ -221,6 +231,7 @@ class Checkpoint:
                 f"have it as it was committed (it ends at batch {max(ends, default=-1)}). "
                 "Restore it, or DROP the table and create it again.",
             )
+        heir = heir or otherwise
         if heir is None or heir == self.directory:
             self.directory.mkdir(exist_ok=True)
             return

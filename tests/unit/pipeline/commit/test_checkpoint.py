@@ -319,3 +319,26 @@ def test_what_another_source_than_kafka_covers_is_a_digest(line: str, why: str) 
     assert name.startswith("source:1:"), why
     assert (ends["s"], ends[name]) == ({0: 5}, {})
     assert parse_offset_log("\n".join(["v1", "{}", kafka, line + " "])).ends != ends, why
+
+
+def test_which_directories_have_a_batch(tmp_path: Path) -> None:
+    logs(tmp_path, commits=[3, 4], offsets=[3, 4], epoch=1)
+    checkpoint = logs(tmp_path, commits=[4], offsets=[4, 5], epoch=2)
+    third, fourth = seen(3), seen(4)
+    assert third is not None
+    assert fourth is not None
+    assert checkpoint.epochs_with(third) == {1}
+    assert checkpoint.epochs_with(fourth) == {1, 2}
+    assert checkpoint.epochs_with(msgspec.structs.replace(fourth, sources={})) == set()
+    kept = [checkpoint.first_batch_kept(LeaseEpoch(epoch)) for epoch in (1, 2)]
+    assert kept == [3, 4]
+
+
+def test_without_a_committed_batch_a_directory_may_be_named(tmp_path: Path) -> None:
+    older = logs(tmp_path, commits=[0, 1], offsets=[0, 1])
+    ours = Checkpoint(tmp_path, LeaseEpoch(2))
+    ours.inherit(None, otherwise=older.directory)
+    assert {"0", "1"} <= {path.name for path in (ours.directory / "commits").iterdir()}
+    last = Checkpoint(tmp_path, LeaseEpoch(3))
+    last.inherit(None)
+    assert list(last.directory.iterdir()) == []
