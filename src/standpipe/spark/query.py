@@ -20,6 +20,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.model import QueryStatus
+from standpipe.pipeline.commit.batch import PlannedOtherwise
 from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.failures import Fenced, QueryFailed, reason_of
 from standpipe.pipeline.run.entry import RunEntry, status_of
@@ -51,6 +52,7 @@ class Serving:
     #: why it has ended; None: it runs, or the program has stopped it
     ended: ServeEnded | None = None
     _over: threading.Event = field(default_factory=threading.Event)
+    _is_given_back: bool = False
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +77,10 @@ class Serving:
 
     def check_lease(self, *_: object) -> None:
         """Raises Fenced if one of the leases is over: a batch commits all tables, or none."""
+        if (
+            self._is_given_back
+        ):  # a query that Spark has started, or has not stopped, in spite of us
+            raise Fenced("this application has given its leases back")
         if over := self._over_by_catalog():
             raise Fenced(over.message)
 
@@ -101,10 +107,11 @@ class Serving:
 
     def fail(self, error: Exception) -> ServeEnded:
         """The start has failed: report it, and give the lease back."""
-        if isinstance(error, ServeEnded):  # says more: a load without its lease may be committed
-            self.ended = error
-        else:
-            self.ended = self._over_by_catalog() or self._named(error)
+        ended = error if isinstance(error, ServeEnded) else None  # says more, as of a load
+        try:
+            self.ended = ended or self._over_by_catalog() or self._named(error)
+        except Exception:  # the connection of a lease has failed; the others must be given back
+            self.ended = self._named(error)
         self.abandon()
         return self.ended
 
@@ -133,7 +140,8 @@ class Serving:
 
     def _end(self, run: QueryRun) -> None:
         if self.ended is not None:
-            _logger.error("no longer served", table=self._names, why=str(self.ended))
+            why, cause = str(self.ended), self.ended.__cause__  # where a user's code has failed
+            _logger.error("no longer served", table=self._names, why=why, exc_info=cause)
         self._report_end()
         try:
             run.stop()
@@ -144,6 +152,9 @@ class Serving:
         atexit.unregister(self.close)
 
     def _give_back(self) -> None:
+        self._is_given_back = True
+        for each in self.leases:  # all at once: nodes that do not answer cost seconds each
+            each.begin_to_give_back()
         for each in self.leases:
             each.give_back()
 
@@ -187,6 +198,13 @@ class Serving:
     def _named(self, error: Exception) -> ServeEnded:
         if isinstance(error, ServeEnded):
             return error
+        found = self._ended_by(error)
+        found.__cause__ = error
+        return found
+
+    def _ended_by(self, error: Exception) -> ServeEnded:
+        if isinstance(error, PlannedOtherwise):
+            return ServeEnded("FAILED", f"{error}: start the program again, which replays it")
         if isinstance(error, QueryFailed):
             return ServeEnded(error.reason, error.message)
         if isinstance(error, Fenced):
@@ -219,7 +237,10 @@ class ServedQuery(StreamingQuery):
             done = super().awaitTermination(timeout)
         except StreamingQueryException as error:
             self._serving.settle()
-            raise (self.ended or error) from error
+            if self.ended is None:
+                raise
+            # Spark was told briefly (`BatchFailed`): the cause shows where a user's code has failed
+            raise self.ended from (self.ended.__cause__ or error)
         if timeout is not None and not done:
             return False
         self._serving.settle()

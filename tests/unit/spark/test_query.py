@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.samples import sample_table
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
 
@@ -19,16 +22,17 @@ from standpipe.control.metadata.commands import (
     SetQueryState,
     StartPipeline,
 )
-from standpipe.model import LeaseEpoch
-from standpipe.pipeline.commit.batch import BatchCounts
+from standpipe.model import LeaseEpoch, PersistentQuery
+from standpipe.pipeline.commit.batch import BatchCounts, PlannedOtherwise
 from standpipe.pipeline.commit.fence_watch import FenceSeen
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.reconcile import external_query
+from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark import query
 from standpipe.spark.errors import ServeEnded
 from standpipe.spark.held import HeldLease
-from standpipe.spark.query import Serving
+from standpipe.spark.query import ServedQuery, Serving
 
 DECLARED = """
 CREATE TABLE X (ID STRING PRIMARY KEY, V INT)
@@ -150,6 +154,49 @@ def test_a_start_that_is_interrupted_gives_the_lease_back(world: World) -> None:
     assert any(isinstance(each, EndPipelines) for each in world.node.commands)
 
 
+def test_what_spark_still_runs_commits_nothing_once_the_lease_is_given_back(world: World) -> None:
+    # Ctrl-C while Spark starts it: its connection to the nodes is closed, and learns of nothing
+    world.serving.abandon()
+    with pytest.raises(Fenced, match="given its leases back"):
+        world.serving.check_lease()
+
+
+def test_a_start_that_fails_gives_all_leases_back_although_one_connection_has_failed() -> None:
+    with FakeNode() as node:
+        for created in commands_of(DECLARED + BESIDE):
+            node.log(created)
+        leases = [held(node, X, "a"), held(node, Y, "a2")]
+        leases[0].follower._fail(ValueError("a command of a newer release"))
+        serving = Serving(leases, cast(Any, FakeFences()))
+        ended = serving.fail(ZeroDivisionError("of a function"))
+        assert str(ended) == "FAILED: ZeroDivisionError: of a function"
+        assert node.catalog().pipelines == {}
+
+
+def test_leases_are_given_back_together() -> None:
+    """Nodes that do not answer cost seconds for each."""
+    said: list[str] = []
+
+    @dataclass
+    class Connection:
+        name: str
+
+        def begin_to_close(self) -> None:
+            said.append(f"begin {self.name}")
+
+        def close(self) -> None:
+            said.append(f"wait {self.name}")
+
+    wanted = WantedQuery(
+        query=PersistentQuery(query_id=X, sink="X", sources=(), statement="", plan=cast(Any, None)),
+        table=sample_table(),
+        lease_epoch=LeaseEpoch(1),
+    )
+    leases = [HeldLease(cast(Any, Connection(name)), cast(Any, None), wanted) for name in "XY"]
+    Serving(leases, cast(Any, FakeFences())).abandon()
+    assert said == ["begin X", "begin Y", "wait X", "wait Y"]
+
+
 OTHER = StartPipeline(pipeline_id="b", version=3, isolates=X)
 
 
@@ -258,3 +305,32 @@ def test_a_fence_that_no_lease_explains_ends_it(world: World) -> None:
     assert isinstance(world.serving.ended, ServeEnded)
     assert world.serving.ended.reason == "FOREIGN_FENCE"
     assert "lease epoch 99" in world.serving.ended.message
+
+
+def test_a_batch_that_is_planned_otherwise_says_what_to_do(world: World) -> None:
+    world.run.ends(ValueError("brief"), PlannedOtherwise("batch 6 was committed before"))
+    world.serving.settle()
+    assert world.serving.ended is not None
+    assert world.serving.ended.reason == "FAILED"
+    assert "batch 6 was committed before: start the program again" in world.serving.ended.message
+
+
+def test_the_error_of_a_users_code_is_the_cause(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its traceback names the line; Spark is told briefly."""
+    error = ZeroDivisionError("of a function")
+    world.run.ends(ValueError("brief"), error)
+    world.serving.settle()
+    assert world.serving.ended is not None
+    assert world.serving.ended.__cause__ is error
+    served = ServedQuery.__new__(ServedQuery)
+    served._serving = world.serving
+
+    def of_spark(*_: object) -> None:
+        raise StreamingQueryException("brief")
+
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", of_spark)
+    with pytest.raises(ServeEnded, match="of a function") as caught:
+        served.awaitTermination()
+    assert caught.value.__cause__ is error

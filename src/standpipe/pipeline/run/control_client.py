@@ -132,10 +132,16 @@ class Follower:
         """Start following and reporting."""
         self._thread.start()
 
+    def begin_to_close(self) -> None:
+        """As `close`, without waiting for the end."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self._is_over.set)
+
     def close(self) -> None:
         """Report once more, release all leases, then end the thread."""
+        self.begin_to_close()
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join(timeout=3)
 
     def register(
