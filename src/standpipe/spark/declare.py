@@ -6,11 +6,24 @@ Not here: which columns a DataFrame has (`schema.py`), what a node judges
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from standpipe.control.metadata.catalog import Catalog
 from standpipe.model import Source
 from standpipe.spark.cluster import ClusterNodes
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.lease import why_gone
 from standpipe.spark.schema import ServedTable
+
+
+def all_declared(asked: Sequence[ServedTable], nodes: ClusterNodes) -> list[Source]:
+    """The tables in the catalog, in this order. None is declared if one of those that are there
+    cannot be used. Raises ServeRefused, ServeEnded."""
+    catalog = nodes.catalog()
+    for each in asked:
+        if each.name in catalog.sources:
+            _found(each, catalog)
+    return [declared(each, nodes) for each in asked]
 
 
 def declared(asked: ServedTable, nodes: ClusterNodes) -> Source:
@@ -23,7 +36,11 @@ def declared(asked: ServedTable, nodes: ClusterNodes) -> Source:
             # another program may have declared it meanwhile
             if asked.name not in nodes.catalog().sources:
                 raise
-    catalog = nodes.catalog()
+    return _found(asked, nodes.catalog())
+
+
+def _found(asked: ServedTable, catalog: Catalog) -> Source:
+    """The table of that name. Raises ServeRefused, ServeEnded unless it can be used."""
     there = catalog.sources[asked.name]
     query = catalog.queries.get(there.query_id or "")
     if there.query_id is None or (query is not None and not query.is_external):

@@ -38,7 +38,7 @@ from standpipe.spark import session_checks
 from standpipe.spark.changes import changed_rows
 from standpipe.spark.cluster import ClusterNodes, addresses
 from standpipe.spark.complete import Differences
-from standpipe.spark.declare import declared
+from standpipe.spark.declare import all_declared, declared
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.held import HeldLease
 from standpipe.spark.load import LoadedBatch, load_rows
@@ -166,7 +166,7 @@ class Standpipe:
         )
         place = session_checks.checkpoint_path(checkpoint, source.sparkSession)
         where = self._kafka()
-        there = [declared(part.asked, self._nodes) for part in order.parts.values()]
+        there = all_declared([part.asked for part in order.parts.values()], self._nodes)
         serving, around = self._leases(there, source.sparkSession, place, where)
 
         def is_there(query_id: str) -> bool:
