@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,14 +40,13 @@ from standpipe.spark.cluster import ClusterNodes, addresses
 from standpipe.spark.complete import Differences
 from standpipe.spark.declare import all_declared, declared
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.held import HeldLease
 from standpipe.spark.load import LoadedBatch, load_rows
 from standpipe.spark.many import ManyOrder, Table, parts_of, start_many
 from standpipe.spark.query import ServedQuery, Serving
 from standpipe.spark.read import CommittedFrame, committed_frame, newest_batch, readable
 from standpipe.spark.rows import RowRules, one_of_each_key, records
 from standpipe.spark.schema import ServedTable, capitals, served_table, window_of
-from standpipe.spark.standby import BUSY_S_MAX, await_lease, once_topics_are_there
+from standpipe.spark.standby import BUSY_S_MAX, await_leases, once_topics_are_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,28 +273,22 @@ class Standpipe:
         serving: Serving | None = None
         reads = KafkaReads(kafka=kafka, config=self._config)
         replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
+        log = ProgressLog(kafka, service_id, self._secret)
 
         def statuses_of(query_id: str) -> list[QueryStatus]:
             return serving.statuses(query_id) if serving else []
 
-        held: list[HeldLease] = []
-        with ExitStack() as undo:
-            # every program asks in the same order, so that no two wait for each other
-            for table in sorted(tables, key=lambda each: str(each.query_id)):
-                query_id = str(table.query_id)
-                follower = Follower(
-                    self._nodes.internal(),
-                    self._secret,
-                    partial(statuses_of, query_id),
-                    query_id,
-                    is_external=True,
-                    replicas=replicas.take if replicas and not held else None,
-                )
-                undo.callback(follower.close)
-                follower.start()
-                held.append(HeldLease(follower, *await_lease(follower, table, busy_s_max)))
-            undo.pop_all()
-        log = ProgressLog(kafka, service_id, self._secret)
+        def follower_of(table: Source) -> Follower:
+            return Follower(
+                self._nodes.internal(),
+                self._secret,
+                partial(statuses_of, str(table.query_id)),
+                str(table.query_id),
+                is_external=True,
+                replicas=replicas.take if replicas and table is tables[0] else None,
+            )
+
+        held = await_leases(tables, follower_of, busy_s_max)
         serving = Serving(held, FenceWatch(kafka, log))
         around = PipelineContext(
             spark=spark,

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
-from tests.unit.spark.test_query import DECLARED, OTHER, X
+from tests.unit.spark.test_query import BESIDE, DECLARED, OTHER, X, Y
 
-from standpipe.control.metadata.commands import DropSource, EndPipelines, SetQueryState
-from standpipe.model import Source
+from standpipe.control.metadata.commands import (
+    Command,
+    DropSource,
+    EndPipelines,
+    SetQueryState,
+    StartPipeline,
+)
+from standpipe.model import QueryLease, Source
 from standpipe.pipeline.run.control_client import Follower
 from standpipe.spark.errors import ServeEnded, ServeRefused
-from standpipe.spark.standby import await_lease
+from standpipe.spark.standby import await_lease, await_leases
 
 
 @pytest.fixture
@@ -86,3 +93,98 @@ def test_a_table_that_is_dropped_is_waited_for_no_longer(
             await_lease(follower, source, busy_s_max=None)
     finally:
         drop.join()
+
+
+def both_of(node: FakeNode) -> list[Source]:
+    (beside,) = commands_of(DECLARED + BESIDE)[1:]
+    node.log(beside)
+    return [node.catalog().sources[name] for name in ("Y", "X")]
+
+
+def connected(node: FakeNode) -> Callable[[Source], Follower]:
+    return lambda of: Follower([node.address], SECRET, list, str(of.query_id), is_external=True)
+
+
+def when(node: FakeNode, holds: Callable[[], bool], *commands: Command) -> threading.Thread:
+    """Logs the commands once that is so."""
+
+    def act() -> None:
+        deadline = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for command in commands:
+            node.log(command)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+OF_Y = StartPipeline(pipeline_id="b", version=3, isolates=Y)
+
+
+def test_all_leases_are_asked_for_in_the_order_of_their_queries(node: FakeNode) -> None:
+    held = await_leases(both_of(node), connected(node))
+    try:
+        assert [each.wanted.query_id for each in held] == [X, Y]
+        leases = node.catalog().leases
+        for each in held:
+            assert leases[each.wanted.query_id].lease_epoch == each.wanted.lease_epoch
+    finally:
+        for each in held:
+            each.give_back()
+
+
+def test_a_table_is_dropped_while_its_holder_waits_for_another_one(node: FakeNode) -> None:
+    tables = both_of(node)
+    node.log(OF_Y)
+    drop = when(node, lambda: X in node.catalog().leases, DropSource(name="X"))
+    try:
+        with pytest.raises(ServeEnded, match="DROPPED: X was dropped"):
+            await_leases(tables, connected(node))
+    finally:
+        drop.join()
+    assert node.catalog().pipelines.keys() == {"b"}
+
+
+@pytest.mark.parametrize("how", ["lost", "paused"])
+def test_a_lease_that_is_lost_while_another_one_is_waited_for_is_asked_for_again(
+    node: FakeNode, how: str
+) -> None:
+    """As after the sleep of a laptop. With the old lease, the query would end at once."""
+    tables, first = both_of(node), list[QueryLease]()
+    node.log(OF_Y)
+
+    def disturb() -> None:
+        try:
+            when(node, lambda: len(node.catalog().isolated[Y]) == 2).join()
+            first.append(node.catalog().leases[X])
+            gone = first[0].pipeline_id
+            if how == "lost":
+                node.log(StartPipeline(pipeline_id="c", version=3, isolates=X))
+                node.log(EndPipelines(pipeline_ids=(gone,)))
+                when(node, lambda: bool({*node.catalog().isolated[X]} - {"c", gone})).join()
+                node.log(EndPipelines(pipeline_ids=("c",)))
+            else:
+                node.log(SetQueryState(query_ids=(X,), state="PAUSED"))
+                when(node, lambda: gone not in node.catalog().pipelines).join()
+                node.log(SetQueryState(query_ids=(X,), state="RUNNING"))
+            when(node, lambda: node.catalog().leases[X].pipeline_id not in ("c", gone)).join()
+        finally:
+            node.log(EndPipelines(pipeline_ids=("b", "c")))
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        held = await_leases(tables, connected(node))
+        try:
+            found = {each.wanted.query_id: each.why_over() for each in held}
+            assert found == {X: None, Y: None}
+            now = node.catalog().leases[X]
+            assert held[0].wanted.lease_epoch == now.lease_epoch > first[0].lease_epoch
+        finally:
+            for each in held:
+                each.give_back()
+    finally:
+        thread.join()
