@@ -16,7 +16,7 @@ from standpipe.control.metadata.catalog import EMPTY
 from standpipe.control.metadata.commands import CreateTableAs
 from standpipe.model import Source
 from standpipe.spark import ServeEnded, ServeRefused, Table
-from standpipe.spark.many import RecordsOfAll, TablePart, parts_of
+from standpipe.spark.many import RecordsOfAll, TableFunctionFailed, TablePart, parts_of
 
 pytestmark = pytest.mark.e2e
 
@@ -104,6 +104,7 @@ def test_a_function_whose_columns_change_ends_the_query(batch: DataFrame) -> Non
         ({}, "update", "`tables` has no table"),
         ({"T": Table(users, ["user"]), "t": Table(shops, ["shop"])}, "update", "the same name in"),
         ({"T": Table(cast(Any, print), ["user"])}, "update", "function of T returns NoneType"),
+        (cast(Any, {"T": users}), "update", "T is function"),
         ({"T": Table(users, ["nobody"])}, "update", "no column NOBODY"),
         (
             {"T": Table(users, ["user"], window_size="1 hour", retention="1 day")},
@@ -117,6 +118,33 @@ def test_what_is_asked_for_is_refused_by_name(
 ) -> None:
     with pytest.raises(ServeRefused, match=words):
         parts_of(batch, tables, mode)
+
+
+def test_a_function_that_fails_in_a_batch_is_named(batch: DataFrame) -> None:
+    def failing(rows: DataFrame) -> DataFrame:
+        if not rows.isEmpty():
+            raise ZeroDivisionError("of a user")
+        return users(rows)
+
+    (part,) = parts_of(batch, {"t": Table(failing, ["user"])}, "update").values()
+    with pytest.raises(TableFunctionFailed, match="of T: ZeroDivisionError: of a user") as caught:
+        part.of(batch)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError), "its traceback has the line"
+
+
+def test_a_function_that_returns_nothing_in_a_batch_is_named(batch: DataFrame) -> None:
+    def forgetful(rows: DataFrame) -> DataFrame:
+        return users(rows) if rows.isEmpty() else cast(DataFrame, None)
+
+    (part,) = parts_of(batch, {"T": Table(forgetful, ["user"])}, "update").values()
+    with pytest.raises(ServeEnded, match="FAILED: the function of T returns NoneType"):
+        part.of(batch)
+
+
+def test_a_function_that_returns_the_stream_is_refused(batch: DataFrame) -> None:
+    stream = batch.sparkSession.readStream.format("rate").load()
+    with pytest.raises(ServeRefused, match="the function of T returns a stream, and not rows"):
+        parts_of(batch, {"T": Table(lambda _: stream, ["value"])}, "update")
 
 
 def test_an_error_of_a_function_is_the_callers(batch: DataFrame) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -55,6 +55,11 @@ class Table:
     partitions: int | None = None
 
 
+class TableFunctionFailed(Exception):
+    """The function of a table has raised an error: the cause. Not a ServeEnded, as the error may be
+    one that the source has raised, if the function was the first to compute the batch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablePart:
     """A table, as a program asks for it. `schema`: of the rows that its function makes."""
@@ -65,15 +70,23 @@ class TablePart:
     schema: t.StructType
 
     def of(self, batch: DataFrame) -> DataFrame:
-        """Its rows of a batch. Raises ServeEnded if their columns are not those from the start."""
-        found = self.rows(batch)
+        """Its rows of a batch. Raises TableFunctionFailed, and ServeEnded if its columns are not
+        those from the start."""
+        name = self.asked.name
+        try:
+            found: Any = self.rows(batch)
+        except Exception as error:
+            raise TableFunctionFailed(f"of {name}: {type(error).__name__}: {error}") from error
+        if why := _no_batch(found, name):
+            raise ServeEnded("FAILED", why)
         if _columns(found.schema) != _columns(self.schema):
             raise ServeEnded(
                 "FAILED",
-                f"the function of {self.asked.name} returns {found.schema.simpleString()}, and"
-                f" {self.schema.simpleString()} when it was started",
+                f"the function of {name} returns {found.schema.simpleString()}, and"
+                f" {self.schema.simpleString()} when it was started: let it return the same"
+                " columns, and start the program again",
             )
-        return found
+        return cast(DataFrame, found)
 
 
 def parts_of(
@@ -97,12 +110,13 @@ def parts_of(
 
 
 def _part(name: str, table: Table, nothing: DataFrame, output_mode: str) -> TablePart:
-    made: Any = table.rows(nothing)
-    if not isinstance(made, DataFrame):
+    if not isinstance(table, Table):
         raise ServeRefused(
-            f"the function of {name} returns {type(made).__name__}",
-            next_step="let it return a DataFrame",
+            f"{name} is {type(table).__name__}", next_step="give Table(function, key=[…])"
         )
+    made: Any = table.rows(nothing)
+    if why := _no_batch(made, name):
+        raise ServeRefused(why, next_step="let it return a DataFrame made from its argument")
     if output_mode == "complete" and table.retention is not None:
         raise ServeRefused(
             "in output mode complete the result has all windows, so none can be dropped",
@@ -127,6 +141,15 @@ def _part(name: str, table: Table, nothing: DataFrame, output_mode: str) -> Tabl
     return TablePart(asked=asked, rows=table.rows, rules=rules, schema=schema)
 
 
+def _no_batch(made: Any, name: str) -> str | None:
+    """Why a function cannot have returned this; None: it can."""
+    if not isinstance(made, DataFrame):
+        return f"the function of {name} returns {type(made).__name__}, and no DataFrame"
+    if made.isStreaming:  # it has used the source instead of its argument
+        return f"the function of {name} returns a stream, and not rows of the batch that it gets"
+    return None
+
+
 def _columns(schema: t.StructType) -> set[tuple[str, str]]:
     return {(each.name.upper(), each.dataType.simpleString()) for each in schema.fields}
 
@@ -141,8 +164,7 @@ class RecordsOfAll:
     differences: Sequence[Differences] = ()
 
     def __call__(self, rows: DataFrame, started_ms: int) -> DataFrame:
-        """`started_ms`: the ROWTIME of rows without a time. Raises ServeEnded, and what a function
-        raises."""
+        """`started_ms`: the ROWTIME of rows without a time. Raises as `TablePart.of` does."""
         time = f.timestamp_millis(f.lit(started_ms))
         found: list[DataFrame] = []
         for number, (part, table) in enumerate(zip(self.parts, self.tables, strict=True)):
