@@ -139,13 +139,21 @@ def test_all_leases_are_asked_for_in_the_order_of_their_queries(node: FakeNode) 
 def test_a_table_is_dropped_while_its_holder_waits_for_another_one(node: FakeNode) -> None:
     tables = both_of(node)
     node.log(OF_Y)
-    drop = when(node, lambda: X in node.catalog().leases, DropSource(name="X"))
+
+    def act() -> None:
+        try:
+            when(node, lambda: len(node.catalog().isolated[Y]) == 2, DropSource(name="X")).join()
+            when(node, lambda: node.catalog().pipelines.keys() == {"b"}).join()
+        finally:
+            node.log(EndPipelines(pipeline_ids=("b",)))
+
+    drop = threading.Thread(target=act)
+    drop.start()
     try:
         with pytest.raises(ServeEnded, match="DROPPED: X was dropped"):
             await_leases(tables, connected(node))
     finally:
         drop.join()
-    assert node.catalog().pipelines.keys() == {"b"}
 
 
 @pytest.mark.parametrize("how", ["lost", "paused"])

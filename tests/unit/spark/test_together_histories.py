@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
+from tests.examples import examples
 from tests.unit.spark.test_together import World
 
 from standpipe.data.commit.takeover import (
@@ -250,7 +251,7 @@ class Run:
             self.newest[each.query_id] = record
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_each_table_has_every_event_once(seed: int, tmp_path: Path) -> None:
     history = History(seed, tmp_path)
     history.run()
