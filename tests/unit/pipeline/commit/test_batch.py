@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import msgspec
 import pytest
@@ -245,6 +245,16 @@ class CachedRows:
 
     def unpersist(self) -> None:
         DONE.append(("freed", None))
+
+
+def test_a_function_that_fails_leaves_no_rows_in_memory(tmp_path: Path) -> None:
+    def failing(_rows: object, _started_ms: int) -> NoReturn:
+        raise ZeroDivisionError("of a user")
+
+    commit_batch = dataclasses.replace(commit_of(tmp_path, lease=[]), finish=failing)
+    with pytest.raises(BatchFailed, match="ZeroDivisionError"):
+        commit_batch(cast(Any, CachedRows()), 1)
+    assert [name for name, _ in DONE] == ["lease", "topics", "cached", "freed"]
 
 
 def on_a_cluster(directory: Path, lease: list[str], *grows: int) -> Steps:
