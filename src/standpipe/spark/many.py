@@ -110,9 +110,10 @@ def parts_of(
 
 
 def _part(name: str, table: Table, nothing: DataFrame, output_mode: str) -> TablePart:
-    if not isinstance(table, Table):
+    given: Any = table  # perhaps of a program without types
+    if not isinstance(given, Table):
         raise ServeRefused(
-            f"{name} is {type(table).__name__}", next_step="give Table(function, key=[…])"
+            f"{name} is {type(given).__name__}", next_step="give Table(function, key=[…])"
         )
     made: Any = table.rows(nothing)
     if why := _no_batch(made, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -242,6 +243,14 @@ def test_what_ends_one_of_its_tables_ends_it(
     assert not {"a", "a2"} & both.node.catalog().pipelines.keys(), "both leases are given back"
     with pytest.raises(Fenced):
         both.serving.check_lease(X, both.serving.members[0].lease_epoch)
+
+
+def test_no_thread_stays_once_it_is_stopped(both: World) -> None:
+    names = {each.name for each in threading.enumerate()}
+    assert {"serve X, Y", "follow"} <= names
+    both.serving.close()
+    left = {each.name for each in threading.enumerate()}
+    assert not {"serve X, Y", "follow"} & left
 
 
 def test_each_lease_reports_its_own_table(both: World) -> None:
