@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.e2e import both_breaking, both_lambdas, both_values
+from tests.e2e import both_breaking, both_failing, both_lambdas, both_values
 from tests.e2e.both_values import KINDS, ROWS, Kind
 
 from standpipe.errors import NotComputable, StatementError
@@ -93,6 +93,7 @@ def _shapes() -> Iterator[Shape]:
     """(about, text with {0} {1} …, kinds of the arguments)."""
     yield from both_values.operators()
     yield from both_lambdas.calls()
+    yield from both_failing.expressions()
     for name in registry.names():
         if registry.is_aggregate(name) or registry.is_table_function(name):
             continue

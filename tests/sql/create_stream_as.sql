@@ -84,7 +84,7 @@ CREATE STREAM s AS SELECT tail, REDUCE(tags, '', (s, x) => s + x) AS joined FROM
 STREAM S: `TAIL` STRING KEY, `JOINED` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, if(`TAGS` IS NULL, '', aggregate(`TAGS`, '', (`S`, `X`) -> if(0L + coalesce(length(`S`), 0) + coalesce(length(`X`), 0) > 4194304, NULL, concat(`S`, `X`)))) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT `TAIL` AS `TAIL`, if(`TAGS` IS NULL, '', aggregate(`TAGS`, '', (`S`, `X`) -> if(0L + coalesce(length(`S`), 0) + coalesce(length(`X`), 0) > 4194304, NULL, concat(coalesce(`S`, 'null'), coalesce(`X`, 'null'))))) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 # A stream is no table, a table no stream.
 CREATE TABLE t AS SELECT tail, delay FROM flights;

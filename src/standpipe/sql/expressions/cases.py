@@ -12,7 +12,7 @@ from standpipe.sql.functions.cast import convert
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types.typed_expression import Operation, Typed
+from standpipe.sql.types.typed_expression import Failing, Operation, Typed
 from standpipe.sql.types.types import BOOLEAN, NULL, SqlType
 
 
@@ -78,4 +78,5 @@ def _joined(conditions: list[Typed], results: list[Typed], of: SqlType) -> Typed
     count = len(conditions)
     whens = "".join(f" WHEN {{{index}}} THEN {{{count + index}}}" for index in range(count))
     otherwise = f" ELSE {{{2 * count}}}" if len(results) > count else ""
-    return Operation(of, f"(CASE{whens}{otherwise} END)", (*conditions, *results))
+    template = f"(CASE{whens}{otherwise} END)"
+    return Operation(of, template, (*conditions, *results), failing=Failing.CASE)

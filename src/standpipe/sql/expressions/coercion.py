@@ -7,6 +7,7 @@ structs get the fields of all. Columns never change their type: that takes a CAS
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -159,10 +160,10 @@ def _constructed(typed: Operation, target: SqlType) -> Typed:
         parts: list[Typed] = []
         for name, of in zip(target.field_names, target.arguments, strict=True):
             parts += [Constant(STRING, name), coerced(given.get(name, Constant(of, None)), of)]
-        return Operation(target, STRUCT, tuple(parts))
+        return replace(typed, type=target, arguments=tuple(parts))
     width = len(target.arguments)
     made = [coerced(each, target.arguments[i % width]) for i, each in enumerate(typed.arguments)]
-    return Operation(target, typed.template, tuple(made))
+    return replace(typed, type=target, arguments=tuple(made))
 
 
 def _widened_struct(typed: Typed, target: SqlType) -> Typed:

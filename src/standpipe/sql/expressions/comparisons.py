@@ -14,10 +14,12 @@ from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types, values
 from standpipe.sql.types.typed_expression import (
     Constant,
+    Failing,
     Operation,
     Typed,
     TypedColumn,
     WindowBound,
+    caught,
 )
 from standpipe.sql.types.types import BOOLEAN, STRING
 
@@ -44,7 +46,7 @@ def in_list(typer: Types, node: ast.InList) -> Typed:
     given = [typer.type(each) for each in nodes]
     try:
         of = coercion.common(given)
-        made = [coercion.coerced(each, of) for each in given]
+        made = [caught(coercion.coerced(each, of), unless=each) for each in given]
     except coercion.Mismatch as error:
         wrong = nodes[error.item]
         raise refusal(
@@ -58,7 +60,7 @@ def in_list(typer: Types, node: ast.InList) -> Typed:
     value, *listed = (comparable(each) for each in made)
     places = ", ".join(f"{{{index + 1}}}" for index in range(len(listed)))
     template = f"({'NOT ' if node.negated else ''}coalesce({{0}} IN ({places}), false))"
-    return Operation(BOOLEAN, template, (value, *listed))
+    return Operation(BOOLEAN, template, (value, *listed), failing=Failing.TESTED)
 
 
 def like(typer: Types, node: ast.Like) -> Typed:
@@ -78,4 +80,4 @@ def like(typer: Types, node: ast.Like) -> Typed:
         pattern = Constant(STRING, spark_pattern(literal, node.escape))
     negated = "NOT " if node.negated else ""
     arguments = (value, pattern, Constant(STRING, node.escape or ""))
-    return Operation(BOOLEAN, f"({negated}{template})", arguments)
+    return Operation(BOOLEAN, f"({negated}{template})", arguments, failing=Failing.IF_NULL)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from standpipe.errors import StatementError
-from standpipe.sql.expressions import coercion
+from standpipe.sql.expressions import coercion, failing
 from standpipe.sql.expressions.admission import check_lambda
 from standpipe.sql.functions.cast import convert
 from standpipe.sql.syntax import ast
@@ -20,10 +20,13 @@ from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types
 from standpipe.sql.types.typed_expression import (
     Constant,
+    Failing,
     LambdaBody,
     LambdaVariable,
     Operation,
     Typed,
+    caught,
+    rewrite,
 )
 from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
 
@@ -84,7 +87,7 @@ def make_array(typer: Types, node: ast.MakeArray) -> Typed:
     of, made = _common(items, node.items, "elements of an array")
     if of == NULL:
         raise refusal(_ALL_NULL.format("an array", "elements"), node.at)
-    return Operation(types.array(of), coercion.ARRAY, tuple(made))
+    return caught(Operation(types.array(of), coercion.ARRAY, tuple(made)))
 
 
 def make_map(typer: Types, node: ast.MakeMap) -> Typed:
@@ -106,7 +109,7 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
         pairs = (f"struct({{{n}}} AS key, {{{n + 1}}} AS value)" for n in range(0, len(parts), 2))
         listed = ", ".join(pairs)
         template = f"map_from_entries(filter(array({listed}), e -> e.key IS NOT NULL))"
-    return Operation(types.map_of(key_of, value_of), template, tuple(parts))
+    return caught(Operation(types.map_of(key_of, value_of), template, tuple(parts)))
 
 
 def _map_key(key: Typed) -> Typed:
@@ -136,7 +139,7 @@ def make_struct(typer: Types, node: ast.MakeStruct) -> Typed:
     made = types.struct(tuple(fields))
     if made.is_too_long():
         raise refusal(f"A type is longer than {types.TYPE_CHARS_MAX} characters.", node.at)
-    return Operation(made, coercion.STRUCT, tuple(parts))
+    return caught(Operation(made, coercion.STRUCT, tuple(parts)))
 
 
 # ---------------------------------------------------------------------------------------- lambdas
@@ -204,8 +207,9 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
         variable = LambdaVariable(collection.type.arguments[0], body.parameters[0])
         made = _body(typer, body, [variable])
         walked = LambdaBody(made.type, (variable,), made)
-        plain = Operation(types.array(made.type), "transform({0}, {1})", (collection, walked))
-        return _unless_failing(plain, "exists({0}, {1})", (variable,), [made])
+        plain = _walk(types.array(made.type), "transform({0}, {1})", collection, walked)
+        tests = [failing.test_of(made)]
+        return _unless_failing(plain, "exists({0}, {1})", (variable,), tests)
     first, second = _bodies(node, (2, 2), (collection,))
     entry = LambdaVariable(collection.type, "__E")
     key = _body(typer, first, _pair(entry, collection.type))
@@ -218,8 +222,9 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
     keys = f"transform({made}, e -> e.k)"
     different = f"size(array_distinct(filter({keys}, e -> e IS NOT NULL)))"
     template = f"if({different} < size({keys}), NULL, map_from_entries({made}))"
-    plain = Operation(result, template, (collection, LambdaBody(NULL, (entry,), pair)))
-    return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), [key, value])
+    plain = _walk(result, template, collection, LambdaBody(NULL, (entry,), pair))
+    tests = [failing.test_of(key), failing.test_of(value)]
+    return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), tests)
 
 
 def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
@@ -232,58 +237,33 @@ def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
         raise refusal(f"FILTER's lambda must return BOOLEAN, not {made.type}", body.at)
     word = "filter" if count == 1 else "map_filter"
     walked = LambdaBody(BOOLEAN, variables, made)
-    plain = Operation(of, f"{word}({{0}}, {{1}})", (collection, walked))
-    return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, [made])
+    plain = _walk(of, f"{word}({{0}}, {{1}})", collection, walked)
+    tests = [failing.undecided(made)]
+    return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, tests)
 
 
-#: of DOUBLE: infinity or NaN where Spark's is null
-BY_ZERO: Final = {
-    "/": "if({1} = 0, {0} * if(cast({1} AS STRING) = '-0.0', double('-Infinity'),"
-    " double('Infinity')), ({0} / {1}))",
-    "%": "if({1} = 0, {0} * double('NaN'), ({0} % {1}))",
-}
-
-
-def may_be_by_zero(sign: str, divisor: Typed) -> bool:
-    """Whether the operation needs its template of BY_ZERO."""
-    return sign in BY_ZERO and not (isinstance(divisor, Constant) and divisor.value)
-
-
-#: how the template of a CASE begins; those of functions begin otherwise
-CASE_HEAD: Final = "(CASE WHEN {0} THEN "
-#: arithmetic templates of the Typer
-_ARITHMETIC: Final = frozenset(
-    (*(f"({{0}} {sign} {{1}})" for sign in ("+", "-", "*", "/", "div", "%")), *BY_ZERO.values())
-)
+def _walk(of: SqlType, template: str, collection: Typed, walked: Typed) -> Operation:
+    return Operation(of, template, (collection, walked), failing=Failing.STRICT_CALL)
 
 
 def _unless_failing(
     plain: Operation,
     somewhere: str,
     variables: tuple[LambdaVariable, ...],
-    bodies: Sequence[Typed],
+    tests: Sequence[Typed | None],
 ) -> Typed:
-    """Null if arithmetic in a lambda sees a null: in ksqlDB the whole call then fails.
+    """Fails if a lambda fails for any element (`failing.py`), which `tests` tell.
 
     `somewhere`: the template of the test whether any element satisfies a condition; its operands
     are the collection and a lambda.
     """
-    found = [node for body in bodies for node in _arithmetic_in(body)]
+    found = tuple(test for test in tests if test is not None)
     if not found:
         return plain
-    nulls = tuple(Operation(BOOLEAN, "({0} IS NULL)", (node,)) for node in found)
-    places = " OR ".join(f"{{{index}}}" for index in range(len(nulls)))
-    fails = LambdaBody(BOOLEAN, variables, Operation(BOOLEAN, f"({places})", nulls))
+    places = " OR ".join(f"{{{index}}}" for index in range(len(found)))
+    fails = LambdaBody(BOOLEAN, variables, Operation(BOOLEAN, f"({places})", found))
     test = Operation(BOOLEAN, somewhere, (plain.arguments[0], fails))
-    return Operation(plain.type, "if({0}, NULL, {1})", (test, plain))
-
-
-def _arithmetic_in(body: Typed) -> list[Typed]:
-    """Arithmetic that runs for every element: not inside a CASE, which may skip it, or a lambda."""
-    if not isinstance(body, Operation) or body.template.startswith(CASE_HEAD):
-        return []
-    inner = [node for argument in body.arguments for node in _arithmetic_in(argument)]
-    return [*inner, body] if body.template in _ARITHMETIC else inner
+    return Operation(plain.type, "if({0}, NULL, {1})", (test, plain), failing=Failing.IN_LAMBDA)
 
 
 def _reduce(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
@@ -304,8 +284,52 @@ def _reduce(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     common = types.common_type(start.type, made.type)
     if common is None:
         raise refusal(f"REDUCE: the lambda makes {made.type}, its state is {start.type}.", body.at)
-    walked = LambdaBody(common, (LambdaVariable(common, state.name), entry), convert(made, common))
-    return Operation(common, template, (collection, convert(start, common), walked))
+    started, body_of = convert(start, common), convert(made, common)
+    test = failing.test_of(body_of)
+    stays_null = test is None or (failing.shows(body_of) and _is_null_with(state, body_of))
+    if test is not None and not stays_null:
+        walked = _unless_failed((state, entry), body_of, test)
+        return _reduced(template, (collection, started), state, walked)
+    walked = LambdaBody(common, (LambdaVariable(common, state.name), entry), body_of)
+    return Operation(common, template, (collection, started, walked), failing=Failing.CALLED)
+
+
+def _is_null_with(state: LambdaVariable, node: Typed) -> bool:
+    """Whether a state that is NULL stays so: the lambda is arithmetic of it."""
+    if not isinstance(node, Operation):
+        return node == state
+    is_conversion = node.failing is Failing.PASSED and len(node.arguments) == 1
+    is_arithmetic = is_conversion or node.failing is Failing.IF_NULL
+    return is_arithmetic and any(_is_null_with(state, each) for each in node.arguments)
+
+
+def _unless_failed(
+    variables: tuple[LambdaVariable, LambdaVariable], body: Typed, test: Typed
+) -> LambdaBody:
+    """A step of REDUCE whose state remembers a failure: NULL then, whatever follows."""
+    state, entry = variables
+    held = LambdaVariable(NULL, state.name)
+    value = Operation(body.type, "{0}.`v`", (held,))
+
+    def from_struct(node: Typed) -> Typed | None:
+        return value if node == state else None
+
+    fails, made = rewrite(test, from_struct), rewrite(body, from_struct)
+    step = (
+        "if({0}.`f` OR {1}, named_struct('f', true, 'v', {2}), named_struct('f', false, 'v', {3}))"
+    )
+    parts = (held, fails, Constant(body.type, None), made)
+    return LambdaBody(body.type, (held, entry), Operation(NULL, step, parts))
+
+
+def _reduced(
+    template: str, given: tuple[Typed, Typed], state: LambdaVariable, walked: LambdaBody
+) -> Typed:
+    """REDUCE with such a step: its value is a field of the last state."""
+    of, held = walked.type, LambdaVariable(NULL, state.name)
+    template = template.replace("{1}, {2})", "named_struct('f', false, 'v', {1}), {2}, {3})")
+    last = LambdaBody(of, (held,), Operation(of, "{0}.`v`", (held,)))
+    return Operation(of, template, (*given, walked, last), failing=Failing.CALLED)
 
 
 _WALKERS: Final[dict[str, Callable[[Types, ast.FunctionCall, Typed], Typed]]] = {

@@ -2,8 +2,8 @@
 
 `Evaluator.compile` returns a function from the full row (types.py defines the values; ROWTIME is
 last) to the value. The Typer has already checked the expression, so only NULL and the limits of
-arithmetic are handled here: they give NULL, as in ksqlDB. AND, OR and NOT are three-valued;
-comparisons are two-valued, as in ksqlDB: with NULL they are false.
+arithmetic are handled here. Arithmetic with NULL, and AND, OR and NOT of NULL, fail, which makes
+the whole expression NULL (`failing.py`); comparisons with NULL are false.
 """
 
 # SQL values have no static types: these functions pass Any
@@ -15,23 +15,22 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
-from standpipe.sql.expressions import coercion, lambdas
+from standpipe.sql.expressions import coercion, evaluator_conditions, lambdas
+from standpipe.sql.expressions.evaluator_conditions import null_if_failed, raising, strict
 from standpipe.sql.expressions.evaluator_functions import FUNCTIONS
-from standpipe.sql.expressions.like import LikePattern
 from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import element, entries_of, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
-from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.expressions.scope import Names
 from standpipe.sql.expressions.typer import Typer
+from standpipe.sql.functions.failing_calls import failing_of
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
 from standpipe.sql.types import casts, values
-from standpipe.sql.types.typed_expression import Constant
+from standpipe.sql.types.typed_expression import Constant, Failing
 from standpipe.sql.types.types import SqlType, common_type
 
 Row = Sequence[Any]
@@ -77,9 +76,11 @@ class Evaluator:
         self.parameters = lambdas.LambdaParameters(self.typer)
         #: of each node, as a lambda's arithmetic is asked for and then its whole body. Empty while
         #: nothing is compiled: what is compiled refers to this object, and a ring of thousands of
-        #: objects would be left to the collection of garbage
-        self._compiled: dict[Hashable, tuple[ast.Expression, Compute]] = {}
+        #: objects would be left to the collection of garbage. The last: it may raise Failed
+        self._compiled: dict[Hashable, tuple[ast.Expression, Compute, bool]] = {}
         self._depth = 0
+        #: whether what is being compiled may raise Failed
+        self._may_fail = False
 
     def type(self, node: ast.Expression) -> SqlType:
         """The type of an expression. Raises StatementError as the Typer does."""
@@ -92,21 +93,49 @@ class Evaluator:
         return lambda row: compute(row) is True
 
     def compile(self, node: ast.Expression) -> Compute:
-        """Raises StatementError for an expression that pull queries cannot compute."""
+        """The whole expression: NULL where a part of it fails. Within another one, what fails
+        raises Failed. Raises StatementError for an expression that pull queries cannot compute."""
         key = (id(node), self.parameters.scope)
+        outer = self._may_fail
         if key not in self._compiled:
             handler = _HANDLERS.get(type(node))
             if handler is None:
                 raise unsupported(f"This expression in {self.kind}", node.at)
             self._depth += 1
+            self._may_fail = False
             try:
-                self._compiled[key] = node, handler(self, node)
-                return self._compiled[key][1]
+                compute = handler(self, node)
+                if self._depth == 1 and self._may_fail:
+                    compute, self._may_fail = null_if_failed(compute), False
+                self._compiled[key] = node, compute, self._may_fail
+                return compute
             finally:
                 self._depth -= 1
+                self._may_fail |= outer
                 if not self._depth:
                     self._compiled.clear()
-        return self._compiled[key][1]
+        _, compute, may_fail = self._compiled[key]
+        self._may_fail = outer or may_fail
+        return compute
+
+    def caught(self, node: ast.Expression) -> Compute:
+        """The expression, NULL where it fails, as a part of another one."""
+        outer, self._may_fail = self._may_fail, False
+        compute = self.compile(node)
+        may_fail, self._may_fail = self._may_fail, outer
+        return null_if_failed(compute) if may_fail else compute
+
+    def failing(self, compute: Compute, unless_null: Sequence[Compute] = ()) -> Compute:
+        """Raises Failed where the value is NULL, except if one of `unless_null` is."""
+        self._may_fail = True
+        return raising(compute, unless_null)
+
+    def argument(self, node: ast.Expression) -> Compute:
+        """An argument of a call: what fails in a call or a field is NULL there."""
+        is_call = isinstance(node, (ast.FunctionCall, ast.Dereference))
+        if is_call or (isinstance(node, ast.Arithmetic) and node.operator == "||"):
+            return self.caught(node)
+        return self.compile(node)
 
     # ------------------------------------------------------------------------------ simple nodes
 
@@ -126,18 +155,26 @@ class Evaluator:
     def dereference(self, node: ast.Dereference) -> Compute:
         """base->field; NULL if the STRUCT is NULL."""
         base, field = self.compile(node.base), node.field
-        return _strict(lambda value: value.get(field), base)
+        return strict(lambda value: value.get(field), base)
 
     def subscript(self, node: ast.Subscript) -> Compute:
         """base[index]; NULL if the array has no such index, or the map no such key."""
         base, index = self.compile(node.base), self.compile(node.index)
         if self.type(node.base).base == "MAP":
-            return _strict(lambda value, key: value.get(key), base, index)
-        return _strict(element, base, index)
+            return strict(lambda value, key: value.get(key), base, index)
+        if isinstance(node.index, ast.LiteralValue):
+            return strict(element, base, index)
+        place = self.failing(index)
+
+        def pick(row: Row) -> Any:
+            items = base(row)
+            return None if items is None else element(items, place(row))
+
+        return pick
 
     def cast(self, node: ast.Cast) -> Compute:
         """CAST(operand AS type); NULL for a value that does not fit, as for a column in ksqlDB."""
-        return self.converted(self.compile(node.operand), self.type(node.operand), node.type)
+        return self.converted(self.caught(node.operand), self.type(node.operand), node.type)
 
     # -------------------------------------------------------------------------------- operations
 
@@ -148,24 +185,18 @@ class Evaluator:
         left, right = self.compile(node.left), self.compile(node.right)
         of = self.type(node)
         if of.base == "STRING":
-            return self._limited("+", _ADDED_TEXT, [left, right])
-        return _strict(lambda one, two: computed(node.operator, one, two, of), left, right)
+            return self.limited("+", _ADDED_TEXT, [_shown(left), _shown(right)])
+        return self.failing(
+            strict(lambda one, two: computed(node.operator, one, two, of), left, right)
+        )
 
     def negative(self, node: ast.Negative) -> Compute:
         """-operand; an integer wraps."""
         of = self.type(node.operand)
-        operand = self.compile(node.operand)
+        operand = self.failing(self.compile(node.operand))
         if of.base in ("INTEGER", "BIGINT"):
-            return _strict(lambda value: casts.wrapped(-value, of.base), operand)
-        return _strict(operator.neg, operand)
-
-    def logical(self, node: ast.Logical) -> Compute:
-        """AND and OR in three-valued logic."""
-        return connected(node.operator, [self.compile(operand) for operand in node.operands])
-
-    def not_(self, node: ast.Not) -> Compute:
-        """NOT operand; NULL for NULL."""
-        return _strict(operator.not_, self.compile(node.operand))
+            return lambda row: casts.wrapped(-operand(row), of.base)
+        return lambda row: -operand(row)
 
     def comparison(self, node: ast.Comparison) -> Compute:
         """=, <>, <, <=, >, >= are false with NULL; IS [NOT] DISTINCT FROM compares NULLs."""
@@ -173,7 +204,7 @@ class Evaluator:
         if node.operator.startswith("IS"):
             same = node.operator == "IS NOT DISTINCT FROM"
             return lambda row: (key_of(left(row)) == key_of(right(row))) is same
-        compare = _strict(with_nan(_COMPARE[node.operator]), left, right)
+        compare = strict(with_nan(_COMPARE[node.operator]), left, right)
         return lambda row: compare(row) is True  # ksqlDB: a comparison with NULL is false
 
     def between(self, node: ast.Between) -> Compute:
@@ -183,88 +214,24 @@ class Evaluator:
         negated = node.negated
         return lambda row: (low(row) and high(row)) is not negated
 
-    def in_list(self, node: ast.InList) -> Compute:
-        """value [NOT] IN (…), all as their common type; nothing compares with NULL."""
-        self.type(node)  # refuses a list without one
-        wanted = coercion.common([self.typer.type(each) for each in (node.value, *node.items)])
-        value = self._coerced(node.value, wanted)
-        constants: set[Any] = set()
-        others: list[Compute] = []
-        for item in node.items:
-            made = self._coerced(item, wanted)
-            if isinstance(item, ast.LiteralValue):
-                constants.add(key_of(made(())))
-            else:
-                others.append(made)
-        constants.discard(None)
-        negated = node.negated
-
-        def is_in(row: Row) -> bool:
-            found = value(row)
-            if found is None:
-                return negated
-            key = key_of(found)
-            return (key in constants or any(key == key_of(o(row)) for o in others)) is not negated
-
-        return is_in
-
-    def like(self, node: ast.Like) -> Compute:
-        """value [NOT] LIKE pattern [ESCAPE character]."""
-        escape, negated = node.escape, node.negated
-        made = lru_cache(maxsize=16)(lambda pattern: LikePattern(pattern, escape))
-
-        def matches(text: str, pattern: str) -> bool:
-            return made(pattern).matches(text) is not negated
-
-        def steps(text: str, pattern: str) -> int:
-            return made(pattern).steps(text) + 10 * len(pattern)
-
-        found = Computed(matches, work=steps)
-        return self._limited("LIKE", found, [self.compile(node.value), self.compile(node.pattern)])
-
-    def is_null(self, node: ast.IsNull) -> Compute:
-        """value IS [NOT] NULL."""
-        operand, negated = self.compile(node.value), node.negated
-        return lambda row: (operand(row) is None) is not negated
-
-    def case(self, node: ast.Case) -> Compute:
-        """CASE: the first branch whose condition is true, otherwise ELSE, otherwise NULL."""
-        whens: list[tuple[Compute, Compute]] = []
-        for condition, result in node.whens:
-            if node.operand is not None:
-                condition = ast.Comparison(condition.at, "=", node.operand, condition)  # noqa: PLW2901
-            whens.append((self.compile(condition), self._result_of(node, result)))
-        otherwise = None if node.otherwise is None else self._result_of(node, node.otherwise)
-
-        def choose(row: Row) -> Any:
-            for condition, result in whens:
-                if condition(row) is True:
-                    return result(row)
-            return None if otherwise is None else otherwise(row)
-
-        return choose
-
-    def _result_of(self, case: ast.Case, node: ast.Expression) -> Compute:
-        return self.converted(self.compile(node), self.type(node), self.type(case))
-
     def array(self, node: ast.MakeArray) -> Compute:
-        """ARRAY[…] as a list."""
+        """ARRAY[…] as a list; what fails within is NULL there."""
         (of,) = self.type(node).arguments
-        items = [self._coerced(item, of) for item in node.items]
+        items = [self.coerced(item, of) for item in node.items]
         return lambda row: [item(row) for item in items]
 
     def map(self, node: ast.MakeMap) -> Compute:
         """MAP(…) as a dict; the last of equal keys wins."""
         of_key, of_value = self.type(node).arguments
         entries = [
-            (self._coerced(key, of_key), self._coerced(value, of_value))
+            (self.coerced(key, of_key), self.coerced(value, of_value))
             for key, value in node.entries
         ]
         return lambda row: entries_of(of_key, [(key(row), value(row)) for key, value in entries])
 
     def struct(self, node: ast.MakeStruct) -> Compute:
         """STRUCT(…) as a dict by field name."""
-        fields = [(name, self.compile(value)) for name, value in node.entries]
+        fields = [(name, self.caught(value)) for name, value in node.entries]
         return lambda row: {name: value(row) for name, value in fields}
 
     def call(self, node: ast.FunctionCall) -> Compute:
@@ -278,18 +245,31 @@ class Evaluator:
         called = self.typer.called(node)
         found = called.found
         arguments = [
-            self.converted(self.compile(argument), self.type(argument), parameter)
+            self._argument_as(argument, parameter)
             for argument, parameter in zip(called.node.arguments, found.parameters, strict=True)
         ]
         if made.for_types is not None:
             made = replace(made, compute=made.for_types(found.parameters, found.result))
+        failing = failing_of(node.name, found.parameters)
+        compute = self._computed(node.name, made, arguments)
+        if failing is Failing.FAILING_CALL:
+            return self.failing(compute)
+        return self.failing(compute, arguments) if failing is Failing.INVALID_CALL else compute
+
+    def _argument_as(self, node: ast.Expression, parameter: SqlType) -> Compute:
+        """To convert an argument is a CAST."""
+        source = self.type(node)
+        compute = self.argument(node) if source == parameter else self.caught(node)
+        return self.converted(compute, source, parameter)
+
+    def _computed(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
         if made.work is not None:
-            return self._limited(node.name, made, arguments)
+            return self.limited(name, made, arguments)
         if not made.is_strict:
             return lambda row: made.compute(*(argument(row) for argument in arguments))
-        return _strict(made.compute, *arguments)
+        return strict(made.compute, *arguments)
 
-    def _limited(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
+    def limited(self, name: str, made: Computed, arguments: Sequence[Compute]) -> Compute:
         """A function over texts or lists. What all those of a clause do for one row is limited:
         REPLACE within REPLACE makes 225 MB of a few words."""
         if self.parameters.count:
@@ -309,7 +289,7 @@ class Evaluator:
             return made.compute(*given)
 
         if made.is_strict:
-            return _strict(compute, *arguments)
+            return strict(compute, *arguments)
         return lambda row: compute(*(argument(row) for argument in arguments))
 
     def share(self) -> Callable[[], int]:
@@ -330,15 +310,15 @@ class Evaluator:
             except (ValueError, ArithmeticError):
                 return None
 
-        return _strict(convert, compute)
+        return strict(convert, compute)
 
-    def _coerced(self, node: ast.Expression, wanted: SqlType) -> Compute:
+    def coerced(self, node: ast.Expression, wanted: SqlType) -> Compute:
         """An item of a list as the list's common type; a literal as the typer reads it there."""
         made = coercion.coerced(self.typer.type(node), wanted)
         if isinstance(made, Constant):
             value = made.value
             return lambda _: value
-        return self.converted(self.compile(node), self.type(node), wanted)
+        return self.converted(self.caught(node), self.type(node), wanted)
 
     def _alike(self, one: ast.Expression, two: ast.Expression) -> tuple[Compute, Compute]:
         """Both sides of a comparison as one type: text beside a date or time becomes one."""
@@ -365,16 +345,14 @@ class Evaluator:
 _COMPARED_AS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES", "DOUBLE"})
 
 
-def _strict(function: Callable[..., Any], *arguments: Compute) -> Compute:
-    """NULL if any argument is NULL."""
+def _shown(text: Compute) -> Compute:
+    """Java's + shows a null as that word."""
 
-    def compute(row: Row) -> Any:
-        given = [argument(row) for argument in arguments]
-        return (
-            None if None in [value if value is None else 0 for value in given] else function(*given)
-        )
+    def shown(row: Row) -> Any:
+        value = text(row)
+        return "null" if value is None else value
 
-    return compute
+    return shown
 
 
 _HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {
@@ -385,14 +363,14 @@ _HANDLERS: Final[dict[type, Callable[[Evaluator, Any], Compute]]] = {
     ast.Cast: Evaluator.cast,
     ast.Arithmetic: Evaluator.arithmetic,
     ast.Negative: Evaluator.negative,
-    ast.Logical: Evaluator.logical,
-    ast.Not: Evaluator.not_,
+    ast.Logical: evaluator_conditions.logical,
+    ast.Not: evaluator_conditions.not_,
     ast.Comparison: Evaluator.comparison,
     ast.Between: Evaluator.between,
-    ast.InList: Evaluator.in_list,
-    ast.Like: Evaluator.like,
-    ast.IsNull: Evaluator.is_null,
-    ast.Case: Evaluator.case,
+    ast.InList: evaluator_conditions.in_list,
+    ast.Like: evaluator_conditions.like,
+    ast.IsNull: evaluator_conditions.is_null,
+    ast.Case: evaluator_conditions.case,
     ast.MakeArray: Evaluator.array,
     ast.MakeMap: Evaluator.map,
     ast.MakeStruct: Evaluator.struct,

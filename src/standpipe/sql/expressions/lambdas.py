@@ -11,13 +11,13 @@ characters and items the lambdas and their functions may still work on for this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from standpipe.errors import NotComputable
-from standpipe.sql.expressions.python.computed import Computed
+from standpipe.sql.expressions.python.computed import Computed, Failed
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import unsupported
@@ -84,6 +84,14 @@ class LambdaCompiler(Protocol):
         """The expression as a function of a row."""
         ...
 
+    def argument(self, node: ast.Expression) -> Compute:
+        """An argument of a call: what fails in a call or a field is NULL there."""
+        ...
+
+    def failing(self, compute: Compute) -> Compute:
+        """Raises Failed where the value is NULL."""
+        ...
+
     def converted(self, compute: Compute, source: SqlType, target: SqlType) -> Compute:
         """The value as another type, NULL where it does not fit."""
         ...
@@ -129,10 +137,9 @@ def _spend(budget: list[int], work: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LambdaFunction:
-    """One lambda. `arithmetic`: what runs for every element, and must not be NULL for any."""
+    """One lambda. What it raises for an element, its function raises (ksqlDB)."""
 
     compute: Compute
-    arithmetic: tuple[Compute, ...]
     type: SqlType
     work: int
 
@@ -142,31 +149,15 @@ def _body(compiler: LambdaCompiler, node: ast.Expression, of: Sequence[SqlType])
     assert isinstance(node, ast.Lambda), "the typer would have refused it"
     with compiler.parameters.appended(zip(node.parameters, of, strict=True)):
         body = node.body
-        arithmetic = tuple(
-            compiler.compile(each)
-            for each in _always_computed(body)
-            if isinstance(each, ast.Arithmetic) and compiler.type(each).is_numeric
-        )
-        work = _WORK_OF_NODE * sum(1 for _ in ast.walk(body)) * (1 + len(arithmetic))
-        return _LambdaFunction(compiler.compile(body), arithmetic, compiler.type(body), work)
-
-
-def _always_computed(node: object) -> Iterator[ast.SyntaxNode]:
-    """What runs for every element: not inside a CASE, which may skip it, or an inner lambda."""
-    if isinstance(node, tuple) and not isinstance(node, ast.Position):
-        for part in node:
-            yield from _always_computed(part)
-    elif isinstance(node, ast.SyntaxNode) and not isinstance(node, (ast.Case, ast.Lambda)):
-        yield node
-        for each in fields(node):
-            yield from _always_computed(getattr(node, each.name))
+        work = _WORK_OF_NODE * sum(1 for _ in ast.walk(body))
+        return _LambdaFunction(compiler.compile(body), compiler.type(body), work)
 
 
 def _elements(
     compiler: LambdaCompiler, node: ast.Expression
 ) -> Callable[[Row], list[Element] | None]:
     """The items of an ARRAY, or the keys and values of a MAP; None for NULL."""
-    collection = compiler.compile(node)
+    collection = compiler.argument(node)
     is_map = compiler.type(node).base == "MAP"
 
     def elements(row: Row) -> list[Element] | None:
@@ -176,14 +167,6 @@ def _elements(
         return list(value.items()) if is_map else [(item,) for item in value]
 
     return elements
-
-
-def _fails(bodies: Sequence[_LambdaFunction], row: Row, elements: Sequence[Element]) -> bool:
-    """Whether arithmetic meets a NULL: in ksqlDB the whole call then fails, which is NULL."""
-    arithmetic = [compute for body in bodies for compute in body.arithmetic]
-    if not arithmetic:
-        return False
-    return any(compute((*row, *each)) is None for each in elements for compute in arithmetic)
 
 
 def _transform(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
@@ -200,8 +183,6 @@ def _transform(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
         if elements is None:
             return None
         _spend(row[place], work * len(elements))
-        if _fails(bodies, row, elements):
-            return None
         made: list[Element] = []
         for each in elements:
             values = tuple(body.compute((*row, *each)) for body in bodies)
@@ -232,15 +213,14 @@ def _filter(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     of = compiler.type(collection)
     elements_of, place = _elements(compiler, collection), compiler.parameters.budget
     body = _body(compiler, of_element, of.arguments)
+    is_wanted = compiler.failing(body.compute)
 
     def compute(row: Row) -> Any:
         elements = elements_of(row)
         if elements is None:
             return None
         _spend(row[place], body.work * len(elements))
-        if _fails([body], row, elements):
-            return None
-        kept = [each for each in elements if body.compute((*row, *each)) is True]
+        kept = [each for each in elements if is_wanted((*row, *each))]
         return [item for (item,) in kept] if of.base == "ARRAY" else dict(kept)  # pyright: ignore[reportArgumentType] - pairs
 
     return compute
@@ -250,15 +230,18 @@ def _reduce(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
     collection, first, of_element = node.arguments
     of, result, start_of = map(compiler.type, (collection, node, first))
     elements_of, place = _elements(compiler, collection), compiler.parameters.budget
-    start = compiler.converted(compiler.compile(first), start_of, result)
+    start = compiler.converted(compiler.argument(first), start_of, result)
     body = _body(compiler, of_element, (start_of, *of.arguments))
     step = compiler.converted(body.compute, body.type, result)
 
     def compute(row: Row) -> Any:
         state, elements = start(row), elements_of(row) or []
         _spend(row[place], body.work * len(elements))
-        for each in elements:
-            state = step((*row, state, *each))
+        try:
+            for each in elements:
+                state = step((*row, state, *each))
+        except Failed:
+            return None
         return state
 
     return compute

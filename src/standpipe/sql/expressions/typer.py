@@ -12,27 +12,38 @@ from operator import itemgetter
 from typing import Any, Final
 
 from standpipe.errors import StatementError
-from standpipe.sql.expressions import admission, cases, comparisons, constructors, map_sets
+from standpipe.sql.expressions import (
+    admission,
+    arithmetic,
+    cases,
+    comparisons,
+    constructors,
+    map_sets,
+)
 from standpipe.sql.expressions.arguments import (
-    OF_ONE_TYPE,
     Called,
     as_written,
     check_expression,
     check_literals,
-    decimal_operands,
-    of_one_type,
     with_unit,
 )
 from standpipe.sql.expressions.scope import Names
 from standpipe.sql.functions import registry, times
 from standpipe.sql.functions.cast import check_cast, check_known, comparable, convert, spark_name
-from standpipe.sql.functions.text import SIZE_OF_TEXTS
+from standpipe.sql.functions.failing_calls import failing_of
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal, unknown_name, unsupported
 from standpipe.sql.syntax.printer import COMPARISON_NAMES, expression_text
 from standpipe.sql.types import types, values
-from standpipe.sql.types.typed_expression import Aggregate, Constant, Operation, Typed
-from standpipe.sql.types.types import BOOLEAN, NULL, STRING, SqlType
+from standpipe.sql.types.typed_expression import (
+    Aggregate,
+    Constant,
+    Failing,
+    Operation,
+    Typed,
+    caught,
+)
+from standpipe.sql.types.types import BOOLEAN, NULL, SqlType
 
 #: In Spark's text of TRANSFORM and FILTER a body stands twice: each level doubles it.
 LAMBDA_NESTING_MAX: Final = 8
@@ -151,7 +162,7 @@ class Typer:
                 registry.nearest(node.field, base.type.field_names),
             )
         field = types.quoted(node.field).replace("{", "{{").replace("}", "}}")
-        return Operation(of, f"{{0}}.{field}", (base,))
+        return Operation(of, f"{{0}}.{field}", (base,), failing=Failing.FIELD)
 
     def subscript(self, node: ast.Subscript) -> Typed:
         """base[index]: an ARRAY counts from 1, or from the end if negative; NULL out of range."""
@@ -162,7 +173,8 @@ class Typer:
             return Operation(value, "element_at({0}, {1})", (base, self._as(index, key, node)))
         position = self._as(index, types.INTEGER, node)
         template = "if({1} IN (0, -2147483648), NULL, try_element_at({0}, {1}))"
-        return Operation(base.type.arguments[0], template, (base, position))
+        of = base.type.arguments[0]
+        return Operation(of, template, (base, position), failing=Failing.ELEMENT)
 
     def cast(self, node: ast.Cast) -> Typed:
         """CAST(operand AS type). A constant that does not fit is NULL, as for a column."""
@@ -171,12 +183,13 @@ class Typer:
         prefix = "Invalid Select: " if self.clause == "SELECT" else ""
         check_cast(operand.type, node.type, node.at, prefix)
         try:
-            return convert(operand, node.type)
+            made = convert(operand, node.type)
         except ValueError as error:
             if not isinstance(operand, Constant):
                 raise refusal(str(error), node.at) from None
             # for example text that is not a number: NULL for every row, as for a column
             return Constant(node.type, None)
+        return caught(made, unless=operand)
 
     # -------------------------------------------------------------------------------- operations
 
@@ -185,7 +198,7 @@ class Typer:
         if node.operator == "||":
             return self.call(ast.FunctionCall(node.at, "CONCAT", (node.left, node.right)))
         left, right = self.type(node.left), self.type(node.right)
-        result = types.arithmetic_type(node.operator, left.type, right.type)
+        result = arithmetic.computed(node.operator, left, right)
         if result is None:
             text = self._text(node)
             raise self._wrong(
@@ -193,40 +206,26 @@ class Typer:
                 f" {left.type.base} {right.type.base}\nStatement: {text}",
                 node,
             )
-        if result == STRING:
-            return Operation(STRING, "concat({0}, {1})", (left, right), SIZE_OF_TEXTS)
-        if result.base == "DECIMAL":
-            operands = decimal_operands(node.operator, left, right)
-            plain = Operation(result, f"({{0}} {node.operator} {{1}})", operands)
-            return Operation(result, f"cast({{0}} AS {result})", (plain,))
-        # integers divide as integers; Spark's / would make them doubles
-        sign = "div" if node.operator == "/" and result != types.DOUBLE else node.operator
-        operands = (convert(left, result), convert(right, result))
-        if result == types.DOUBLE and constructors.may_be_by_zero(sign, operands[1]):
-            return Operation(result, constructors.BY_ZERO[sign], operands)
-        plain = Operation(result, f"({{0}} {sign} {{1}})", operands)
-        return (
-            convert(Operation(types.BIGINT, plain.template, operands), result)
-            if (sign == "div")
-            else plain
-        )
+        return result
 
     def negative(self, node: ast.Negative) -> Typed:
         """-operand, of a number."""
         operand = self.type(node.operand)
         if not operand.type.is_numeric:
             raise refusal(f"Cannot negate {expression_text(node.operand)}", node.at)
-        return Operation(operand.type, "(- {0})", (operand,))
+        return arithmetic.negated(operand)
 
     def logical(self, node: ast.Logical) -> Typed:
         """AND or OR of conditions."""
         parts = tuple(self.condition(operand) for operand in node.operands)
         places = f" {node.operator} ".join(f"{{{index}}}" for index in range(len(parts)))
-        return Operation(BOOLEAN, f"({places})", parts)
+        failing = Failing.ALL if node.operator == "AND" else Failing.ANY
+        return Operation(BOOLEAN, f"({places})", parts, failing=failing)
 
     def not_(self, node: ast.Not) -> Typed:
         """NOT operand."""
-        return Operation(BOOLEAN, "(NOT {0})", (self.condition(node.operand),))
+        operand = self.condition(node.operand)
+        return Operation(BOOLEAN, "(NOT {0})", (operand,), failing=Failing.NOT)
 
     def comparison(self, node: ast.Comparison) -> Typed:
         """left operator right: false if a side is NULL (ksqlDB), except for IS DISTINCT FROM."""
@@ -236,7 +235,8 @@ class Typer:
             "IS NOT DISTINCT FROM": "({0} <=> {1})",
             # ksqlDB: a comparison with NULL is false, so NOT (a = NULL) is true
         }.get(node.operator, f"coalesce({{0}} {node.operator} {{1}}, false)")
-        return Operation(BOOLEAN, template, (left, right))
+        failing = Failing.TESTED if node.operator.endswith("FROM") else Failing.COMPARED
+        return Operation(BOOLEAN, template, (left, right), failing=failing)
 
     def compared(self, node: ast.Comparison) -> tuple[Typed, Typed]:
         """Both sides, converted to one type. Raises ksqlDB's "Cannot compare …"."""
@@ -264,12 +264,14 @@ class Typer:
         low = self.comparison(ast.Comparison(node.at, ">=", node.value, node.low))
         high = self.comparison(ast.Comparison(node.at, "<=", node.value, node.high))
         template = "(NOT ({0} AND {1}))" if node.negated else "({0} AND {1})"
-        return Operation(BOOLEAN, template, (low, high))
+        failing = Failing.TESTED if node.negated else Failing.ALL
+        return Operation(BOOLEAN, template, (low, high), failing=failing)
 
     def is_null(self, node: ast.IsNull) -> Typed:
         """value IS [NOT] NULL."""
         word = "IS NOT NULL" if node.negated else "IS NULL"
-        return Operation(BOOLEAN, f"({{0}} {word})", (self.type(node.value),))
+        value = self.type(node.value)
+        return Operation(BOOLEAN, f"({{0}} {word})", (value,), failing=Failing.TESTED)
 
     # --------------------------------------------------------------------------------- functions
 
@@ -282,7 +284,7 @@ class Typer:
         check_literals(node, arguments, found.function.literals)
         check_expression(node, arguments, found.function.expression)
         converted = tuple(
-            self._as(argument, parameter, node)
+            caught(self._as(argument, parameter, node), unless=argument)
             for argument, parameter in zip(arguments, found.parameters, strict=True)
         )
         converted = as_written(node.name, converted)
@@ -298,7 +300,8 @@ class Typer:
             template = times.template_for(found.function, converted)
         except ValueError as error:
             raise refusal(f"{expression_text(node)}: {error}.", node.at) from None
-        plain = kind(found.result, template, converted, size)
+        failing = failing_of(node.name, found.parameters)
+        plain = kind(found.result, template, converted, size, failing)
         if found.result.is_numeric:  # Spark's own result type may be wider or narrower
             cast = f"cast({{0}} AS {spark_name(found.result)})"
             return Operation(found.result, cast, (plain,))
@@ -312,8 +315,6 @@ class Typer:
         self._admit(node)
         arguments = tuple(self.type(argument) for argument in node.arguments)
         self._aggregate, self._table = outer
-        if node.name in OF_ONE_TYPE:
-            arguments = of_one_type(node, arguments)
         try:
             found = registry.resolve(node.name, [argument.type for argument in arguments])
         except registry.NoSuchFunction as error:

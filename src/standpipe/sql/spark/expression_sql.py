@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
+from standpipe.sql.expressions import failing
 from standpipe.sql.expressions.evaluator import WORK_MAX
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.syntax.errors import refusal
@@ -35,9 +36,18 @@ _BOUND: Final = "`standpipe_bound`"
 
 
 def expression_sql(typed: Typed) -> str:
-    """Spark SQL of one expression."""
+    """Spark SQL of a column: NULL where ksqlDB's expression fails."""
+    return _sql(failing.whole(typed))
+
+
+def condition_sql(condition: Typed) -> str:
+    """Spark SQL of a WHERE or HAVING, not true where ksqlDB's expression fails."""
+    return _sql(failing.kept(condition))
+
+
+def _sql(typed: Typed) -> str:
     if isinstance(typed, Operation):
-        parts = [expression_sql(argument) for argument in typed.arguments]
+        parts = [_sql(argument) for argument in typed.arguments]
         made = _limited(typed, parts) if typed.size else _filled(typed.template, parts)
         if len(made) > SQL_CHARS_MAX:
             raise refusal(f"An expression is too large for Spark: {SQL_CHARS_MAX} characters.")
@@ -47,7 +57,7 @@ def expression_sql(typed: Typed) -> str:
     if isinstance(typed, LambdaBody):
         variables = ", ".join(identifier_sql(each.name) for each in typed.variables)
         head = variables if len(typed.variables) == 1 else f"({variables})"
-        return f"{head} -> {expression_sql(typed.body)}"
+        return f"{head} -> {_sql(typed.body)}"
     assert isinstance(typed, Constant), typed
     return constant_sql(typed.value, typed.type)
 

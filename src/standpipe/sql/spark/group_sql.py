@@ -30,7 +30,7 @@ import msgspec
 from standpipe.model import Record, SparkInput
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.spark import stream_time
-from standpipe.sql.spark.expression_sql import expression_sql, text_sql
+from standpipe.sql.spark.expression_sql import condition_sql, expression_sql, text_sql
 from standpipe.sql.spark.to_spark import Aggregation
 from standpipe.sql.types.typed_expression import (
     Operation,
@@ -137,7 +137,7 @@ def _timed(aggregations: Sequence[Aggregation], view: str) -> str | msgspec.Unse
     if not windowed:
         return msgspec.UNSET
     where = windowed[0].where
-    return stream_time.timed_sql(view, "true" if where is None else expression_sql(where))
+    return stream_time.timed_sql(view, "true" if where is None else condition_sql(where))
 
 
 def _stream_of(aggregation: Aggregation) -> SparkInput:
@@ -167,7 +167,7 @@ def _row_of(number: int, aggregation: Aggregation, slots: dict[str, str]) -> Gro
     }
     conditions = [f"{key} IS NOT NULL" for key in keys.values()]
     if aggregation.where is not None:
-        conditions.append(f"({expression_sql(aggregation.where)})")
+        conditions.append(f"({condition_sql(aggregation.where)})")
     start, end, due = "NULL", "NULL", "NULL"
     if window := aggregation.window:
         size = f"{window.size_ms}L"
@@ -206,7 +206,9 @@ def _result_of(aggregation: Aggregation) -> str:
         columns += [(name, _bound(name)) for name in _BOUNDS]
     columns += [(name, outer(typed)) for name, typed in aggregation.values]
     having = aggregation.having
-    live = "true" if having is None else f"coalesce({outer(having)}, false)"
+    live = (
+        "true" if having is None else f"coalesce({condition_sql(rewrite(having, use_key))}, false)"
+    )
     columns += [("__ROWTIME", "max(`ROWTIME`)"), ("__LIVE", live)]
     return f"struct({', '.join(f'{sql} AS {quoted(name)}' for name, sql in columns)})"
 

@@ -16,7 +16,13 @@ import msgspec
 from standpipe.model import SparkPlan, SparkStep
 from standpipe.sql.functions.cast import spark_name
 from standpipe.sql.spark import stream_time
-from standpipe.sql.spark.expression_sql import expression_sql, pack, unpack, unpacked
+from standpipe.sql.spark.expression_sql import (
+    condition_sql,
+    expression_sql,
+    pack,
+    unpack,
+    unpacked,
+)
 from standpipe.sql.spark.to_spark import STEPS_VERSION, Aggregation, key_name
 from standpipe.sql.types.typed_expression import (
     Aggregate,
@@ -37,7 +43,7 @@ def emit_table_aggregation(aggregation: Aggregation, table_id: str) -> SparkPlan
     ids = pack([(name, "") for name in relation.key_names])
     present = ["`__PRESENT`", *_grouped(aggregation)]
     if aggregation.where is not None:
-        present.append(f"coalesce({expression_sql(aggregation.where)}, false)")
+        present.append(f"coalesce({condition_sql(aggregation.where)}, false)")
     changes = SparkStep(
         view=f"{table_id}__CHANGES",
         operator="CHANGES",
@@ -73,7 +79,7 @@ def emit_sessions(aggregation: Aggregation, table_id: str) -> SparkPlan:
     assert window is not None
     wanted = _grouped(aggregation)
     if aggregation.where is not None:
-        wanted.append(expression_sql(aggregation.where))
+        wanted.append(condition_sql(aggregation.where))
     rows = f"({_computed(aggregation)}) WHERE {' AND '.join(wanted)}"
     options, time = {"gap_ms": window.size_ms}, ""
     if aggregation.relation.is_ordered:
@@ -193,7 +199,7 @@ def _outputs(aggregation: Aggregation) -> tuple[list[tuple[str, Typed]], Typed |
 
 
 def _live(having: Typed | None) -> str:
-    return "true" if having is None else f"coalesce({expression_sql(having)}, false)"
+    return "true" if having is None else f"coalesce({condition_sql(having)}, false)"
 
 
 def _selected(values: list[tuple[str, Typed]]) -> list[str]:

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from standpipe.model import Column, Source, SparkInput, SparkPlan, SparkStep, Window
 from standpipe.sql.spark import stream_time
-from standpipe.sql.spark.expression_sql import expression_sql, text_sql
+from standpipe.sql.spark.expression_sql import condition_sql, expression_sql, text_sql
 from standpipe.sql.types.typed_expression import (
     Operation,
     Typed,
@@ -181,7 +181,7 @@ def rows_sql(rows: Rows) -> str:
         selected += [quoted(name) for name in _BOUNDS]
     selected += [f"{expression_sql(typed)} AS {quoted(name)}" for name, typed in rows.values]
     selected.append(f"{_rowtime_sql(rows.timestamp)} AS `__ROWTIME`")
-    where = None if rows.where is None else expression_sql(rows.where)
+    where = None if rows.where is None else condition_sql(rows.where)
     # ksqlDB's filters never let a null value through
     there = "`__PRESENT` AND " if relation.has_presence else ""
     filtered = "" if where is None else f" WHERE {there}{where}"
@@ -245,12 +245,14 @@ def aggregation_sql(aggregation: Aggregation) -> str:
     selected += [f"{outer(typed)} AS {quoted(name)}" for name, typed in aggregation.values]
     selected.append("max(`ROWTIME`) AS `__ROWTIME`")
     having = aggregation.having
-    live = "true" if having is None else f"coalesce({outer(having)}, false)"
+    live = (
+        "true" if having is None else f"coalesce({condition_sql(rewrite(having, use_key))}, false)"
+    )
     selected.append(f"{live} AS `__LIVE`")
 
     computed = [f"{expression_sql(typed)} AS {quoted(name)}" for typed, name in grouping.items()]
     where = aggregation.where
-    filtered = "" if where is None else f" WHERE {expression_sql(where)}"
+    filtered = "" if where is None else f" WHERE {condition_sql(where)}"
     inner = f"SELECT *, {', '.join(computed)} FROM {aggregation.relation.text}{filtered}"  # noqa: S608 - escaped
     names = [quoted(name) for name in grouping.values()]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)

@@ -7,13 +7,36 @@ value as types.py defines it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from standpipe.sql.types.types import SqlType
 
 #: Template of the table function; `rowwise.py` removes it, as Spark SQL cannot nest it.
 EXPLODE: Final = "explode({0})"
+
+
+class Failing(Enum):
+    """When computing an operation fails (ksqlDB: an exception), which makes NULL of a whole column,
+    not of the operation alone. `expressions/failing.py` asks it."""
+
+    PASSED = "if computing an argument fails"
+    CAUGHT = "never: what fails within is NULL there"
+    IF_NULL = "also if its value is NULL"
+    TESTED = "as PASSED; it is never NULL"
+    COMPARED = "as TESTED; with NULL it is false"
+    ALL = "at the first argument that is NULL, unless one before is false"
+    ANY = "at the first argument that is NULL, unless one before is true"
+    NOT = "also if its argument is NULL"
+    CASE = "at the first condition that is NULL, and as the result that is chosen"
+    FIELD = "as PASSED; NULL for NULL"
+    ELEMENT = "also if the index is NULL"
+    IN_LAMBDA = "as PASSED, and if its first argument is true"
+    CALLED = "as PASSED, but arguments that are calls or fields are caught"
+    STRICT_CALL = "as CALLED; NULL for NULL"
+    FAILING_CALL = "as STRICT_CALL, and if its value is NULL"
+    INVALID_CALL = "as STRICT_CALL, and if its value is NULL while no argument is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,7 @@ class Operation(Typed):
     template: str
     arguments: tuple[Typed, ...]
     size: str = ""
+    failing: Failing = Failing.PASSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +99,13 @@ class LambdaBody(Typed):
 
     variables: tuple[LambdaVariable, ...]
     body: Typed
+
+
+def caught(typed: Typed, *, unless: Typed | None = None) -> Typed:
+    """What fails within an operation is NULL there. `unless`: an operand that needed none."""
+    if typed is unless or not isinstance(typed, Operation):
+        return typed
+    return replace(typed, failing=Failing.CAUGHT)
 
 
 def aggregates_in(node: Typed) -> bool:
@@ -122,7 +153,7 @@ def rewrite(node: Typed, change: Callable[[Typed], Typed | None]) -> Typed:
         return changed
     if isinstance(node, Operation):
         arguments = tuple(rewrite(argument, change) for argument in node.arguments)
-        return type(node)(node.type, node.template, arguments, node.size)
+        return replace(node, arguments=arguments)
     if isinstance(node, LambdaBody):
         return LambdaBody(node.type, node.variables, rewrite(node.body, change))
     return node

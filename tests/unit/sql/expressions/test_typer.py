@@ -57,7 +57,7 @@ def typed(names: Scope) -> Callable[[str], Typed]:
  (`DELAY` % cast(`MILES` AS DOUBLE)))"),
         ("tail + 'x'", "STRING",
          "if(0L + coalesce(length(`TAIL`), 0) + coalesce(length('x'), 0) > 4194304, NULL,\
- concat(`TAIL`, 'x'))"),
+ concat(coalesce(`TAIL`, 'null'), 'x'))"),
         ("seats = 1 AND NOT delay < 2", "BOOLEAN",
          "(coalesce(`SEATS` = (1), false) AND (NOT coalesce(`DELAY` < (2.0D), false)))"),
         ("seats IS DISTINCT FROM NULL", "BOOLEAN", "(NOT (`SEATS` <=> cast(NULL AS INT)))"),
@@ -73,7 +73,7 @@ def typed(names: Scope) -> Callable[[str], Typed]:
          "coalesce(`AT` > timestamp_millis(1356998400000L), false)"),
         ("CAST('x' AS INT)", "INTEGER", "cast(NULL AS INT)"),
         ("CAST(seats AS STRING)", "STRING", "cast(`SEATS` AS STRING)"),
-        ("SQRT(seats)", "DOUBLE", "cast(sqrt(cast(`SEATS` AS DOUBLE)) AS DOUBLE)"),
+        ("SQRT(seats)", "DOUBLE", "cast(sqrt(`SEATS`) AS DOUBLE)"),
     ],
 )  # fmt: skip
 def test_types_and_sql(typed: Callable[[str], Typed], text: str, of: str, sql: str) -> None:

@@ -19,6 +19,10 @@ ITEM_WORK: Final = 8
 ForTypes = Callable[[tuple[SqlType, ...], SqlType], Callable[..., Any]]
 
 
+class Failed(Exception):
+    """Computing an expression failed: NULL stands for all of it (`expressions/failing.py`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """A function in Python. `is_strict`: NULL, without a call, if any argument is NULL.

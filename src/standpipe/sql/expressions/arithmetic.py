@@ -1,0 +1,58 @@
+"""+, -, *, / and % of typed operands: the type of the result, and Spark SQL that is Java's.
+
+Not here: `||`, which is CONCAT; the same in Python (`python/arithmetic.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from standpipe.sql.expressions.arguments import decimal_operands
+from standpipe.sql.functions.cast import convert
+from standpipe.sql.functions.text import SIZE_OF_TEXTS
+from standpipe.sql.types import types
+from standpipe.sql.types.typed_expression import Constant, Failing, Operation, Typed
+from standpipe.sql.types.types import STRING, SqlType
+
+#: of DOUBLE: infinity or NaN where Spark's is null
+_BY_ZERO: Final = {
+    "/": "if({1} = 0, {0} * if(cast({1} AS STRING) = '-0.0', double('-Infinity'),"
+    " double('Infinity')), ({0} / {1}))",
+    "%": "if({1} = 0, {0} * double('NaN'), ({0} % {1}))",
+}
+
+
+def computed(sign: str, left: Typed, right: Typed) -> Typed | None:
+    """The result; None for types that have none. With NULL it fails (Java's null has no number)."""
+    of = types.arithmetic_type(sign, left.type, right.type)
+    if of is None:
+        return None
+    if of == STRING:
+        places = (_shown(left, "{0}"), _shown(right, "{1}"))
+        return Operation(STRING, f"concat({', '.join(places)})", (left, right), SIZE_OF_TEXTS)
+    if of.base == "DECIMAL":
+        plain = _failing(of, f"({{0}} {sign} {{1}})", *decimal_operands(sign, left, right))
+        return _failing(of, f"cast({{0}} AS {of})", plain)
+    operands = (convert(left, of), convert(right, of))
+    if of == types.DOUBLE:
+        may_be_zero = not (isinstance(operands[1], Constant) and operands[1].value)
+        template = _BY_ZERO[sign] if sign in _BY_ZERO and may_be_zero else f"({{0}} {sign} {{1}})"
+        return _failing(of, template, *operands)
+    if sign == "/":  # integers divide as integers; Spark's / would make them doubles
+        return convert(_failing(types.BIGINT, "({0} div {1})", *operands), of)
+    return _failing(of, f"({{0}} {sign} {{1}})", *operands)
+
+
+def negated(operand: Typed) -> Typed:
+    """-operand, of a number."""
+    return _failing(operand.type, "(- {0})", operand)
+
+
+def _failing(of: SqlType, template: str, *operands: Typed) -> Typed:
+    return Operation(of, template, operands, failing=Failing.IF_NULL)
+
+
+def _shown(text: Typed, place: str) -> str:
+    """Java's + shows a null as that word, where || and CONCAT leave it out."""
+    is_there = isinstance(text, Constant) and text.value is not None
+    return place if is_there else f"coalesce({place}, 'null')"
