@@ -291,6 +291,7 @@ def kinds_of(variant: Function) -> Iterator[tuple[Kind, ...]]:
     choices: dict[str, Sequence[SqlType]] = {
         "T": _ELEMENTS if nested else _ANY,
         "NUMBER": _NUMBERS,
+        "DECIMAL(P, S)": (_DECIMAL,),
         "K": (STRING, INTEGER),
         "V": (INTEGER, DOUBLE),
     }

@@ -36,7 +36,7 @@ def nested(call: str, inner: str, count: int) -> str:
 
 SHAPES: dict[str, Make] = {
     "function": lambda n: nested("ABS({})", "N", n),
-    "function of several": lambda n: nested("COALESCE({}, 0)", "N", n),
+    "function of several": lambda n: nested("COALESCE({}, N)", "N", n),
     "CASE, result": lambda n: nested("CASE WHEN N > 0 THEN {} ELSE 1 END", "2", n),
     "CASE, default": lambda n: nested("CASE WHEN N > 0 THEN 1 ELSE {} END", "2", n),
     "CASE, condition": lambda n: nested("CASE WHEN {} > 0 THEN 1 ELSE 2 END", "N", n),

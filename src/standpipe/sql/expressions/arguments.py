@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from standpipe.sql.expressions import coercion
-from standpipe.sql.functions import registry
 from standpipe.sql.functions.cast import convert
 from standpipe.sql.functions.pattern_parts import UnsupportedPattern
 from standpipe.sql.functions.registry import Resolved
@@ -18,7 +16,7 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import types
 from standpipe.sql.types.typed_expression import Constant, Operation, Typed
-from standpipe.sql.types.types import NULL, SqlType
+from standpipe.sql.types.types import SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +37,6 @@ def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
         named = ast.LiteralValue(unit.at, "STRING", unit.name)
         return ast.FunctionCall(node.at, node.name, (named, *rest))
     return node
-
-
-#: functions whose text literals are converted to the type of the other arguments
-OF_ONE_TYPE: Final = frozenset({"GREATEST", "LEAST"})
-
-
-def of_one_type(node: ast.FunctionCall, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    """The arguments as their common type, unchanged if there is none: the function then refuses
-    them. Raises StatementError if all are NULL.
-    """
-    if arguments and all(argument.type == NULL for argument in arguments):
-        nulls = ", ".join(["null"] * len(arguments))
-        valid = "".join(f"\n{registry.signature(each)}" for each in registry.variants(node.name))
-        raise refusal(
-            f"Function '{node.name.lower()}' cannot be resolved due to ambiguous method parameters"
-            f" ({nulls}).\nUse CAST() to explicitly cast your parameters to one of the supported"
-            f" function calls.\nValid function calls are:{valid}\n{registry.DETAILS}",
-            node.at,
-        )
-    try:
-        of = coercion.common(arguments)
-        return tuple(coercion.coerced(argument, of) for argument in arguments)
-    except (coercion.Mismatch, coercion.NotOfType):
-        return arguments  # resolving the function reports what it accepts
 
 
 #: functions with a scale, and the most digits that they round to on either side of the point

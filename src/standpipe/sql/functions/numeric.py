@@ -9,8 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from standpipe.sql.functions.cast import BLANKS
-from standpipe.sql.functions.signature import NUMBER, Function, T
-from standpipe.sql.types.types import BIGINT, DOUBLE, INTEGER, STRING, SqlType
+from standpipe.sql.functions.signature import ANY_DECIMAL, NUMBER, Function
+from standpipe.sql.types.types import (
+    BIGINT,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    SqlType,
+)
 
 
 def _same(types: tuple[SqlType, ...]) -> SqlType:
@@ -70,7 +80,21 @@ _CUT_TO: Final = (
 
 
 def _real(name: str, template: str) -> Function:
-    return Function(name, (DOUBLE,), DOUBLE, template)
+    return Function(name, (NUMBER,), DOUBLE, template)
+
+
+def _of_two(name: str, template: str) -> tuple[Function, ...]:
+    """Of two whole numbers or two DOUBLEs; of both kinds is ambiguous (ksqlDB)."""
+    return tuple(Function(name, (of, of), DOUBLE, template) for of in (INTEGER, BIGINT, DOUBLE))
+
+
+#: what has an order; ksqlDB has a variant for each
+_ORDERED: Final = (*(INTEGER, BIGINT, DOUBLE, ANY_DECIMAL, STRING, BYTES, DATE, TIME, TIMESTAMP),)
+
+
+def _extreme(name: str) -> tuple[Function, ...]:
+    template = f"{name.lower()}({{all}}, {{0}})"
+    return tuple(Function(name, (of,), of, template, is_variadic=True) for of in _ORDERED)
 
 
 FUNCTIONS: Final = (
@@ -91,17 +115,17 @@ FUNCTIONS: Final = (
     Function("ROUND", (INTEGER,), BIGINT, "{0}"),
     Function("ROUND", (BIGINT,), BIGINT, "{0}"),
     Function("ROUND", (DOUBLE,), BIGINT, _NEAREST),
-    Function("ROUND", (NUMBER,), _rounded, "floor({0} + 0.5BD)"),
+    Function("ROUND", (ANY_DECIMAL,), _rounded, "floor({0} + 0.5BD)"),
     Function("ROUND", (DOUBLE, INTEGER), DOUBLE, _ROUNDED_TO, literals=(1,)),
-    Function("ROUND", (NUMBER, INTEGER), _same, _HALF_UP, literals=(1,)),
+    Function("ROUND", (ANY_DECIMAL, INTEGER), _same, _HALF_UP, literals=(1,)),
     Function("TRUNC", (INTEGER,), BIGINT, "{0}"),
     Function("TRUNC", (BIGINT,), BIGINT, "{0}"),
     Function("TRUNC", (DOUBLE,), BIGINT, "cast({0} AS BIGINT)"),
-    Function("TRUNC", (NUMBER,), _rounded, "if({0} < 0, ceil({0}), floor({0}))"),
+    Function("TRUNC", (ANY_DECIMAL,), _rounded, "if({0} < 0, ceil({0}), floor({0}))"),
     Function("TRUNC", (DOUBLE, INTEGER), DOUBLE, _CUT_TO, literals=(1,)),
     Function(
         "TRUNC",
-        (NUMBER, INTEGER),
+        (ANY_DECIMAL, INTEGER),
         _same,
         "if({0} < 0, ceil({0}, {1}), floor({0}, {1}))",
         literals=(1,),
@@ -117,17 +141,15 @@ FUNCTIONS: Final = (
         "(CASE WHEN {0} = 0 THEN double('-Infinity') WHEN {0} < 0 THEN double('NaN')"
         " ELSE ln({0}) END)",
     ),
-    Function(
+    *_of_two(
         "LOG",
-        (DOUBLE, DOUBLE),
-        DOUBLE,
         "(CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL"
         " WHEN {0} <= 0 OR {0} = 1 OR {1} < 0 THEN double('NaN')"
         " WHEN {1} = 0 THEN double('-Infinity') ELSE ln({1}) / ln({0}) END)",
     ),
     _real("SQRT", "sqrt({0})"),
     _real("CBRT", "cbrt({0})"),
-    Function("POWER", (DOUBLE, DOUBLE), DOUBLE, "power({0}, {1})"),
+    *_of_two("POWER", "power({0}, {1})"),
     Function("PI", (), DOUBLE, "pi()"),
     Function("RANDOM", (), DOUBLE, "rand()"),
     Function("SIGN", (NUMBER,), INTEGER, "sign({0})"),
@@ -138,9 +160,9 @@ FUNCTIONS: Final = (
             *("DEGREES", "RADIANS"),
         )
     ),
-    Function("ATAN2", (DOUBLE, DOUBLE), DOUBLE, "atan2({0}, {1})"),
-    Function("GREATEST", (T,), T, "greatest({all}, {0})", is_variadic=True),
-    Function("LEAST", (T,), T, "least({all}, {0})", is_variadic=True),
+    *_of_two("ATAN2", "atan2({0}, {1})"),
+    *_extreme("GREATEST"),
+    *_extreme("LEAST"),
     Function(
         "GEO_DISTANCE", (DOUBLE,) * 4, DOUBLE, f"if({_ON_EARTH}, {_HAVERSINE} * 6371.0D, NULL)"
     ),

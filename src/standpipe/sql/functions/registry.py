@@ -1,7 +1,9 @@
 """The functions that a statement may call: the allow-list of what reaches Spark.
 
-An argument may be narrower than its parameter (INTEGER where BIGINT is expected): it is cast. The
-rows are in the modules beside this one, by subject; `signature.py` defines a row.
+A variant that accepts the arguments as they are is preferred. Otherwise an argument may be narrower
+than its parameter (INTEGER where BIGINT is expected), or text where a time or BYTES is expected: it
+is cast. What a variable like T stands for is never cast. The rows are in the modules beside this
+one, by subject; `signature.py` defines a row. Source: ksqlDB's UdfIndex and GenericsUtil.
 """
 
 from __future__ import annotations
@@ -11,10 +13,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.sql.functions import aggregate, binary, json_text, nested, numeric, text, times
-from standpipe.sql.functions.signature import ANY, VARIABLES, Function
+from standpipe.sql.functions.signature import ANY, ANY_DECIMAL, NUMBER, VARIABLES, Function
 from standpipe.sql.syntax.errors import nearest
 from standpipe.sql.types.typed_expression import EXPLODE
-from standpipe.sql.types.types import NULL, SqlType, common_type, widens
+from standpipe.sql.types.types import (
+    FROM_TEXT,
+    NULL,
+    STRING,
+    SqlType,
+    as_decimal,
+    common_type,
+    widens,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +47,9 @@ _UPPER: Final = frozenset(
 DETAILS: Final = "For detailed information on a function run: DESCRIBE FUNCTION <Function-Name>;"
 #: aggregates that compare their first argument, for which ksqlDB has plain types only
 _COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
-#: the same for all arguments
-_GREATEST: Final = frozenset({"GREATEST", "LEAST"})
+#: functions with ksqlDB's variants: a call that several accept after a cast is ambiguous
+_AS_VARIED: Final = frozenset({"ATAN2", "GREATEST", "LEAST", "LOG", "POWER", "ROUND", "TRUNC"})
+_EXACT: Final = frozenset({"INTEGER", "BIGINT"})
 _ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT"})
 
 
@@ -55,26 +66,32 @@ class NotAccepted(Exception):
 
 
 def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
-    """The variant of `name` that accepts the arguments with the fewest conversions.
+    """The variant of `name` that accepts the arguments, with the fewest conversions.
 
     Raises NoSuchFunction or NotAccepted with ksqlDB's texts.
     """
     variants = _BY_NAME.get(name)
     if variants is None:
         raise NoSuchFunction(name)
-    fits = [found for variant in variants if (found := _fit(variant, arguments)) is not None]
+    fits = _fits(variants, arguments, casts=False) or _fits(variants, arguments, casts=True)
     if name in _ORDERS and any(each.contains("MAP") for each in arguments):
         fits = []  # maps have no order
-    compared = arguments[:1] if name in _COMPARING else arguments if name in _GREATEST else ()
+    compared = arguments[:1] if name in _COMPARING else ()
     if any(each.is_nested or each.base == "BOOLEAN" for each in compared):
         fits = []
+    shown = name if name in _UPPER else name.lower()
+    given = ", ".join("null" if each == NULL else str(each) for each in arguments)
+    valid = "".join(f"\n{signature(variant)}" for variant in variants)
     if not fits:
-        given = ", ".join("null" if each == NULL else str(each) for each in arguments)
-        valid = "".join(f"\n{signature(variant)}" for variant in variants)
         raise NotAccepted(
-            f"Function '{name if name in _UPPER else name.lower()}' does not accept parameters"
-            f" ({given})."
+            f"Function '{shown}' does not accept parameters ({given})."
             f"\nValid alternatives are:{valid}\n{DETAILS}"
+        )
+    if len(fits) > 1 and name in _AS_VARIED:
+        raise NotAccepted(
+            f"Function '{shown}' cannot be resolved due to ambiguous method parameters ({given})."
+            "\nUse CAST() to explicitly cast your parameters to one of the supported function"
+            f" calls.\nValid function calls are:{valid}\n{DETAILS}"
         )
     return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
 
@@ -112,7 +129,14 @@ def signature(function: Function) -> str:
     return f"{function.name}({', '.join(parts)})"
 
 
-def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
+def _fits(
+    variants: Sequence[Function], arguments: Sequence[SqlType], *, casts: bool
+) -> list[Resolved]:
+    fits = (_fit(variant, arguments, casts=casts) for variant in variants)
+    return [found for found in fits if found is not None]
+
+
+def _fit(function: Function, arguments: Sequence[SqlType], *, casts: bool) -> Resolved | None:
     parameters = function.parameters
     if function.is_variadic:
         if len(arguments) < len(parameters):
@@ -122,7 +146,7 @@ def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
         return None
     bindings: dict[str, SqlType] = {}
     for parameter, argument in zip(parameters, arguments, strict=True):
-        if not _bind(parameter, argument, bindings):
+        if not _bind(parameter, argument, bindings, casts=casts):
             return None
     bound = tuple(
         argument if parameter == ANY else _bound(parameter, bindings)
@@ -133,23 +157,25 @@ def _fit(function: Function, arguments: Sequence[SqlType]) -> Resolved | None:
     return Resolved(function, bound, given)
 
 
-def _bind(parameter: SqlType, argument: SqlType, bindings: dict[str, SqlType]) -> bool:
-    """Whether the argument fits; records in `bindings` which types T, K, V and NUMBER denote."""
-    if parameter == ANY:
+def _bind(
+    parameter: SqlType, argument: SqlType, bindings: dict[str, SqlType], *, casts: bool
+) -> bool:
+    """Whether the argument fits; records in `bindings` which types variables denote."""
+    if parameter == ANY or argument == NULL:
         return True
     if parameter.base in VARIABLES:
-        if parameter.base == "NUMBER" and argument != NULL and not argument.is_numeric:
-            return False
-        known = bindings.get(parameter.base, NULL)
-        common = common_type(known, argument)
-        if common is None:
-            return False
-        bindings[parameter.base] = common
-        return True
+        known = bindings.setdefault(parameter.base, argument)
+        if parameter == ANY_DECIMAL:
+            fits = argument.base == "DECIMAL" or (casts and argument.base in _EXACT)
+            bindings[parameter.base] = common_type(as_decimal(known), argument) or known
+            return fits
+        return known == argument and (parameter != NUMBER or argument.is_numeric)
     if parameter.arguments and argument.base == parameter.base:
         pairs = zip(parameter.arguments, argument.arguments, strict=True)
-        return all(_bind(one, two, bindings) for one, two in pairs)
-    return argument == NULL or widens(argument, parameter)
+        return all(_bind(one, two, bindings, casts=casts) for one, two in pairs)
+    if not casts:
+        return argument == parameter
+    return widens(argument, parameter) or (argument == STRING and parameter.base in FROM_TEXT)
 
 
 def _bound(parameter: SqlType, bindings: dict[str, SqlType]) -> SqlType:

@@ -20,7 +20,9 @@ V: Final = SqlType("V")
 NUMBER: Final = SqlType("NUMBER")
 #: any type as well, but each time another one may stand there
 ANY: Final = SqlType("ANY")
-VARIABLES: Final = frozenset({"T", "K", "V", "NUMBER"})
+#: a DECIMAL of any precision; all arguments become the one that holds each of them
+ANY_DECIMAL: Final = SqlType("DECIMAL(P, S)")
+VARIABLES: Final = frozenset({"T", "K", "V", NUMBER.base, ANY_DECIMAL.base})
 
 #: Argument types -> result type.
 ResultRule = Callable[[tuple[SqlType, ...]], SqlType]

@@ -18,10 +18,24 @@ from standpipe.sql.types.types import NULL, parse_type
         ("ABS", ["DECIMAL(4, 2)"], ["DECIMAL(4, 2)"], "DECIMAL(4, 2)", ""),
         ("ROUND", ["INT"], ["INTEGER"], "BIGINT", "the exact variant wins"),
         ("ROUND", ["DECIMAL(4, 2)"], ["DECIMAL(4, 2)"], "DECIMAL(2, 0)", "no scale is left"),
-        ("SQRT", ["INT"], ["DOUBLE"], "DOUBLE", "else the one that it widens to"),
-        ("SQRT", ["INT"], ["DOUBLE"], "DOUBLE", "an argument may widen"),
+        ("SQRT", ["INT"], ["INTEGER"], "DOUBLE", ""),
+        ("FROM_UNIXTIME", ["INT"], ["BIGINT"], "TIMESTAMP", "an argument may widen"),
+        ("FORMAT_DATE", ["STRING"] * 2, ["DATE", "STRING"], "STRING", "text becomes a time"),
+        ("POWER", ["INT", "INT"], ["INTEGER"] * 2, "DOUBLE", "the exact variant"),
+        ("POWER", ["BIGINT", "DOUBLE"], ["DOUBLE"] * 2, "DOUBLE", "the only one after a cast"),
+        ("POWER", ["DECIMAL(4, 2)", "INT"], ["DOUBLE"] * 2, "DOUBLE", ""),
+        ("GREATEST", ["INT", "NULL", "INT"], ["INTEGER"] * 3, "INTEGER", "NULL is of any type"),
+        ("LEAST", ["BIGINT", "DOUBLE"], ["DOUBLE"] * 2, "DOUBLE", ""),
+        ("LEAST", ["DATE", "STRING"], ["DATE"] * 2, "DATE", "text beside a time"),
+        (
+            "GREATEST",
+            ["DECIMAL(4, 2)", "DECIMAL(5, 1)"],
+            ["DECIMAL(6, 2)"] * 2,
+            "DECIMAL(6, 2)",
+            "the one that holds both",
+        ),
         ("CONCAT", ["STRING"] * 4, ["STRING"] * 4, "STRING", "variadic"),
-        ("COALESCE", ["INT", "BIGINT"], ["BIGINT", "BIGINT"], "BIGINT", "T widens"),
+        ("COALESCE", ["INT", "NULL", "INT"], ["INTEGER"] * 3, "INTEGER", ""),
         ("IFNULL", ["STRING", "NULL"], ["STRING", "STRING"], "STRING", "null is of any type"),
         ("CEIL", ["DECIMAL(5, 2)"], ["DECIMAL(5, 2)"], "DECIMAL(5, 2)", "the scale stays"),
         ("ARRAY_CONTAINS", ["ARRAY<INT>", "INT"], ["ARRAY<INTEGER>", "INTEGER"], "BOOLEAN", ""),
@@ -47,6 +61,16 @@ def test_resolve(
         ("LEN", ["INT"], "Function 'len' does not accept parameters (INTEGER)."),
         ("LEN", [], "Function 'len' does not accept parameters ()."),
         ("COALESCE", ["INT", "STRING"], "does not accept parameters (INTEGER, STRING)."),
+        ("IFNULL", ["BIGINT", "INT"], "does not accept parameters (BIGINT, INTEGER)."),
+        ("NULLIF", ["DECIMAL(4, 2)", "DECIMAL(2, 1)"], "does not accept parameters"),
+        ("ARRAY_CONTAINS", ["ARRAY<BIGINT>", "INT"], "does not accept parameters"),
+        ("GREATEST", ["INT", "STRING"], "does not accept parameters (INTEGER, STRING)."),
+        ("LEAST", ["TIMESTAMP", "DATE"], "does not accept parameters (TIMESTAMP, DATE)."),
+        ("GREATEST", ["INT", "BIGINT"], "'greatest' cannot be resolved due to ambiguous method"),
+        ("POWER", ["INT", "BIGINT"], "ambiguous method parameters (INTEGER, BIGINT)."),
+        ("ROUND", ["INT", "INT"], "ambiguous method parameters (INTEGER, INTEGER)."),
+        ("TRUNC", ["BIGINT", "INT"], "ambiguous method parameters (BIGINT, INTEGER)."),
+        ("LOG", ["NULL", "NULL"], "ambiguous method parameters (null, null)."),
         ("CONCAT", [], "Valid alternatives are:\nCONCAT(STRING...)"),
         ("GREATEST", ["BOOLEAN"] * 2, "'greatest' does not accept parameters (BOOLEAN, BOOLEAN)."),
         ("LEAST", ["INT", "ARRAY<INT>"], "does not accept parameters (INTEGER, ARRAY<INTEGER>)."),
@@ -56,7 +80,7 @@ def test_resolve(
 )
 def test_not_accepted(name: str, arguments: list[str], message: str) -> None:
     with pytest.raises(NotAccepted) as caught:
-        resolve(name, [parse_type(each) for each in arguments])
+        resolve(name, [NULL if each == "NULL" else parse_type(each) for each in arguments])
     assert message in str(caught.value)
 
 
