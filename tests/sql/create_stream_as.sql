@@ -202,3 +202,25 @@ STREAM S: `TAIL` STRING KEY, `T` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
 SELECT `TAIL` AS `TAIL`, if(cast(`MILES` AS INT) IN (0, -2147483648), NULL, try_element_at(`TAGS`, cast(`MILES` AS INT))) AS `T`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+
+# An alias replaces the name of its source.
+CREATE STREAM s AS SELECT flights.tail FROM flights f;
+----
+! 40001 1:27 Line: 1, Col: 27: SELECT column 'FLIGHTS.TAIL' cannot be resolved.
+!   Write F.TAIL: an alias replaces the name.
+
+CREATE STREAM s AS SELECT tail, seats FROM flights f WHERE flights.seats > 1;
+----
+! 40001 1:60 Line: 1, Col: 60: WHERE column 'FLIGHTS.SEATS' cannot be resolved.
+!   Write F.SEATS: an alias replaces the name.
+
+CREATE STREAM s AS SELECT flights.* FROM flights AS f;
+----
+! 40001 1:27 'FLIGHTS' is not a valid stream/table name or alias.
+
+CREATE STREAM s AS SELECT F.*, f.seats AS s2 FROM flights AS f WHERE f.seats > 1;
+----
+STREAM S: `TAIL` STRING KEY, `CARRIER` STRING, `DELAY` DOUBLE, `SEATS` INTEGER, `MILES` BIGINT, `FARE` DECIMAL(6, 2), `DAY` DATE, `AT` TIMESTAMP, `TAGS` ARRAY<STRING>, `INFO` STRUCT<`X` INTEGER, `Y` STRING>, `S2` INTEGER
+topic S x 4, KAFKA → JSON
+CSAS_S_7 reads flights as S_7__IN0, watermark None
+SELECT `TAIL` AS `TAIL`, `CARRIER` AS `CARRIER`, `DELAY` AS `DELAY`, `SEATS` AS `SEATS`, `MILES` AS `MILES`, `FARE` AS `FARE`, `DAY` AS `DAY`, `AT` AS `AT`, `TAGS` AS `TAGS`, `INFO` AS `INFO`, `SEATS` AS `S2`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0` WHERE `__PRESENT` AND coalesce(`SEATS` > (1), false)

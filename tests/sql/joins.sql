@@ -205,3 +205,18 @@ CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR 
 ----
 ! 40001 1:84 Unsupported join expression: (((A.TAIL = B.TAIL) AND (A.CARRIER = B.CARRIER)) AND (A.SEATS = B.SEATS))
 !   Join on one STRUCT of all columns: STRUCT(A:=L.A, B:=L.B) = STRUCT(A:=R.A, B:=R.B).
+
+# An alias replaces the name of its source, in the condition, too.
+CREATE STREAM s AS SELECT a.tail, departures.delay FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail;
+----
+! 40001 1:35 Line: 1, Col: 35: SELECT column 'DEPARTURES.DELAY' cannot be resolved.
+!   Write B.DELAY: an alias replaces the name.
+
+CREATE STREAM s AS SELECT a.tail FROM flights a JOIN departures b WITHIN 1 HOUR ON flights.tail = b.tail;
+----
+! 40001 1:84 Line: 1, Col: 84: JOIN ON column 'FLIGHTS.TAIL' cannot be resolved.
+!   Write A.TAIL: an alias replaces the name.
+
+CREATE STREAM s AS SELECT a.tail, departures.* FROM flights a JOIN departures b WITHIN 1 HOUR ON a.tail = b.tail;
+----
+! 40001 1:35 'DEPARTURES' is not a valid stream/table name or alias.

@@ -425,3 +425,14 @@ SELECT * FROM by_tail LIMIT 2147483648;
 SELECT worst[1.5] FROM by_tail;
 ----
 ! 40001 1:8 Subscript expression (WORST[1.5]) do not apply to DOUBLE.
+
+# An alias replaces the name of its source.
+SELECT by_tail.worst FROM by_tail b WHERE b.tail = 'N1';
+----
+! 40001 1:8 Line: 1, Col: 8: SELECT column 'BY_TAIL.WORST' cannot be resolved.
+!   Write B.WORST: an alias replaces the name.
+
+SELECT b.worst FROM by_tail AS b WHERE by_tail.tail = 'N1';
+----
+! 40001 1:40 Line: 1, Col: 40: WHERE column 'BY_TAIL.TAIL' cannot be resolved.
+!   Write B.TAIL: an alias replaces the name.

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
+from standpipe.errors import UnknownName
 from standpipe.model import Source
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
@@ -62,6 +63,8 @@ class Scope:
             message = f"'{node.source}' is not a valid stream/table name or alias."
             hint = nearest(node.source, (self.alias, self.source.name))
             raise unknown_name(message, node.at, hint)
+        if node.source not in (None, self.alias):
+            raise unresolved(node, clause, by_alias(node, self.alias))
         if node.name in self.types:
             return TypedColumn(self.types[node.name], node.name)
         if node.name in PSEUDO:
@@ -89,7 +92,7 @@ class Scope:
 
     def star(self, item: ast.Star) -> Iterator[tuple[ast.ColumnName, str]]:
         """The source's columns in order. Raises UnknownName for `other.*`."""
-        if item.source not in (None, self.alias, self.source.name):
+        if item.source not in (None, self.alias):
             message = f"'{item.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, item.at, nearest(str(item.source), (self.alias,)))
         for column in self.source.columns:
@@ -106,14 +109,24 @@ class Scope:
         return node.name
 
     def _unknown(self, node: ast.ColumnName, clause: str) -> NoReturn:
-        message = f"{clause} column '{expression_text(node)}' cannot be resolved."
-        hint = nearest(node.name, self.types)
-        if clause == "PARTITION BY":
-            message += (
-                f" '{node.name}' must be a column in the source schema since PARTITION BY is"
-                " applied on the input."
-            )
-        raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+        raise unresolved(node, clause, nearest(node.name, self.types))
+
+
+def unresolved(node: ast.ColumnName, clause: str, hint: str) -> UnknownName:
+    """The refusal of a column that there is not (UnknownColumnException)."""
+    message = f"{clause} column '{expression_text(node)}' cannot be resolved."
+    if clause == "PARTITION BY":
+        message += (
+            f" '{node.name}' must be a column in the source schema since PARTITION BY is"
+            " applied on the input."
+        )
+    return unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+
+def by_alias(node: ast.ColumnName, alias: str) -> str:
+    """The hint for a column that is named by its source, where that has an alias."""
+    shown = expression_text(ast.ColumnName(node.at, node.name, alias))
+    return f"Write {shown}: an alias replaces the name."
 
 
 def find_source(name: str, sources: Mapping[str, Source], at: ast.Position | None = None) -> Source:

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Final, Protocol
 from standpipe.model import Source
 from standpipe.sql.expressions.admission import check_alias, check_item, check_struct
 from standpipe.sql.expressions.result_names import ResultNames
-from standpipe.sql.expressions.scope import WINDOW_BOUNDS
+from standpipe.sql.expressions.scope import WINDOW_BOUNDS, by_alias, unresolved
 from standpipe.sql.syntax import ast
-from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
-from standpipe.sql.syntax.printer import expression_text
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 from standpipe.sql.types.typed_expression import Typed, TypedColumn
 from standpipe.sql.types.types import BIGINT, SqlType, parse_type, quoted
 
@@ -82,12 +81,12 @@ class PullNames:
             hint = nearest(node.source, (self.alias, self.source.name))
             message = f"'{node.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, node.at, hint)
+        if node.source not in (None, self.alias):
+            raise unresolved(node, clause, by_alias(node, self.alias))
         index = self.index_of(node.name)
         if index is None:
             self._refuse(node, clause)
-            hint = nearest(node.name, (name for name, _ in self.row))
-            message = f"{clause} column '{expression_text(node)}' cannot be resolved."
-            raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+            raise unresolved(node, clause, nearest(node.name, (name for name, _ in self.row)))
         name, of = (*self.row, *self.pseudo)[index]
         return TypedColumn(of, name)
 
@@ -185,7 +184,7 @@ def _picked(query: ast.Query, names: PullNames, compiler: Compiler) -> Iterator[
                 yield _Picked(field, of, None, compiler.compile(node))
             continue
         if isinstance(item, ast.Star):
-            if item.source not in (None, names.alias, names.source.name):
+            if item.source not in (None, names.alias):
                 message = f"'{item.source}' is not a valid stream/table name or alias."
                 raise unknown_name(message, item.at, nearest(str(item.source), (names.alias,)))
             for index, (name, of) in enumerate(names.row):

@@ -207,7 +207,7 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
 
 
 def _has(scope: Scope, node: ast.ColumnName) -> bool:
-    is_named = node.source in (None, scope.alias, scope.source.name)
+    is_named = node.source in (None, scope.alias)
     known = node.name in scope.types or (node.source is not None and node.name in PSEUDO)
     return is_named and known
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.model import Source
-from standpipe.sql.expressions.scope import PSEUDO, WINDOW_BOUNDS
+from standpipe.sql.expressions.scope import PSEUDO, WINDOW_BOUNDS, by_alias, unresolved
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
@@ -153,11 +153,15 @@ class JoinScope:
         del in_aggregate
         sides = self.sides
         if node.source is not None:
-            sides = tuple(side for side in sides if node.source in (side.alias, side.source.name))
-            if not sides:
-                known = [side.alias for side in self.sides]
+            known = [name for side in sides for name in (side.alias, side.source.name)]
+            if node.source not in known:
+                aliases = [side.alias for side in self.sides]
                 message = f"'{node.source}' is not a valid stream/table name or alias."
-                raise unknown_name(message, node.at, nearest(node.source, known))
+                raise unknown_name(message, node.at, nearest(node.source, aliases))
+            named, sides = sides, tuple(side for side in sides if node.source == side.alias)
+            if not sides:
+                (alias,) = (side.alias for side in named if side.source.name == node.source)
+                raise unresolved(node, clause, by_alias(node, alias))
             if node.name in WINDOW_BOUNDS and sides[0].source.window is not None:
                 return TypedColumn(BIGINT, joined_name(sides[0].alias, node.name))
             if node.name in PSEUDO:
@@ -181,8 +185,7 @@ class JoinScope:
         if node.source is None and self.is_synthetic and node.name == self.synthetic_name:
             return TypedColumn(self.key_type, ROWKEY)
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
-        message = f"{clause} column '{expression_text(node)}' cannot be resolved."
-        raise unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+        raise unresolved(node, clause, hint)
 
     def _check_pseudo(self, node: ast.ColumnName) -> None:
         if node.name != "ROWTIME" and self.sides[0].source.kind == "TABLE":
@@ -195,7 +198,7 @@ class JoinScope:
     def shown(self, node: ast.ColumnName) -> ast.ColumnName:
         """A column under its joined name."""
         for side in self.sides:
-            if node.source in (side.alias, side.source.name):
+            if node.source == side.alias:
                 return ast.ColumnName(node.at, joined_name(side.alias, node.name))
         return node
 
@@ -203,15 +206,14 @@ class JoinScope:
         """The columns of all sides, or of one for `source.*`; before them a synthetic key, which
         stands last after PARTITION BY."""
         aliases = [side.alias for side in self.sides]
-        known = [name for side in self.sides for name in (side.alias, side.source.name)]
-        if item.source is not None and item.source not in known:
+        if item.source is not None and item.source not in aliases:
             message = f"'{item.source}' is not a valid stream/table name or alias."
             raise unknown_name(message, item.at, nearest(item.source, aliases))
         synthetic = [self.synthetic_name] if item.source is None and self.is_synthetic else []
         if not self.shows_pseudo:
             yield from ((ast.ColumnName(item.at, name), name) for name in synthetic)
         for side in self.sides:
-            if item.source in (None, side.alias, side.source.name):
+            if item.source in (None, side.alias):
                 for name in self._names_of(side):
                     yield ast.ColumnName(item.at, name, side.alias), joined_name(side.alias, name)
         if self.shows_pseudo:
@@ -249,7 +251,7 @@ class JoinScope:
         ]
         if (len(holders) > 1 or node.name in PSEUDO) and node.source is not None:
             for side in self.sides:
-                if node.source in (side.alias, side.source.name):
+                if node.source == side.alias:
                     return joined_name(side.alias, node.name)
         return node.name  # if the source is unknown, `resolve` reports it
 
