@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tests.e2e import both_breaking, both_failing, both_lambdas, both_values
+from tests.e2e import both_breaking, both_failing, both_lambdas, both_times, both_values
 from tests.e2e.both_values import KINDS, ROWS, Kind
 
 from standpipe.errors import NotComputable, StatementError
@@ -78,6 +78,9 @@ def trials(literals: int, only: str | None = None) -> list[Trial]:
     for about, template, kinds in _shapes():
         if only is not None and only not in about:
             continue
+        if not kinds:
+            made.append(Trial(about, template, (0,)))
+            continue
         made.append(_over_columns(about, template, kinds))
         for row in chance.sample(range(ROWS), literals):
             written = _over_literals(about, template, kinds, row)
@@ -94,6 +97,7 @@ def _shapes() -> Iterator[Shape]:
     yield from both_values.operators()
     yield from both_lambdas.calls()
     yield from both_failing.expressions()
+    yield from both_times.calls()
     for name in registry.names():
         if registry.is_aggregate(name) or registry.is_table_function(name):
             continue

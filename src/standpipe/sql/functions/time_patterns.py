@@ -1,4 +1,4 @@
-"""Which patterns of dates and times are accepted: Java's letters that Spark accepts as well.
+"""Which patterns of dates and times are accepted: Java's letters, those that Spark shows as well.
 
 A literal with another letter is refused; such a pattern out of a column gives NULL. In ksqlDB a
 DATE has no hours, and a TIME no days: a pattern that asks for them is an error there.
@@ -32,9 +32,15 @@ class Letters:
 SHOWN_DATE: Final = Letters(_DATE_SHOWN)
 SHOWN_TIME: Final = Letters(_TIME)
 SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME, **_ZONE})
-PARSED_DATE: Final = Letters(_DATE)
+#: of PARSE_DATE, which reads what SimpleDateFormat does
+PARSED_DATE: Final = Letters({"y": 6, "M": 4, "d": 2, "D": 3})
 PARSED_TIME: Final = Letters(_TIME)
-PARSED: Final = Letters({**_DATE, **_TIME, **_ZONE})
+PARSED: Final = Letters({**_DATE, "u": 6, "E": 4, **_TIME, **_ZONE})
+#: of the format of a timestamp column, which Spark reads itself
+DECLARED: Final = Letters({**_DATE, **_TIME, **_ZONE})
+#: the first year that yy may mean to PARSE_DATE. SimpleDateFormat takes the year 80 years ago; a
+#: year that moved on would make another row of a record that is replayed
+CENTURY_FIRST: Final = 1946
 
 
 @dataclass(frozen=True, slots=True)

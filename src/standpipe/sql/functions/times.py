@@ -87,8 +87,6 @@ def _zoned(moment: str) -> str:
     return f"get_json_object(to_json(named_struct('t', {moment}), {options}), '$.t')"
 
 
-_OF_DAY: Final = "cast(pmod(unix_millis(to_timestamp({0}, {1})), 86400000L) AS INT)"
-
 FUNCTIONS: Final = (
     *_shifts("ADD", "+"),
     *_shifts("SUB", "-"),
@@ -138,27 +136,33 @@ FUNCTIONS: Final = (
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
     Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, _instant("{0}")),
-    # text after the date is ignored, as by Java's SimpleDateFormat
+    # these are ours (`pipeline/run/start/TimeTexts.java`): Spark's refuse what java.time adjusts
     Function(
         "PARSE_DATE",
         (STRING, STRING),
         DATE,
-        "coalesce(to_date({0}, {1}), to_date(left({0}, length({1})), {1}))",
+        "date_from_unix_date(standpipe_lenient_date({0}, {1}, 'UTC'))",
         letters=time_patterns.PARSED_DATE,
     ),
-    Function("PARSE_TIME", (STRING, STRING), TIME, _OF_DAY, letters=time_patterns.PARSED_TIME),
+    Function(
+        "PARSE_TIME",
+        (STRING, STRING),
+        TIME,
+        "standpipe_time({0}, {1}, 'UTC')",
+        letters=time_patterns.PARSED_TIME,
+    ),
     Function(
         "PARSE_TIMESTAMP",
         (STRING, STRING),
         TIMESTAMP,
-        "to_timestamp({0}, {1})",
+        "timestamp_millis(standpipe_instant({0}, {1}, 'UTC'))",
         letters=time_patterns.PARSED,
     ),
     Function(
         "PARSE_TIMESTAMP",
         (STRING, STRING, STRING),
         TIMESTAMP,
-        "to_utc_timestamp(to_timestamp({0}, {1}), {2})",
+        "timestamp_millis(standpipe_instant({0}, {1}, {2}))",
         letters=time_patterns.PARSED,
         zones=(2,),
     ),
@@ -166,21 +170,21 @@ FUNCTIONS: Final = (
         "STRINGTODATE",
         (STRING, STRING),
         INTEGER,
-        "unix_date(to_date({0}, {1}))",
-        letters=time_patterns.PARSED_DATE,
+        "standpipe_date({0}, {1}, 'UTC')",
+        letters=time_patterns.PARSED,
     ),
     Function(
         "STRINGTOTIMESTAMP",
         (STRING, STRING),
         BIGINT,
-        "unix_millis(to_timestamp({0}, {1}))",
+        "standpipe_instant({0}, {1}, 'UTC')",
         letters=time_patterns.PARSED,
     ),
     Function(
         "STRINGTOTIMESTAMP",
         (STRING, STRING, STRING),
         BIGINT,
-        "unix_millis(to_utc_timestamp(to_timestamp({0}, {1}), {2}))",
+        "standpipe_instant({0}, {1}, {2})",
         letters=time_patterns.PARSED,
         zones=(2,),
     ),

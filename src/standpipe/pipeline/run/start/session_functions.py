@@ -2,7 +2,8 @@
 
 Regular expressions and LIKE (`LinearPatterns.java`): Spark runs its own on Java's engine, in which
 one pattern and one value can block a task permanently and cannot be interrupted. JSON in texts
-(`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's. The stream
+(`JsonTexts.java`): Spark's own functions read and write it differently from ksqlDB's. So it does
+dates and times by a pattern (`TimeTexts.java`). The stream
 time of a record (`StreamTime.java`): it depends on the records before. Rows in AVRO
 (`AvroBytes.java`): one function for each schema of a query, in the query's own session.
 """
@@ -20,10 +21,11 @@ from standpipe.pipeline.io import java_classes
 from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.avro.avro_rows import AvroWriter
 from standpipe.sql.expressions.evaluator import WORK_MAX
+from standpipe.sql.functions.time_patterns import CENTURY_FIRST
 
 SOURCES: Final = tuple(
     Path(__file__).with_name(f"{name}.java")
-    for name in ("LinearPatterns", "JsonTexts", "StreamTime", "AvroBytes")
+    for name in ("LinearPatterns", "JsonTexts", "TimeTexts", "StreamTime", "AvroBytes")
 )
 #: of one call: about a second. What reads a character of a text in RE2/J takes that many times as
 #: long as in RE2, and a batch can wait longer than a worker's loop
@@ -44,6 +46,10 @@ _FUNCTIONS: Final = (
     ("standpipe_json_keys", "JsonTexts", ("KEYS",), "ARRAY<STRING>"),
     ("standpipe_json_records", "JsonTexts", ("RECORDS",), "MAP<STRING, STRING>"),
     ("standpipe_json_concat", "JsonTexts", ("CONCAT",), "STRING"),
+    ("standpipe_date", "TimeTexts", ("DATE",), "INT"),
+    ("standpipe_lenient_date", "TimeTexts", ("LENIENT_DATE",), "INT"),
+    ("standpipe_time", "TimeTexts", ("TIME",), "INT"),
+    ("standpipe_instant", "TimeTexts", ("INSTANT",), "BIGINT"),
     ("standpipe_stream_time", "StreamTime", (), "BIGINT"),
 )
 
@@ -82,7 +88,7 @@ def register(spark: SparkSession) -> None:
     types = java.org.apache.spark.sql.types.DataType
     registry = cast(Any, spark)._jsparkSession.udf()
     for name, of_class, given, of in _FUNCTIONS:
-        limits = _limits(java) if of_class == "LinearPatterns" else ()
+        limits = _limits(java, of_class)
         function = java_classes.new_object(spark, of_class, *given, *limits)
         if of_class == "StreamTime":
             unmoved = java_classes.new_udf(spark, function, "UDF3", types.fromDDL(of))
@@ -91,6 +97,9 @@ def register(spark: SparkSession) -> None:
             registry.register(name, function, types.fromDDL(of))
 
 
-def _limits(java: Any) -> tuple[Any, ...]:
-    # Py4J would pass a small number as an Integer, whatever is declared
-    return java.java.lang.Long.valueOf(str(STEPS_MAX)), WORK_MAX
+def _limits(java: Any, of_class: str) -> tuple[Any, ...]:
+    """What else a class is made with."""
+    if of_class == "LinearPatterns":
+        # Py4J would pass a small number as an Integer, whatever is declared
+        return java.java.lang.Long.valueOf(str(STEPS_MAX)), WORK_MAX
+    return (CENTURY_FIRST,) if of_class == "TimeTexts" else ()

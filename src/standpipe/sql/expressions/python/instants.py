@@ -1,7 +1,7 @@
 """Dates, times and instants: their arithmetic, their zones, and their texts by a pattern.
 
-A value that Java refuses (a pattern or a zone that does not exist, a day that no month has) is
-NULL here, as in ksqlDB.
+A value that Java refuses (a pattern or a zone that does not exist, the 32nd of a month) is NULL
+here, as in ksqlDB.
 """
 
 # SQL values have no static types: these functions pass Any
@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from standpipe.sql.expressions.python import formats
+from standpipe.sql.expressions.python import formats, java_times, time_reading
 from standpipe.sql.expressions.python.computed import Computed
-from standpipe.sql.expressions.python.formats import Moment, Read
+from standpipe.sql.expressions.python.formats import Moment
 from standpipe.sql.functions import time_patterns
-from standpipe.sql.functions.time_patterns import Letters
 from standpipe.sql.functions.times import UNITS
 from standpipe.sql.types.calendar import DAY_MS
 from standpipe.sql.types.types import DATE_DAYS_MAX, INSTANT_MS_MAX
@@ -62,35 +61,17 @@ def _format_time(millis: int, pattern: str) -> str:
     return formats.formatted(moment, pattern, time_patterns.SHOWN_TIME)
 
 
-def _parse(text: str, pattern: str, letters: Letters) -> Read:
-    return formats.parsed(text, pattern, letters)
-
-
-def _parse_date(text: str, pattern: str) -> int:
-    """Text after the date is ignored, as by Java's SimpleDateFormat."""
-    try:
-        return _parse(text, pattern, time_patterns.PARSED_DATE).days
-    except ValueError:
-        return _parse(text[: len(pattern)], pattern, time_patterns.PARSED_DATE).days
-
-
-def _string_to_date(text: str, pattern: str) -> int:
-    return _parse(text, pattern, time_patterns.PARSED_DATE).days
-
-
-def _parse_time(text: str, pattern: str) -> int:
-    return _parse(text, pattern, time_patterns.PARSED_TIME).of_day_ms
-
-
 @_or_null
-def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
-    """Unix ms; NULL for a text that the pattern does not read. A text without a zone is in `zone`;
-    one with a zone is moved there as well (Spark's)."""
-    read = _parse(text, pattern, time_patterns.PARSED)
+def parse_timestamp(text: str, pattern: str) -> int | None:
+    """Unix ms of a timestamp column, as Spark reads it. NULL for a text that the format does not
+    read; UTC for one without a zone."""
+    read = time_reading.parsed(text, pattern, time_patterns.DECLARED)
     local = read.days * DAY_MS + read.of_day_ms
-    if read.zone is not None:
-        local = read.zone.instant(local)
-    return instant(zone_of(zone).instant(local))
+    return instant(local if read.zone is None else read.zone.instant(local))
+
+
+def _parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
+    return instant(java_times.instant(text, pattern, zone_of(zone)))
 
 
 def _convert_tz(millis: int, given: str, wanted: str) -> int:
@@ -155,11 +136,11 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "TIMESTAMPTOSTRING": _formats(format_timestamp),
     "FROM_DAYS": Computed(lambda days: days),
     "FROM_UNIXTIME": Computed(instant),
-    "PARSE_DATE": _parses(_parse_date),
-    "PARSE_TIME": _parses(_parse_time),
-    "PARSE_TIMESTAMP": _parses(parse_timestamp),
-    "STRINGTODATE": _parses(_string_to_date),
-    "STRINGTOTIMESTAMP": _parses(parse_timestamp),
+    "PARSE_DATE": _parses(java_times.lenient_date),
+    "PARSE_TIME": _parses(java_times.time),
+    "PARSE_TIMESTAMP": _parses(_parse_timestamp),
+    "STRINGTODATE": _parses(java_times.date),
+    "STRINGTOTIMESTAMP": _parses(_parse_timestamp),
     # without an argument they are the clock's, which a pure package does not have
     "UNIX_DATE": Computed(lambda days: days, counts=(1,)),
     "UNIX_TIMESTAMP": Computed(lambda millis: millis, counts=(1,)),
