@@ -308,6 +308,10 @@ class ExpressionBuilder:
         """ARRAY<element>."""
         return types.array(element)
 
+    def array_of(self, element: SqlType, _word: Token) -> SqlType:
+        """element ARRAY."""
+        return types.array(element)
+
     def map_type(self, _word: Token, key: SqlType, value: SqlType) -> SqlType:
         """MAP<key, value>."""
         return types.map_of(key, value)

@@ -26,6 +26,7 @@ def parsed(text: str) -> Any:
         ("LIST ALL TOPICS EXTENDED;", "Show", {"what": "ALL TOPICS", "extended": True}),
         ("show functions;", "Show", {"what": "FUNCTIONS", "extended": False}),
         ("DESCRIBE s EXTENDED;", "Describe", {"name": "S", "extended": True}),
+        ("DESCRIBE tables;", "Describe", {"name": "TABLES", "extended": False}),
         ("DESCRIBE STREAMS;", "DescribeAll", {"what": "STREAMS", "extended": False}),
         ("DESCRIBE FUNCTION len;", "DescribeFunction", {"name": "LEN"}),
         ("EXPLAIN q_1;", "Explain", {"subject": "Q_1"}),
@@ -49,6 +50,38 @@ def test_administration(text: str, kind: str, fields: dict[str, object]) -> None
     statement = parsed(text)
     assert type(statement).__name__ == kind
     assert {name: getattr(statement, name) for name in fields} == fields
+
+
+#: ksqlDB's grammar: nonReserved
+NAMES = (
+    *("SHOW", "TABLES", "COLUMN", "COLUMNS", "PARTITIONS", "FUNCTIONS", "FUNCTION", "SESSION"),
+    *("STRUCT", "MAP", "ARRAY", "PARTITION", "INTEGER", "DATE", "TIME", "TIMESTAMP", "INTERVAL"),
+    *("ZONE", "STRING", "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "EXPLAIN", "ANALYZE"),
+    *("TYPE", "TYPES", "SET", "RESET", "IF", "SOURCE", "SINK", "PRIMARY", "KEY", "EMIT", "CHANGES"),
+    *("FINAL", "ESCAPE", "REPLACE", "ASSERT", "ALTER", "ADD", "HEADER", "HEADERS", "GRACE"),
+    *("PERIOD", "DEFINE", "UNDEFINE", "VARIABLES", "PLUGINS", "SYSTEM", "TIMEOUT", "SCHEMA"),
+    *("SUBJECT", "ID"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_few_words_are_no_names(name: str) -> None:
+    statement = parsed(f"SELECT {name}.{name}, s->{name}, {name} AS {name} FROM {name} AS {name};")
+    assert (statement.relation.name, statement.relation.alias) == (name, name)
+    assert [each.alias for each in statement.items] == [None, None, name]
+
+
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ("INT ARRAY", "ARRAY<INTEGER>"),
+        ("DECIMAL(4, 2) ARRAY ARRAY", "ARRAY<ARRAY<DECIMAL(4, 2)>>"),
+        ("STRUCT<x INT ARRAY, y MAP<STRING, INT ARRAY>>",
+         "STRUCT<`X` ARRAY<INTEGER>, `Y` MAP<STRING, ARRAY<INTEGER>>>"),
+    ],
+)  # fmt: skip
+def test_array_may_follow_the_type_of_its_elements(text: str, of: str) -> None:
+    assert str(parsed(f"CREATE TYPE t AS {text};").type) == of
 
 
 def test_create_source() -> None:
