@@ -189,7 +189,7 @@ class StatementBuilder(QueryBuilder):
         return ast_statements.Describe(START, name.text, bool(extended))
 
     def describe_all(self, what: str, extended: bool | None) -> Statement:
-        """DESCRIBE STREAMS or TABLES [EXTENDED]."""
+        """DESCRIBE STREAMS [EXTENDED]."""
         return ast_statements.DescribeAll(START, what, bool(extended))
 
     def describe_function(self, name: Name) -> Statement:
