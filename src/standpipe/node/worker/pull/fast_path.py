@@ -140,6 +140,8 @@ class LookupFastPath:
             plan = view.plans.cached(query.text, query.properties)
             if plan is None or plan.is_merged or plan.has_costly_rows or query.is_linearizable:
                 return None
+            if query.partition is not None:
+                return None  # the slow path scans it, or refuses it
             if plan.source.is_direct and (query.session is not None or query.is_snapshot):
                 return None  # the slow path refuses it
             read = self._one if len(plan.keys) == 1 else self._many

@@ -10,11 +10,13 @@ from msgspec import structs
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.session import Stamp
 from standpipe.data.query.partition_keys import PartitionKeys
+from standpipe.errors import BadRequest
 from standpipe.model import ReplicaId
 from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.linearizable import LinearRead
 from standpipe.node.worker.pull.session_read import SessionRead, stamp_of
 from standpipe.node.worker.pull.snapshot_read import SnapshotRead
+from standpipe.node.worker.request.body import PARTITION_PROPERTY
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan
@@ -42,10 +44,14 @@ class PullQuery:
     snapshot: SnapshotRead | None = None
     #: None: another level than `linearizable`
     linear: LinearRead | None = None
+    #: the only one that a scan reads; None: all
+    partition: int | None = None
 
     @property
     def partitions(self) -> Sequence[int]:
         """Those that are read."""
+        if self.partition is not None:
+            return (self.partition,)
         return range(self.plan.source.partitions) if self.plan.is_scan else tuple(self.keys)
 
     @property
@@ -68,3 +74,17 @@ class PullQuery:
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""
         return self.plan.source.replica_id(partition)
+
+
+def check_partition(partition: int | None, plan: PullPlan) -> None:
+    """Raises BadRequest if the table has no partition of that number, or if the query names keys,
+    which have partitions of their own."""
+    if partition is None:
+        return
+    if not plan.is_scan:
+        raise BadRequest(f"{PARTITION_PROPERTY} is for scans, and this query names keys")
+    if partition >= plan.source.partitions:
+        raise BadRequest(
+            f"{PARTITION_PROPERTY} = {partition}: {plan.source.name} has"
+            f" {plan.source.partitions} partitions, from 0 on"
+        )

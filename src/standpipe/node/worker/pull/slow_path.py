@@ -43,7 +43,7 @@ from standpipe.node.worker.pull.forward_headers import (
 from standpipe.node.worker.pull.hedging import AllRefused, HedgedRead, HedgedReads, is_costly
 from standpipe.node.worker.pull.linearizable import Barriers, LinearRead, first_caught_up
 from standpipe.node.worker.pull.own_rows import OwnRows
-from standpipe.node.worker.pull.pull_query import PullQuery
+from standpipe.node.worker.pull.pull_query import PullQuery, check_partition
 from standpipe.node.worker.pull.refusals import (
     Failure,
     Unanswered,
@@ -164,6 +164,7 @@ class SlowPath:
             refuse_levels(asked.properties, "streams")
             return await self._stream(request_format.form, plan, view.snapshot, digest)
         refuse_unbatched(asked.properties, plan.source)
+        check_partition(asked.partition, plan)
         limit_ms = self.scan_timeout_ms if plan.is_scan else self.routing_timeout_ms
         query = PullQuery(
             text=asked.text,
@@ -177,6 +178,7 @@ class SlowPath:
             keys={} if plan.is_scan else keys_by_partition(plan),
             session=self._session(asked, plan.source, view, arrived_boot_ms),
             linear=linear,
+            partition=asked.partition,
         )
         forward, wanted = request_format.forward, query.partitions
         if asked.is_snapshot:

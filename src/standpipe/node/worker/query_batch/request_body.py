@@ -20,6 +20,7 @@ from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
     BOUND_PROPERTIES,
+    PARTITION_PROPERTY,
     PropertyValue,
     asked_bounds,
     both,
@@ -85,6 +86,8 @@ def parse_batch(body: bytes) -> Batch:
     level = level_of(properties)
     if level not in (EVENTUAL, SNAPSHOT):
         raise BadRequest(f"read level {level} is not for batches: ask /query for IN")
+    if PARTITION_PROPERTY in properties:
+        raise BadRequest(f"{PARTITION_PROPERTY} is for scans, and a batch names keys")
     return Batch(asked.table, asked.keys, properties, bounds, is_snapshot=level == SNAPSHOT)
 
 

@@ -44,6 +44,8 @@ PropertyValue = str | int | float | bool | None
 LAG_PROPERTIES = (lags.LAG_MAX.name, "acceptable.offset.lag")
 #: those that bound how old an answer may be
 BOUND_PROPERTIES = frozenset({*LAG_PROPERTIES, *lags.TIME_BOUNDS})
+#: of a scan: the number of the only partition that it reads
+PARTITION_PROPERTY = "standpipe.query.pull.partition"
 #: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 
@@ -118,6 +120,8 @@ class Lookup(msgspec.Struct, frozen=True):
     session: str | None = None
     is_snapshot: bool = False
     is_linearizable: bool = False
+    #: the only one that a scan reads; None: all
+    partition: int | None = None
 
 
 _pull_decoder = msgspec.json.Decoder(PullRequest)
@@ -161,9 +165,9 @@ def _substitutes(properties: Mapping[str, object]) -> bool:
     return variables.substitutes({variables.SUBSTITUTION: property_text(given)})
 
 
-#: what the properties of a request ask for: their texts, the bounds, the session's token, and
-#: whether the read is at level `snapshot`, and `linearizable`
-_Asked = tuple[Mapping[str, str], AskedBounds, str | None, bool, bool]
+#: what the properties of a request ask for: their texts, the bounds, the session's token, whether
+#: the read is at level `snapshot`, and `linearizable`; and the partition
+_Asked = tuple[Mapping[str, str], AskedBounds, str | None, bool, bool, int | None]
 #: those of recent requests, with the types of their values, since 1 equals True; clients send the
 #: same ones again and again
 _recent: dict[tuple[tuple[str, type, object], ...], _Asked] = {}
@@ -191,7 +195,11 @@ def _asked(properties: Mapping[str, object]) -> _Asked:
     bounds = asked_bounds(properties)
     texts = {name: property_text(value) for name, value in properties.items()}
     level = texts.get(LEVEL_PROPERTY)
-    found = (texts, bounds, session_of(texts), level == SNAPSHOT, level == LINEARIZABLE)
+    partition = None
+    if PARTITION_PROPERTY in properties:
+        partition = _whole_number(properties, PARTITION_PROPERTY, "a partition")
+    session, is_snapshot = session_of(texts), level == SNAPSHOT
+    found = (texts, bounds, session, is_snapshot, level == LINEARIZABLE, partition)
     if place is not None and sum(map(len, [*texts, *texts.values()])) <= _RECENT_CHARS_MAX:
         if len(_recent) >= _RECENT_MAX:
             _recent.clear()
@@ -223,13 +231,13 @@ def session_of(properties: Mapping[str, str]) -> str | None:
 def refuse_levels(
     properties: Mapping[str, object], what: str, allowed: Collection[str] = (EVENTUAL,)
 ) -> None:
-    """Raises BadRequest if the properties ask for a level that is not allowed, or bound a lag in
-    time: `what` has neither, and neither a token nor a promise must be ignored. The bound in
-    records is without effect there, as in ksqlDB."""
+    """Raises BadRequest if the properties ask for a level that is not allowed, bound a lag in time,
+    or name a partition: `what` has none of these, and neither a token nor a promise must be
+    ignored. The bound in records is without effect there, as in ksqlDB."""
     level = level_of(properties)
     if level not in allowed:
         raise BadRequest(f"read level {level} is for pull queries on tables, not for {what}")
-    for name in lags.TIME_BOUNDS:
+    for name in (*lags.TIME_BOUNDS, PARTITION_PROPERTY):
         if name in properties:
             raise BadRequest(f"{name} is for pull queries on tables, not for {what}")
 
@@ -314,7 +322,7 @@ def check_properties(properties: Mapping[str, object]) -> None:
         )
     for name in properties:
         if not is_known_property(name):
-            known = (*registry.KEYS, *LAG_PROPERTIES, *SESSION_PROPERTIES)
+            known = (*registry.KEYS, *LAG_PROPERTIES, *SESSION_PROPERTIES, PARTITION_PROPERTY)
             is_short = len(name) <= _NAME_CHARS_MAX
             near = difflib.get_close_matches(name, known, n=1) if is_short else []
             hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -336,6 +344,7 @@ def is_known_property(name: str) -> bool:
         or name in _PULL_PROPERTIES
         or name in _ALWAYS_ON
         or name in SESSION_PROPERTIES
+        or name == PARTITION_PROPERTY
         or name.startswith(_FOREIGN_PREFIXES)
         or name.startswith(tuple(registry.IGNORED_PREFIXES))
     )

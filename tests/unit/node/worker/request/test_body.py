@@ -13,6 +13,7 @@ from standpipe.control.routing.bounds import AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.node.worker.request import body as body_module
 from standpipe.node.worker.request.body import (
+    PARTITION_PROPERTY,
     PROPERTIES_MAX,
     Lookup,
     is_known_property,
@@ -47,6 +48,8 @@ MAX = 2**63 - 1
          Lookup("a", {LAG: str(MAX)}, AskedBounds(MAX)), "largest"),
         ({"sql": "a", "properties": {SOURCE_LAG: 5}},
          Lookup("a", {SOURCE_LAG: "5"}, AskedBounds(source_lag_ms_max=5)), "in time"),
+        ({"sql": "a", "properties": {PARTITION_PROPERTY: "3"}},
+         Lookup("a", {PARTITION_PROPERTY: "3"}, partition=3), "one partition"),
         ({"sql": "a", "properties": {"ksql.query.pull.table.scan.enabled": True}},
          Lookup("a", {"ksql.query.pull.table.scan.enabled": "true"}), "Java's spelling of true"),
     ],
@@ -71,6 +74,12 @@ def test_parse_lookup(body: dict[str, object], expected: Lookup, why: str) -> No
         (f'{{"ksql":"a","streamsProperties":{{"{LAG}":"٣"}}}}', "number of records", "not ASCII"),
         (f'{{"ksql":"a","streamsProperties":{{"{LAG}":{MAX + 1}}}}}', "number", "above BIGINT"),
         (f'{{"ksql":"a","streamsProperties":{{"{LAG}s":1}}}}', f"mean '{LAG}'", "misspelt bound"),
+        (f'{{"sql":"a","properties":{{"{PARTITION_PROPERTY}":-1}}}}', "0 or more", "no partition"),
+        (
+            f'{{"sql":"a","properties":{{"{PARTITION_PROPERTY}s":1}}}}',
+            f"mean '{PARTITION_PROPERTY}'",
+            "a misspelt partition",
+        ),
         ("[" * 100_000, "JSON", "deep nesting"),
         ('{"x":' + "[" * 100_000, "JSON", "deep nesting in a field that nobody reads"),
     ],
