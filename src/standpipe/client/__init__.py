@@ -15,9 +15,7 @@ docs/client.md.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,11 +24,11 @@ from standpipe.client.blocking import Client
 from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.attempts import AnswerLost, NodesUnreachable
 from standpipe.client.core.literals import UnfitParameter
-from standpipe.client.core.nodes import normalised
 from standpipe.client.core.rows import Columns, Row, RowSet
 from standpipe.client.core.session import token_of_writes
 from standpipe.client.core.settings import Settings
-from standpipe.errors import SetupError, StandpipeError, StatementError, TokenRefused
+from standpipe.client.prepared import prepared
+from standpipe.errors import StandpipeError, StatementError, TokenRefused
 from standpipe.freshness import Freshness
 from standpipe.session_token import EVENTUAL, LEVELS
 
@@ -85,7 +83,7 @@ def connect(
     Raises ValueError for an invalid address or level, SetupError for a `ca` that cannot be read,
     and TokenRefused for a `session` that is no token.
     """
-    addresses, settings, tls = _prepared(
+    addresses, settings, tls = prepared(
         nodes,
         Settings(
             timeout_s=timeout_s,
@@ -116,7 +114,7 @@ def connect_async(
     consistency: Literal["eventual", "snapshot", "linearizable"] = "eventual",
 ) -> AsyncClient:
     """An asynchronous client; the arguments, and what it raises, as of `connect`."""
-    addresses, settings, tls = _prepared(
+    addresses, settings, tls = prepared(
         nodes,
         Settings(
             timeout_s=timeout_s,
@@ -133,15 +131,6 @@ def connect_async(
     return AsyncClient(addresses, settings, tls)
 
 
-def _prepared(
-    nodes: str | Iterable[str], settings: Settings, ca: str | Path | None
-) -> tuple[tuple[str, ...], Settings, ssl.SSLContext | None]:
-    addresses = tuple(each.removeprefix("http://") for each in normalised(nodes))
-    if any(each.startswith("https://") for each in addresses):
-        settings = replace(settings, finds_members=False)
-    return addresses, settings, None if ca is None else _trusting(Path(ca))
-
-
 def _session(given: bool | str) -> str | None:
     if isinstance(given, str):
         return given
@@ -156,12 +145,3 @@ def _level(consistency: str, session: bool | str) -> str:
     if consistency != EVENTUAL and session is not False:
         raise ValueError(f"a client keeps a session, or reads at level {consistency}, not both")
     return consistency
-
-
-def _trusting(ca: Path) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except (OSError, ssl.SSLError) as error:
-        raise SetupError(
-            f"{ca} holds no certificates: {error}", next_step="give the path of a PEM file"
-        ) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -55,8 +55,26 @@ class _AnswerHead(msgspec.Struct):
 _head_decoder: Final = msgspec.json.Decoder(_AnswerHead)
 
 
+class RowLines(NamedTuple):
+    """The rows of an answer as they came: each line is a JSON array of the columns' values."""
+
+    columns: Columns
+    lines: list[bytes]
+
+
 def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
     """The rows of a pull query. Raises what the answer says, also after its first rows."""
+    columns, reader, lines = _parts_of(answer, statement)
+    return RowSet(columns, reader.rows(lines), LazyFreshness(answer.headers))
+
+
+def lines_of(answer: HttpAnswer, statement: str) -> RowLines:
+    """The same, not decoded. Raises what the answer says, also after its first rows."""
+    columns, _, lines = _parts_of(answer, statement)
+    return RowLines(columns, lines)
+
+
+def _parts_of(answer: HttpAnswer, statement: str) -> tuple[Columns, CellReader, list[bytes]]:
     first, *lines = answer.body.split(b"\n")
     columns, reader = head_of(first)
     if lines and not lines[-1]:
@@ -65,8 +83,7 @@ def rows_of(answer: HttpAnswer, statement: str) -> RowSet:
         lines.pop()
     elif lines and lines[-1][:1] == b"{":
         raise error_of(msgspec.json.decode(lines[-1], type=dict[str, Any]), statement)
-    fresh = LazyFreshness(answer.headers)
-    return RowSet(columns, reader.rows(lines), fresh)
+    return columns, reader, lines
 
 
 def served_by(answer: HttpAnswer) -> str:

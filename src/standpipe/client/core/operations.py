@@ -324,9 +324,9 @@ class Operations:
         if found is not None and not found.is_old:
             return found
         shape = yield from self._shape(table, deadline_s)
-        ask = Ask(f"/route?table={_in_url(name)}", patience_s=self.settings.patience_s)
+        ask = Ask(f"/route?table={in_url(name)}", patience_s=self.settings.patience_s)
         answer: HttpAnswer = yield from self._answer(ask, deadline_s)
-        holders = holders_of_route(_json(answer)) if self.settings.finds_members else ()
+        holders = holders_of_route(json_of(answer)) if self.settings.finds_members else ()
         found = TableMap(shape, holders, self.clock())
         self._tables[name] = found
         return found
@@ -361,7 +361,7 @@ class Operations:
         ask = Ask("/clusterStatus", patience_s=self.settings.patience_s)
         try:
             answer = yield from self._answer(ask, deadline_s)
-            self.nodes.learn(members_of_status(_json(answer)))
+            self.nodes.learn(members_of_status(json_of(answer)))
             self._has_strangers = False
         except StandpipeError:
             if is_first:
@@ -383,12 +383,13 @@ def _is_endless(text: str) -> bool:
     return _ENDLESS.search(without_texts(text)) is not None
 
 
-def _in_url(name: str) -> str:
+def in_url(name: str) -> str:
     """A name as the value of a query parameter."""
     return "".join(f"%{byte:02X}" for byte in name.encode())
 
 
-def _json(answer: HttpAnswer) -> dict[str, Any]:
+def json_of(answer: HttpAnswer) -> dict[str, Any]:
+    """The body of an answer that is an object. Raises ServerRefused."""
     try:
         return msgspec.json.decode(answer.body, type=dict[str, Any])
     except msgspec.MsgspecError as error:

@@ -13,6 +13,7 @@ from standpipe.client.core.answers import (
     entities_of,
     error_of_answer,
     head_of,
+    lines_of,
     rows_of,
 )
 from standpipe.client.core.exchange import HttpAnswer
@@ -34,6 +35,13 @@ def test_rows_and_their_freshness() -> None:
     assert rows[:1].tuples == [("a", 1)]
 
 
+def test_lines_are_as_they_came() -> None:
+    found = lines_of(HttpAnswer(200, FRESH, HEAD + b'["a",1]\n["b",null]\n'), "")
+    assert found.columns == Columns(("ID", "N"), ("STRING", "BIGINT"))
+    assert found.lines == [b'["a",1]', b'["b",null]']
+    assert lines_of(HttpAnswer(200, {}, HEAD), "").lines == []
+
+
 def test_no_rows() -> None:
     assert rows_of(HttpAnswer(200, {}, HEAD), "").tuples == []
 
@@ -43,6 +51,8 @@ def test_an_error_after_the_first_rows() -> None:
     with pytest.raises(ServerRefused, match="gone") as raised:
         rows_of(HttpAnswer(200, {}, HEAD + b'["a",1]\n' + last + b"\n"), "SELECT")
     assert raised.value.error_code == NoReplica.code
+    with pytest.raises(ServerRefused, match="gone"):
+        lines_of(HttpAnswer(200, {}, HEAD + b'["a",1]\n' + last + b"\n"), "SELECT")
 
 
 def test_heads_differ_by_their_query_only() -> None:
