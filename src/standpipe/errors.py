@@ -66,10 +66,10 @@ StandpipeError                         50000   base; 500
     ├── QuorumRefused                  E-QUORUM-001    local.client.internal_client
     ├── PipelineRefused                E-PIPELINE-001  pipeline.run.control_client
     ├── ServeRefused                   E-SERVE-001     spark.errors
+    ├── ReadRefused                    E-READ-001      spark_source.options
     └── ConfigError                    E-CONFIG-001
 
-Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article of docs/sources.md for the
-503s. `docs/errors.md` is generated from the classes.
+Sources: ksqlDB's error codes (Errors.java); KLIP-12 and the article of docs/sources.md (503s).
 """
 
 from __future__ import annotations

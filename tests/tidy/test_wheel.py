@@ -135,3 +135,9 @@ def test_sqlalchemy_finds_the_dialect(installed: Installed) -> None:
     text = points.read_text()
     assert "[sqlalchemy.dialects]" in text
     assert "standpipe = standpipe.client.sqlalchemy_dialect:StandpipeDialect" in text
+
+
+def test_pyspark_finds_the_format(installed: Installed) -> None:
+    """PySpark looks for modules of such names."""
+    module = installed.site_packages / "pyspark_standpipe" / "__init__.py"
+    assert "DefaultSource" in module.read_text()

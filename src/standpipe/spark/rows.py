@@ -17,7 +17,8 @@ from pyspark.sql import types as t
 from standpipe.model import Source, Window
 from standpipe.pipeline.io.sink import records_of
 from standpipe.spark.errors import ServeRefused
-from standpipe.spark.schema import WINDOW, spark_type
+from standpipe.spark.schema import WINDOW
+from standpipe.spark_source.columns import spark_type
 from standpipe.sql.types.types import parse_type, quoted
 
 

@@ -257,34 +257,6 @@ def _without_type(column: str, of: t.DataType, instead: str) -> ServeRefused:
     )
 
 
-def spark_type(of: SqlType) -> t.DataType:
-    """The type to which a column is cast before it is written."""
-    match of.base:
-        case "ARRAY":
-            return t.ArrayType(spark_type(of.arguments[0]))
-        case "MAP":
-            return t.MapType(t.StringType(), spark_type(of.arguments[1]))
-        case "STRUCT":
-            parts = zip(of.field_names, of.arguments, strict=True)
-            return t.StructType([t.StructField(name, spark_type(part)) for name, part in parts])
-        case "DECIMAL":
-            return t.DecimalType(of.precision, of.scale)
-        case base:
-            return _WRITTEN[base]()
-
-
-_WRITTEN: Final[Mapping[str, type[t.DataType]]] = {
-    "BOOLEAN": t.BooleanType,
-    "INTEGER": t.IntegerType,
-    "BIGINT": t.LongType,
-    "DOUBLE": t.DoubleType,
-    "STRING": t.StringType,
-    "BYTES": t.BinaryType,
-    "DATE": t.DateType,
-    "TIMESTAMP": t.TimestampType,
-}
-
-
 def _windows_of(window: Window | None) -> str:
     if window is None:
         return "no windows"

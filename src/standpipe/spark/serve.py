@@ -221,7 +221,8 @@ class Standpipe:
         Raises ServeRefused if the table cannot be read, and KafkaUnavailable. An action fails once
         it is too late, and if the topic no longer tells a row.
         """
-        session, now_ms = session_checks.session_to_read(spark), time.time_ns() // 1_000_000
+        session = session_checks.session_to_read(spark, session_checks.READ_INSTEAD)
+        now_ms = time.time_ns() // 1_000_000
         source, log, reads = self._to_read(table)
         return committed_frame(session, newest_batch(source, log, now_ms), reads)
 

@@ -15,6 +15,8 @@ from standpipe.spark.errors import ServeRefused
 MODES: Final = ("update", "append", "complete")
 _CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+RUN_INSTEAD: Final = "run the program with spark-submit, or with a master such as local[*]"
+READ_INSTEAD: Final = 'read the table with spark.read.format("standpipe"), which works there'
 
 
 def check_batch(frame: DataFrame) -> None:
@@ -58,11 +60,14 @@ def check_writer(spark: SparkSession) -> None:
     check_connector(spark)
 
 
-def session_to_read(given: SparkSession | None) -> SparkSession:
-    """The one that was given, or the active one. Raises ServeRefused."""
+def session_to_read(given: SparkSession | None, instead: str = RUN_INSTEAD) -> SparkSession:
+    """The one that was given, or the active one. Raises ServeRefused; `instead`: what it says to do
+    where the session is of Spark Connect."""
     session = given or SparkSession.getActiveSession()
     if session is None:
         raise ServeRefused("there is no session of Spark", next_step="give `spark`")
+    if not hasattr(session, "_jsparkSession"):
+        raise _of_connect("this session", instead)
     check_connector(session)
     return session
 
@@ -83,11 +88,8 @@ def check_connector(spark: SparkSession) -> None:
         ) from error
 
 
-def _of_connect(what: str) -> ServeRefused:
-    return ServeRefused(
-        f"{what} is of Spark Connect, which cannot be used yet",
-        next_step="run the program with spark-submit, or with a master such as local[*]",
-    )
+def _of_connect(what: str, instead: str = RUN_INSTEAD) -> ServeRefused:
+    return ServeRefused(f"{what} is of Spark Connect, which cannot be used yet", next_step=instead)
 
 
 def checkpoint_path(checkpoint: str | Path, spark: SparkSession) -> CheckpointPath:

@@ -16,10 +16,10 @@ from standpipe.spark.schema import (
     ServedTable,
     capitals,
     served_table,
-    spark_type,
     sql_type,
     window_of,
 )
+from standpipe.spark_source.columns import spark_type
 from standpipe.sql.types.types import parse_type
 
 SCORES = t.StructType(
