@@ -153,6 +153,9 @@ def scores(served: TestCluster, session: SparkSession, program: Standpipe) -> st
 def test_columns_that_a_schema_names(
     served: TestCluster, session: SparkSession, scores: str
 ) -> None:
+    whole = reader(served, session).load(scores)
+    assert whole.rdd.getNumPartitions() > 1, "the rows came in several slices"
+    assert whole.where("TEXT = repeat(concat('text ', N), 8)").count() == 60_000
     found = reader(served, session).schema("N BIGINT, K STRING").load(scores)
     assert sorted(found.collect()) == sorted(Row(N=n, K=f"k{n}") for n in range(60_000))
     for schema, says in (
