@@ -29,6 +29,7 @@ from standpipe.control.metadata.topic_reconciler import CreateTopic
 from standpipe.local.cluster import jvm
 from standpipe.model import NodeId
 from standpipe.spark import Standpipe
+from standpipe.spark_source.source import StandpipeSource
 
 PROGRAM = Path(__file__).with_name("connect_program.py")
 PARTITIONS = 3
@@ -242,6 +243,8 @@ def test_all_rows_are_of_one_batch(
         return session.range(300).selectExpr("concat('k', id) AS k", f"{number} AS n")
 
     load(program, served, batch(0), "MOVING", key=["k"])
+    kept = reader(served, session).load("MOVING")
+    assert kept.count() == 300
     writing = threading.Thread(
         target=lambda: [
             program.load(batch(number), table="MOVING", key=["k"]) for number in range(1, 4)
@@ -255,6 +258,7 @@ def test_all_rows_are_of_one_batch(
         (number,) = {row["N"] for row in rows}
         shown.append(number)
     assert len({*shown}) > 1, "it moved meanwhile"
+    assert {row["N"] for row in kept.collect()} == {0}, "a DataFrame keeps its rows"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +276,12 @@ def test_what_is_wrong_is_said(
 ) -> None:
     with pytest.raises(Exception, match=says):
         reader(served, session).options(**options).load(table)
+
+
+def test_a_session_may_register_it(served: TestCluster, session: SparkSession, scores: str) -> None:
+    other = session.newSession()
+    other.dataSource.register(StandpipeSource)
+    assert reader(served, other).load(scores).count() == 60_000
 
 
 def test_it_only_reads_batches(served: TestCluster, session: SparkSession, scores: str) -> None:
