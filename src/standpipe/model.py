@@ -109,6 +109,7 @@ class Source(Record, frozen=True, kw_only=True):
     is_direct: bool | msgspec.UnsetType = msgspec.UNSET  # its replicas follow its topic themselves
     version_column: str | msgspec.UnsetType = msgspec.UNSET  # of a direct table: its larger stays
     topic_id: str | msgspec.UnsetType = msgspec.UNSET  # Kafka's id of a direct table's topic
+    columns_first: int | msgspec.UnsetType = msgspec.UNSET  # value columns, before some were added
     #: in a registry, of keys and values: the schema that we write, by its id; None: ours, by name
     schema_ids: tuple[int | None, int | None] | msgspec.UnsetType = msgspec.UNSET
     schema_names: tuple[str | None, str | None] | msgspec.UnsetType = msgspec.UNSET
@@ -129,8 +130,7 @@ class Source(Record, frozen=True, kw_only=True):
         return ReplicaId(self.table_id or "", self.generation, partition)
 
     def stored_form(self) -> Source:
-        """The source as its query writes it and as replicas keep it: of a CREATE SOURCE TABLE, the
-        changelog into which our query copies another writer's topic, always as JSON."""
+        """As its query writes and replicas keep it: of a CREATE SOURCE TABLE, our copy, as JSON."""
         if self.changelog is None:
             return self
         return msgspec.structs.replace(

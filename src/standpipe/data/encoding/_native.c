@@ -23,7 +23,10 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 8 };
+enum { FORM = 9 };
+/* the flags of a stored row: whether its key is in it, and how many it has of the columns that were
+ * added to its table in place (sql/declarations/added_columns.py has the same number) */
+enum { FULL_KEY = 1, ADDED_SHIFT = 1, ADDED_MAX = 127 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -222,38 +225,46 @@ static const char *rowtime_of(PyObject *headers, PyObject *names, PyObject *want
     return PyBytes_AS_STRING(rowtime);
 }
 
-/* A packed row (rows.pack_row_at); NULL without an error: the value is unusual. */
+/* A packed row (rows.pack_row_at) of an object with the first columns, and with as many of the
+ * others as its writer knew; `first_bytes`: of the heads of the first ones. NULL without an error:
+ * the value is unusual. */
 static PyObject *
-row_of(PyObject *value, const char *rowtime, PyObject *heads, Py_ssize_t heads_bytes)
+row_of(PyObject *value, const char *rowtime, PyObject *heads, Py_ssize_t first,
+       Py_ssize_t first_bytes)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(heads), length = PyBytes_GET_SIZE(value);
+    Py_ssize_t count = PyTuple_GET_SIZE(heads), length = PyBytes_GET_SIZE(value), n;
     Text at = (Text)PyBytes_AS_STRING(value), end = at + length;
-    Py_ssize_t cells = length - heads_bytes - 1; /* the last byte closes the object */
-    if (cells < count)
+    Py_ssize_t cells = length - first_bytes - 1; /* the last byte closes the object */
+    if (cells < first)
         return NULL;
-    PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD + 1 + cells + (count - 1) + 1);
+    /* there is room for what follows the first columns: its heads are longer than a comma */
+    PyObject *row = PyBytes_FromStringAndSize(NULL, HEAD + 1 + cells + (first - 1) + 1);
     if (!row)
         return NULL;
     Py_ssize_t room = cells;
-    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(row), *to = begin + CRC;
-    *to++ = 0;
+    unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(row), *to = begin + CRC + FLAGS;
     memcpy(to, rowtime, ROWTIME), to += ROWTIME;
-    for (Py_ssize_t n = 0; n < count; n++) {
+    for (n = 0; n < count && (n < first || end - at > 1); n++) {
         PyObject *head = PyTuple_GET_ITEM(heads, n);
         Py_ssize_t size = PyBytes_GET_SIZE(head);
         if (end - at < size || memcmp(at, PyBytes_AS_STRING(head), size))
             goto unusual;
         Text cell = at + size;
+        if (n >= first)
+            room -= size;
         /* if later heads are missing, this cell may be longer than all cells should be together */
         if (!(at = past_value(cell, end, 0)) || (room -= at - cell) < 0)
             goto unusual;
         *to++ = n ? ',' : '[';
         memcpy(to, cell, at - cell), to += at - cell;
     }
-    if (end - at != 1 || *at != '}')
+    if (end - at != 1 || *at != '}' || n - first > ADDED_MAX)
         goto unusual;
     *to++ = ']';
+    begin[CRC] = (unsigned char)((n - first) << ADDED_SHIFT);
     put_big_endian(begin, crc32_of(begin + CRC, to - begin - CRC, 0));
+    if (n > first)
+        _PyBytes_Resize(&row, to - begin); /* on failure it is NULL, with an error */
     return row;
 unusual:
     Py_DECREF(row);
@@ -269,27 +280,33 @@ static int all_bytes(PyObject *tuple)
 }
 
 PyDoc_STRVAR(pack_rows_doc,
-    "pack_rows(values, headers, names, wanted, heads)\n--\n\n"
+    "pack_rows(values, headers, names, wanted, heads, first)\n--\n\n"
     "Packed rows of records that all are as our writer makes them, else None.\n\n"
     "values, headers: lists of one length; names: those of our two headers; wanted: value of the\n"
-    "first; heads: what stands before each column in a value, the first with its brace.\n"
+    "first; heads: what stands before each column in a value, the first with its brace; first:\n"
+    "how many of them each value has at least.\n"
     "Raises TypeError where these are not what they should be.");
 
 static PyObject *pack_rows(PyObject *module, PyObject *args)
 {
     PyObject *values, *headers, *names, *wanted, *heads;
-    if (!PyArg_ParseTuple(args, "O!O!O!SO!", &PyList_Type, &values, &PyList_Type, &headers,
-                          &PyTuple_Type, &names, &wanted, &PyTuple_Type, &heads))
+    Py_ssize_t first, first_bytes = 0;
+    if (!PyArg_ParseTuple(args, "O!O!O!SO!n", &PyList_Type, &values, &PyList_Type, &headers,
+                          &PyTuple_Type, &names, &wanted, &PyTuple_Type, &heads, &first))
         return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(values), heads_bytes = 0;
+    Py_ssize_t count = PyList_GET_SIZE(values);
     if (PyTuple_GET_SIZE(names) != 2 || PyTuple_GET_SIZE(heads) < 1 || !all_bytes(heads)
         || !PyUnicode_Check(PyTuple_GET_ITEM(names, 0))
         || !PyUnicode_Check(PyTuple_GET_ITEM(names, 1))) {
         PyErr_SetString(PyExc_TypeError, "names: two str; heads: bytes, at least one");
         return NULL;
     }
-    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(heads); n++)
-        heads_bytes += PyBytes_GET_SIZE(PyTuple_GET_ITEM(heads, n));
+    if (first < 1 || first > PyTuple_GET_SIZE(heads)) {
+        PyErr_SetString(PyExc_ValueError, "first: 1 to the number of heads");
+        return NULL;
+    }
+    for (Py_ssize_t n = 0; n < first; n++)
+        first_bytes += PyBytes_GET_SIZE(PyTuple_GET_ITEM(heads, n));
     if (PyList_GET_SIZE(headers) != count)
         Py_RETURN_NONE;
     PyObject *rows = PyList_New(count);
@@ -299,7 +316,7 @@ static PyObject *pack_rows(PyObject *module, PyObject *args)
         PyObject *value = PyList_GET_ITEM(values, n), *row = NULL;
         const char *rowtime = rowtime_of(PyList_GET_ITEM(headers, n), names, wanted);
         if (rowtime && PyBytes_CheckExact(value))
-            row = row_of(value, rowtime, heads, heads_bytes);
+            row = row_of(value, rowtime, heads, first, first_bytes);
         if (!row) {
             Py_DECREF(rows);
             if (PyErr_Occurred())
@@ -631,20 +648,27 @@ static Text cell_of(PyObject *key, int is_text, char room[24], Py_ssize_t *lengt
     return (Text)room;
 }
 
-/* [cell, and the columns of a stored row; NULL without an error: it is unusual. */
-static PyObject *spliced_row(PyObject *key, PyObject *data, int is_text)
+enum { NULL_BYTES = 5 }; /* with its comma */
+
+/* [cell, and the columns of a stored row, those that it lacks of the added ones as null; NULL
+ * without an error: it is unusual. */
+static PyObject *spliced_row(PyObject *key, PyObject *data, int is_text, long added)
 {
     char room[24];
     Py_ssize_t size = PyBytes_GET_SIZE(data), length;
     Text stored = (Text)PyBytes_AS_STRING(data), columns = stored + HEAD;
     Text cell = cell_of(key, is_text, room, &length);
-    /* a shortened key has its flag set; no value is less than [] */
-    if (!cell || size < HEAD + 2 || stored[CRC] || *columns != '['
+    /* no value is less than [] */
+    if (!cell || size < HEAD + 2 || stored[CRC] & FULL_KEY || *columns != '['
         || big_endian(stored) != crc32_of(stored + CRC, size - CRC, 0))
         return NULL;
+    long missing = added - (stored[CRC] >> ADDED_SHIFT);
     Py_ssize_t rest = size - HEAD - 1; /* after the bracket */
     int is_alone = rest == 1, quote = is_text ? 1 : 0;
-    PyObject *row = PyBytes_FromStringAndSize(NULL, 1 + length + 2 * quote + !is_alone + rest);
+    if (missing && (missing < 0 || is_alone))
+        return NULL;
+    PyObject *row = PyBytes_FromStringAndSize(
+        NULL, 1 + length + 2 * quote + !is_alone + rest + missing * NULL_BYTES);
     if (!row)
         return NULL;
     unsigned char *to = (unsigned char *)PyBytes_AS_STRING(row);
@@ -656,21 +680,37 @@ static PyObject *spliced_row(PyObject *key, PyObject *data, int is_text)
         *to++ = '"';
     if (!is_alone)
         *to++ = ',';
-    memcpy(to, columns + 1, rest);
+    memcpy(to, columns + 1, rest), to += rest;
+    if (missing) {
+        for (to--; missing; missing--)
+            memcpy(to, ",null", NULL_BYTES), to += NULL_BYTES;
+        *to = ']';
+    }
     return row;
 }
 
+static int is_added(long added)
+{
+    if (added < 0 || added > ADDED_MAX)
+        PyErr_SetString(PyExc_ValueError, "added: 0 to 127");
+    return added >= 0 && added <= ADDED_MAX;
+}
+
 PyDoc_STRVAR(spliced_doc,
-    "spliced(keys, stored, is_text)\n--\n\n"
+    "spliced(keys, stored, kind, added)\n--\n\n"
     "Rows of the keys that have one: JSON arrays, in the order of `keys`; None where a row or a\n"
     "key is unusual, or a row is damaged.\n\n"
-    "keys: in the store, of one column; stored: of each its row, or None.");
+    "keys: in the store, of one column; stored: of each its row, or None; kind: 0 STRING, else a\n"
+    "number; added: how many columns were added to the table in place.");
 
 static PyObject *spliced(PyObject *module, PyObject *args)
 {
     PyObject *keys, *stored;
-    int is_text;
-    if (!PyArg_ParseTuple(args, "O!O!p", &PyList_Type, &keys, &PyList_Type, &stored, &is_text))
+    int kind;
+    long added;
+    if (!PyArg_ParseTuple(args, "O!O!il", &PyList_Type, &keys, &PyList_Type, &stored, &kind,
+                          &added)
+        || !is_added(added))
         return NULL;
     PyObject *rows = PyList_GET_SIZE(keys) == PyList_GET_SIZE(stored) ? PyList_New(0) : NULL;
     for (Py_ssize_t n = 0; rows && n < PyList_GET_SIZE(keys); n++) {
@@ -678,7 +718,7 @@ static PyObject *spliced(PyObject *module, PyObject *args)
         if (data == Py_None)
             continue;
         PyObject *row = PyBytes_CheckExact(key) && PyBytes_CheckExact(data)
-            ? spliced_row(key, data, is_text) : NULL;
+            ? spliced_row(key, data, kind == TEXT, added) : NULL;
         if (!row || PyList_Append(rows, row))
             Py_CLEAR(rows);
         Py_XDECREF(row);
@@ -875,14 +915,15 @@ static PyObject *known_literal(PyObject *module, PyObject *const *args, Py_ssize
 }
 
 PyDoc_STRVAR(response_doc,
-    "response(around, key, stored)\n--\n\n"
+    "response(around, key, stored, added=0)\n--\n\n"
     "before, the length, middle, the row of a key, after; None where `spliced` would say None.\n\n"
     "around: (before, middle, after, fixed, whether the key is a text); the length is that of the\n"
-    "row plus `fixed`.");
+    "row plus `fixed`; added: how many columns were added to the table in place.");
 
 static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    int is_typed = count == 3 && PyTuple_Check(args[0]) && PyTuple_GET_SIZE(args[0]) == 5
+    int is_typed = (count == 3 || count == 4) && PyTuple_Check(args[0])
+        && PyTuple_GET_SIZE(args[0]) == 5
         && PyBytes_CheckExact(args[1]) && PyBytes_CheckExact(args[2])
         && PyLong_CheckExact(PyTuple_GET_ITEM(args[0], 3))
         && PyBool_Check(PyTuple_GET_ITEM(args[0], 4));
@@ -899,7 +940,11 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
             PyErr_SetString(PyExc_ValueError, "a length is not negative");
         return NULL;
     }
-    PyObject *row = spliced_row(args[1], args[2], PyTuple_GET_ITEM(args[0], 4) == Py_True);
+    long added = count == 4 ? PyLong_AsLong(args[3]) : 0;
+    if ((added == -1 && PyErr_Occurred()) || !is_added(added))
+        return NULL;
+    int is_text = PyTuple_GET_ITEM(args[0], 4) == Py_True;
+    PyObject *row = spliced_row(args[1], args[2], is_text, added);
     if (!row) {
         if (PyErr_Occurred())
             return NULL;
@@ -1233,14 +1278,15 @@ static int read_cells(Text at, Text end, Cell *cells, int count)
     return end - at == 1 && *at == ']';
 }
 
-/* The full row: key, value columns, ROWTIME, `count` cells; 0: it is unusual or damaged. */
+/* The full row: key, value columns, ROWTIME, `count` cells, of which the last `added` columns may
+ * be missing in what is stored, and are null; 0: it is unusual or damaged. */
 static int read_full_row(PyObject *key, PyObject *data, int is_text, Cell *cells, int count,
-                         char room[2][24])
+                         int added, char room[2][24])
 {
     Py_ssize_t size = PyBytes_GET_SIZE(data), length;
     Text stored = (Text)PyBytes_AS_STRING(data);
     Text cell = cell_of(key, is_text, room[0], &length);
-    if (!cell || size < HEAD + 2 || stored[CRC]
+    if (!cell || size < HEAD + 2 || stored[CRC] & FULL_KEY
         || big_endian(stored) != crc32_of(stored + CRC, size - CRC, 0))
         return 0;
     cells[0] = (Cell){cell, cell + length};
@@ -1248,7 +1294,13 @@ static int read_full_row(PyObject *key, PyObject *data, int is_text, Cell *cells
         | big_endian(stored + CRC + FLAGS + 4);
     int digits = put_digits(room[1], (int64_t)ms);
     cells[count - 1] = (Cell){(Text)room[1], (Text)room[1] + digits};
-    return read_cells(stored + HEAD, stored + size, cells + 1, count - 2);
+    static const char null[] = "null";
+    int missing = added - (stored[CRC] >> ADDED_SHIFT), there = count - 2 - missing;
+    if (missing < 0)
+        return 0;
+    for (int n = there; n < count - 2; n++)
+        cells[1 + n] = (Cell){(Text)null, (Text)null + 4};
+    return read_cells(stored + HEAD, stored + size, cells + 1, there);
 }
 
 /* The cells that are shown, as a JSON array; NULL without an error: one is unusual. */
@@ -1286,9 +1338,10 @@ PyDoc_STRVAR(shown_doc,
     "shown(key, stored, is_text, program, literals)\n--\n\n"
     "The row of a key as a statement shows it; False: its conditions do not hold; None where it is\n"
     "unusual or damaged.\n\n"
-    "program: how many cells a full row has, whether they are shown decoded, how many conditions;\n"
-    "of each condition column, kind, operator, literal, whether a minus is before that; then\n"
-    "column and kind of each cell that is shown. A byte each.");
+    "program: how many cells a full row has, how many of them are of columns that were added in\n"
+    "place, whether cells are shown decoded, how many conditions; of each condition column, kind,\n"
+    "operator, literal, whether a minus is before that; then column and kind of each cell that is\n"
+    "shown. A byte each.");
 
 static PyObject *shown(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -1298,23 +1351,23 @@ static PyObject *shown(PyObject *module, PyObject *const *args, Py_ssize_t count
         PyErr_SetString(PyExc_TypeError, "shown takes 2 bytes objects, bool, bytes, tuple of bytes");
         return NULL;
     }
-    Text program = (Text)PyBytes_AS_STRING(args[3]), test = program + 3;
+    Text program = (Text)PyBytes_AS_STRING(args[3]), test = program + 4;
     Py_ssize_t size = PyBytes_GET_SIZE(args[3]);
-    if (size < 3 || program[0] < 2 || program[0] > CELLS_MAX || size < 3 + 5 * program[2]
-        || (size - 3 - 5 * program[2]) % 2) {
+    if (size < 4 || program[0] < 2 || program[0] > CELLS_MAX || program[1] > program[0] - 2
+        || size < 4 + 5 * program[3] || (size - 4 - 5 * program[3]) % 2) {
         PyErr_SetString(PyExc_ValueError, "this is no program");
         return NULL;
     }
     int is_text = args[2] == Py_True, width = program[0];
     Cell cells[CELLS_MAX];
     char room[2][24];
-    if (!read_full_row(args[0], args[1], is_text, cells, width, room))
+    if (!read_full_row(args[0], args[1], is_text, cells, width, program[1], room))
         Py_RETURN_NONE;
-    for (int n = 1; program[1] && n < width - 1; n++)
+    for (int n = 1; program[2] && n < width - 1; n++)
         if (!is_simple(cells[n]))
             Py_RETURN_NONE;
     int is_wanted = 1;
-    for (int n = 0; n < program[2]; n++, test += 5) {
+    for (int n = 0; n < program[3]; n++, test += 5) {
         if (test[0] < 1 || test[0] >= width || test[3] >= PyTuple_GET_SIZE(args[4]))
             Py_RETURN_NONE;
         int found = holds(cells[test[0]], test[1], test[2], PyTuple_GET_ITEM(args[4], test[3]),

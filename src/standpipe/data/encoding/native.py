@@ -22,7 +22,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 8
+FORM: Final = 9
 
 try:
     from standpipe.data.encoding import _native
@@ -56,13 +56,16 @@ def pack_rows(
     headers: Sequence[Headers | None],
     wanted: bytes,
     heads: Heads,
+    first: int | None = None,
 ) -> list[bytes] | None:
     """Stored rows (`data/encoding/stored_rows.py`) of a fetch in which every record is as our
     writer writes it: our two headers, with the commit `wanted`, and an object of exactly these
-    columns; else None."""
+    columns; else None. `first`: an object may have these alone, or some of those behind them, in
+    their order; a row then says how many."""
     if _native is None or not heads:
         return None
-    return _native.pack_rows([*values], [*headers], _HEADERS, wanted, heads)
+    count = len(heads) if first is None else first
+    return _native.pack_rows([*values], [*headers], _HEADERS, wanted, heads, count)
 
 
 def digest(rows: Collection[tuple[bytes, bytes]]) -> int | None:
@@ -105,12 +108,15 @@ def keys_by_partition(
     return None if _native is None else _native.keys_by_partition(keys, kind, partitions)
 
 
-def spliced(keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int) -> list[bytes] | None:
+def spliced(
+    keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int, added: int = 0
+) -> list[bytes] | None:
     """The whole rows of store keys, of those that have one; None if one is unusual or damaged.
 
-    `stored`: of each key its stored row; None: it has none.
+    `stored`: of each key its stored row; None: it has none. `added`: how many columns were added to
+    the table in place; of those that a row lacks, the cells are null.
     """
-    return None if _native is None else _native.spliced([*keys], [*stored], kind == 0)
+    return None if _native is None else _native.spliced([*keys], [*stored], kind, added)
 
 
 def cut(mark: bytes, body: bytes) -> bytes | None:
@@ -131,10 +137,10 @@ def known_literal(
 
 
 def response(
-    around: tuple[bytes, bytes, bytes, int, bool], key: bytes, stored: bytes
+    around: tuple[bytes, bytes, bytes, int, bool], key: bytes, stored: bytes, added: int = 0
 ) -> bytes | None:
     """`data.query.literal_lookup.response`; None also for a row that is unusual or damaged."""
-    return None if _native is None else _native.response(around, key, stored)
+    return None if _native is None else _native.response(around, key, stored, added)
 
 
 def cut_all(mark: bytes, body: bytes) -> bytes | None:

@@ -17,10 +17,12 @@ import msgspec
 
 from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
 from standpipe.model import Column, Source
+from standpipe.sql.declarations.added_columns import ADDED_MAX
 
 _encode = msgspec.json.Encoder().encode
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _as_tuple = cast(Callable[[Any], Sequence[msgspec.Raw]], msgspec.structs.astuple)
 
 #: includes values nested deeper than the interpreter allows: a producer decides how deep
@@ -57,6 +59,25 @@ def to_array(source: Source) -> ToArray:
     if source.value_format == "KAFKA":
         return _kafka_to_array(tuple(columns))
     raise ValueError(f"values of format {source.value_format} cannot be kept in a store")
+
+
+def own_columns_to_array(value: bytes) -> bytes:
+    """An object as the array of all that it has, in its order: for a table that gets columns in
+    place (`sql/declarations/added_columns.py`). So a row depends on its record alone, and replicas
+    agree whenever they hear of a new column. Raises UnreadableValue."""
+    try:
+        return _one_line(_encode([*_decode_object(value).values()]))
+    except _NOT_READ as error:
+        raise UnreadableValue(f"{value[:80]!r}: {error}") from error
+
+
+def count_beyond(array: bytes, first: int) -> int:
+    """How many cells an array has beyond the first ones. Raises UnreadableValue if it has fewer, or
+    so many that no writer of ours wrote it."""
+    beyond = len(_decode_cells(array)) - first
+    if not 0 <= beyond <= ADDED_MAX:
+        raise UnreadableValue(f"{array[:80]!r}: not {first} columns and those that were added")
+    return beyond
 
 
 def object_names(source: Source) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 A row is CRC-32, flags, ROWTIME, the full key if the store's had to be shortened, and the columns
 as a JSON array; docs/INTERFACES.md ("Bytes") has the format. The columns stay JSON text from Spark
 to the client (`data/encoding/row_values.py` turns an object into an array, `data/query/pull.py`
-splices it).
+splices it). The flags also say how many it has of the columns that were added to its table in place
+(`sql/declarations/added_columns.py`), so no reader has to count them.
 
 The digest is a sum over all rows of a hash of (key, stored row): equal rows give equal digests in
 whatever order they arrived, and a batch changes it by what it removes and adds. It finds replicas
@@ -19,21 +20,32 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
+import msgspec
+
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME, rowtime_header
 from standpipe.errors import ServerError
 
 ROWTIME_BYTES: Final = 8
 _ROW: Final = struct.Struct(">IBq")  # crc-32 of everything after it, flags, rowtime in ms
+_unpack_head: Final = _ROW.unpack_from
+_HEAD_BYTES: Final = _ROW.size
+_AFTER_CRC: Final = slice(4, None)
+_AFTER_HEAD: Final = slice(_HEAD_BYTES, None)
 _packed_crc: Final = struct.Struct(">I").pack
 _COUNT: Final = struct.Struct(">I")
 _FLAG_FULL_KEY: Final = 1
-_FULL: Final = bytes((_FLAG_FULL_KEY,))
+#: of the flags, the bits above that one are a number: of the added columns
+_ADDED_SHIFT: Final = 1
+_BYTES: Final = [bytes((number,)) for number in range(256)]
 
 #: digest of a store without rows
 EMPTY_DIGEST: Final = 0
 _crc_of: Final = struct.Struct(">I").unpack_from
 _BITS: Final = 0xFFFF_FFFF_FFFF_FFFF
+
+_encode = msgspec.json.Encoder().encode
+_decode_cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class DamagedRow(ServerError):
@@ -41,29 +53,33 @@ class DamagedRow(ServerError):
 
 
 class StoredRow(NamedTuple):
-    """A stored row. `full_key` is set if the store's key had to be shortened."""
+    """A stored row. `full_key` is set if the store's key had to be shortened. `added`: how many it
+    has of the columns that were added to the table in place."""
 
-    value_json: bytes  # JSON array of the value columns
+    value_json: bytes  # JSON array of the value columns that its writer knew
     rowtime_ms: int
     full_key: bytes
+    added: int = 0
 
 
-def pack_row(value_json: bytes, rowtime_ms: int, full_key: bytes = b"") -> bytes:
+def pack_row(value_json: bytes, rowtime_ms: int, full_key: bytes = b"", added: int = 0) -> bytes:
     """A stored value: crc-32, flags, ROWTIME, the full key if it is not the store's, the columns.
 
     LMDB's pages carry no checksum, so each row does.
     """
-    return pack_row_at(value_json, rowtime_header(rowtime_ms), full_key)
+    return pack_row_at(value_json, rowtime_header(rowtime_ms), full_key, added)
 
 
-def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"") -> bytes:
+def pack_row_at(value_json: bytes, rowtime: bytes, full_key: bytes = b"", added: int = 0) -> bytes:
     """`pack_row` with ROWTIME as in its header. Raises ValueError if that is not 8 bytes long."""
     if len(rowtime) != ROWTIME_BYTES:
         raise ValueError(f"{HEADER_ROWTIME} has {len(rowtime)} bytes, not {ROWTIME_BYTES}")
+    flags = added << _ADDED_SHIFT
     if full_key:
-        body = b"%b%b%b%b%b" % (_FULL, rowtime, _COUNT.pack(len(full_key)), full_key, value_json)
+        head = _BYTES[flags | _FLAG_FULL_KEY]
+        body = b"%b%b%b%b%b" % (head, rowtime, _COUNT.pack(len(full_key)), full_key, value_json)
     else:
-        body = b"\0" + rowtime + value_json
+        body = _BYTES[flags] + rowtime + value_json
     return crc32(body).to_bytes(4, "big") + body
 
 
@@ -85,15 +101,33 @@ def pack_rows_at(values_json: Sequence[bytes], rowtimes: Sequence[bytes]) -> lis
 
 def unpack_row(data: bytes) -> StoredRow:
     """Raises DamagedRow if the bytes are not those that were packed."""
-    if len(data) < _ROW.size:
+    if len(data) < _HEAD_BYTES:
         raise DamagedRow(f"a stored row of {len(data)} bytes")
-    crc, flags, rowtime_ms = _ROW.unpack_from(data)
-    if crc32(data[4:]) != crc:
+    crc, flags, rowtime_ms = _unpack_head(data)
+    if crc32(data[_AFTER_CRC]) != crc:
         raise DamagedRow("the checksum of a stored row does not fit")
+    if not flags:
+        return StoredRow(data[_AFTER_HEAD], rowtime_ms, b"")
+    added = flags >> _ADDED_SHIFT
     if not flags & _FLAG_FULL_KEY:
-        return StoredRow(data[13:], rowtime_ms, b"")
-    (length,) = _COUNT.unpack_from(data, 13)
-    return StoredRow(data[17 + length :], rowtime_ms, data[17 : 17 + length])
+        return StoredRow(data[_AFTER_HEAD], rowtime_ms, b"", added)
+    (length,) = _COUNT.unpack_from(data, _HEAD_BYTES)
+    begin = _HEAD_BYTES + _COUNT.size
+    end = begin + length
+    return StoredRow(data[end:], rowtime_ms, data[begin:end], added)
+
+
+def fitted(row: StoredRow, added: int) -> bytes:
+    """The array of a row for a reader that knows so many added columns. One that the writer did not
+    know is null; one that the reader has not heard of yet is left out."""
+    missing = added - row.added
+    if missing < 0:
+        return _encode(_decode_cells(row.value_json)[:missing])
+    if not missing:
+        return row.value_json
+    nulls = b",".join([b"null"] * missing)
+    head = row.value_json[:-1]
+    return b"%b%b%b]" % (head, b"" if head == b"[" else b",", nulls)
 
 
 # ---------------------------------------------------------------------------------- the digest

@@ -37,10 +37,11 @@ from standpipe.data.encoding.store_keys import (
     ordered_longs,
     window_at_end,
 )
-from standpipe.data.encoding.stored_rows import unpack_row
+from standpipe.data.encoding.stored_rows import fitted, unpack_row
 
 #: what the store's key of a text ends with
 END: Final = b"\0\1"
+_BEFORE_END: Final = -len(END)
 #: Longer ones are never known: what is known keeps all of them but the literal.
 MESSAGE_BYTES_MAX: Final = 4_096
 _plain: Final = re.compile(rb"[ !#-&(-\[\]-\x7f]*").fullmatch
@@ -137,19 +138,19 @@ class Around(NamedTuple):
     is_text: bool
 
 
-def response(around: Around, key: bytes, stored: bytes) -> bytes | None:
-    """The response with the whole row of a key.
+def response(around: Around, key: bytes, stored: bytes, added: int = 0) -> bytes | None:
+    """The response with the whole row of a key. `added`: how many columns its table got in place.
 
     None: the row has its key in full, which the caller has to compare. Raises DamagedRow.
     """
-    found = native.response(around, key, stored)
+    found = native.response(around, key, stored, added)
     if found is not None:
         return found
     row = unpack_row(stored)
     if row.full_key:
         return None
     before, middle, after, fixed_bytes, is_text = around
-    cell = b'"%b"' % key[: -len(END)] if is_text else b"%d" % window_at_end(key, 1)
-    others = row.value_json
+    cell = b'"%b"' % key[:_BEFORE_END] if is_text else b"%d" % window_at_end(key, 1)
+    others = row.value_json if row.added == added else fitted(row, added)
     shown = b"[%b%b%b" % (cell, b"" if others == b"[]" else b",", others[1:])
     return b"%b%d%b%b%b" % (before, fixed_bytes + len(shown), middle, shown, after)

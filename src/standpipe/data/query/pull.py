@@ -28,11 +28,12 @@ from standpipe.data.encoding.store_keys import (
     store_prefix,
     window_at_end,
 )
-from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
+from standpipe.data.encoding.stored_rows import StoredRow, fitted, unpack_row
 from standpipe.data.query import order
 from standpipe.data.query.partition_keys import NO_KEYS, PartitionKeys, keys_by_partition
 from standpipe.data.query.scan import Scan, is_in_window, rows_of
 from standpipe.model import Source
+from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan, Value
 
 #: rows of one cursor scan; a key rarely has more windows
@@ -41,6 +42,7 @@ SCAN_ROWS_MAX: Final = 4096
 CHUNK_KEYS: Final = 64
 _NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
 
+_TEXT: Final = native.KINDS["STRING"]
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -111,10 +113,11 @@ def lookup_keys(
     order asked: of a million rows in memory, sorted keys were found no faster. Raises DamagedRow.
     """
     store_keys = asked.store_keys if plan.projection is None else ()
+    kind, added = asked.kind, count_added(plan.source)
     rows: list[bytes] = []
     for at in range(0, len(asked.keys), CHUNK_KEYS):
         part = store_keys[at : at + CHUNK_KEYS]
-        found = native.spliced(part, list(map(view.get, part)), asked.kind) if part else None
+        found = native.spliced(part, list(map(view.get, part)), kind, added) if part else None
         if found is None:
             keys = asked.keys[at : at + CHUNK_KEYS]
             found = [row for key in keys for row in _plain(plan, view, key)]
@@ -127,10 +130,13 @@ def lookup_keys(
     return rows
 
 
-def spliced_rows(store_keys: Sequence[bytes], stored: Sequence[bytes | None]) -> list[bytes] | None:
+def spliced_rows(
+    store_keys: Sequence[bytes], stored: Sequence[bytes | None], added: int
+) -> list[bytes] | None:
     """The whole rows of plain texts, by their keys in a store of one column; None: a row has its
-    key in full, or something is to be judged elsewhere. Raises DamagedRow."""
-    found = native.spliced(store_keys, stored, native.KINDS["STRING"])
+    key in full, or something is to be judged elsewhere. `added`: how many columns their table got
+    in place. Raises DamagedRow."""
+    found = native.spliced(store_keys, stored, _TEXT, added)
     if found is not None:
         return found
     rows: list[bytes] = []
@@ -140,8 +146,11 @@ def spliced_rows(store_keys: Sequence[bytes], stored: Sequence[bytes | None]) ->
         row = unpack_row(data)
         if row.full_key:
             return None
-        rest = b"]" if row.value_json == b"[]" else b"," + row.value_json[1:]
-        rows.append(b'["%b"%b' % (key[:-2], rest))
+        cells = row.value_json if row.added == added else fitted(row, added)
+        if cells == b"[]":
+            rows.append(b'["%b"]' % key[:-2])
+        else:
+            rows.append(b'["%b",%b' % (key[:-2], cells[1:]))
     return rows
 
 
@@ -274,6 +283,8 @@ def _key_types(source: Source) -> list[str]:
 def _render(plan: PullPlan, head: list[bytes], row: StoredRow) -> bytes:
     """`head`: the cells before the value columns."""
     value_json = row.value_json
+    if row.added or plan.source.columns_first:
+        value_json = fitted(row, count_added(plan.source))
     if plan.projection is not None:
         cells = [*head, *_cells(value_json), b"%d" % row.rowtime_ms]
         return b"[%b]" % b",".join([cells[index] for index in plan.projection])

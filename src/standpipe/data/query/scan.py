@@ -19,11 +19,12 @@ import msgspec
 from standpipe.data.encoding.cells import cell_json, row_of
 from standpipe.data.encoding.kafka_keys import bounds_of
 from standpipe.data.encoding.store_keys import parse_store_key
-from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
+from standpipe.data.encoding.stored_rows import StoredRow, fitted, unpack_row
 from standpipe.data.query import order
 from standpipe.data.query.order import Pair, marked
 from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Column, Source
+from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.types.types import LONG_KEPT_MAX, SHORT_CHARS_MAX, SqlType, parse_type
 
@@ -190,7 +191,7 @@ def rows_of(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[bytes]:
             raise _too_many(source)
         stored = unpack_row(data)
         row = full_row(source, key, stored)
-        window_ms = row[len(source.key_columns) :][:2]
+        window_ms = row[len(source.key_columns) :][:2] if source.window else ()
         is_wanted = plan.where is None or _value(plan.where, row)
         if is_wanted and is_in_window(plan, window_ms):
             laid = laid_out(plan, row)
@@ -206,7 +207,10 @@ def full_row(source: Source, store_key: bytes, stored: StoredRow) -> list[Any]:
     row: list[Any] = [*values, *window_ms]
     if window is not None and len(window_ms) == 1:
         row.append(window_ms[0] + window.size_ms)
-    row += row_of(stored.value_json, types_of(source.value_columns))
+    array = stored.value_json
+    if stored.added or source.columns_first:
+        array = fitted(stored, count_added(source))
+    row += row_of(array, types_of(source.value_columns))
     row.append(stored.rowtime_ms)
     return row
 

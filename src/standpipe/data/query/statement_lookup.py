@@ -31,6 +31,7 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import PREFIX_BYTES_MAX, murmur2, ordered_longs
 from standpipe.data.query.literal_lookup import END, MESSAGE_BYTES_MAX, Around, LiteralPlace
 from standpipe.data.query.pull import lookup
+from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.lookup.template import PullTemplate
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.types.types import parse_type
@@ -153,7 +154,7 @@ def program_of(template: PullTemplate) -> bytes | None:
     kinds = [_ANY_CELL, *(_CELLS.get(each, -1) for each in types), _CELLS["BIGINT"]]
     columns = range(width - 1) if plan.projection is None else plan.projection
     is_decoded = template.test is not None
-    made = bytearray((width, is_decoded, len(conditions)))
+    made = bytearray((width, count_added(plan.source), is_decoded, len(conditions)))
     for index, sign, place, compared in conditions:
         kind = _CELLS.get(compared, -1)
         if kind < 0 or index == 0 or kinds[index] != kind or place >= len(template.slots):

@@ -89,7 +89,7 @@ class ApplyMachine:
         self.meta = meta  # as of the newest ApplyBatch, or of the store at start
         self.state = next_state(ReplicaState.ABSENT, opened(meta))
         self.log_end = Offset(-1)
-        self._codec = codec
+        self.codec = codec  # its owner sets another one when the table has more columns
         self._waiting_bytes_max = waiting_bytes_max
         self._transaction_rows, self._backlog_records = transaction_rows, backlog_records
         self._newest: TargetSet | None = None
@@ -296,10 +296,10 @@ class ApplyMachine:
             self._note_gap(target, target.end if is_strict_whole else strict_from)
         if clean:  # in order: right at the end of the range, but not a single batch
             self._goes_by_order = True
-            self._filling.add(clean, self._codec, None)
+            self._filling.add(clean, self.codec, None)
             self._gaps.shadows.clean(clean)
         foreign, wanted = self._filling.foreign, commit_header(target.commit)
-        self._filling.add(strict, self._codec, wanted)
+        self._filling.add(strict, self.codec, wanted)
         some_are_foreign, before_ms = self._filling.foreign > foreign, target.committed_at_ms
         self._gaps.judged(strict, wanted, before_ms, some_are_foreign=some_are_foreign)
         self._judged = Offset(end)
@@ -308,7 +308,7 @@ class ApplyMachine:
         """Stage foreign records that are the last of their keys in the clean range."""
         clean_through = self._clean_through
         right = self._gaps.shadows.settled(clean_through) if clean_through <= end else []
-        ready.add(right, self._codec, None)
+        ready.add(right, self.codec, None)
         return bool(right)
 
     def _clean_below(self, target: TargetSet) -> Offset:

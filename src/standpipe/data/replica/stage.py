@@ -16,7 +16,15 @@ from typing import Final, cast
 
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, bounds_of
 from standpipe.data.encoding.native import Heads, heads_of, pack_rows
-from standpipe.data.encoding.row_values import ToArray, ToArrays, object_names, to_array, to_arrays
+from standpipe.data.encoding.row_values import (
+    ToArray,
+    ToArrays,
+    count_beyond,
+    object_names,
+    own_columns_to_array,
+    to_array,
+    to_arrays,
+)
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
@@ -29,6 +37,7 @@ from standpipe.data.encoding.store_keys import (
 from standpipe.data.encoding.stored_rows import pack_row_at, pack_rows_at
 from standpipe.data.replica.events import Fetched, columns_of
 from standpipe.model import Source
+from standpipe.sql.declarations.added_columns import count_first, may_grow
 
 #: in fetches of more records than this, only samples have their partitions checked
 SAMPLED_ABOVE: Final = 256
@@ -54,21 +63,26 @@ class RowCodec:
     to_arrays: ToArrays | None
     #: heads of the columns if values are objects, else none
     heads: Heads = ()
+    #: of a table that gets columns in place: how many it began with; a row has those that its
+    #: writer knew, whatever is known here
+    first: int | None = None
 
     @classmethod
     def of(cls, source: Source, partition: int) -> RowCodec:
         """Raises UnfitKey or ValueError for formats that a store cannot keep."""
         bounds = bounds_of(source.window)
         key = (source.key_columns, source.key_format)
+        grows = may_grow(source)
         return cls(
             partition=partition,
             partitions=source.partitions,
             window_bytes=bounds * WINDOW_BYTES,
             to_store_key=store_key_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
-            to_array=to_array(source),
+            to_array=own_columns_to_array if grows else to_array(source),
             to_store_keys=store_keys_from_raw(*key, bounds=bounds, delimiter=source.key_delimiter),
-            to_arrays=to_arrays(source),
+            to_arrays=None if grows else to_arrays(source),
             heads=heads_of(object_names(source)),
+            first=count_first(source) if grows else None,
         )
 
     def is_misplaced(self, record: Fetched) -> bool:
@@ -111,7 +125,7 @@ class Stage:
         self, records: Sequence[Fetched], codec: RowCodec, wanted: bytes | None
     ) -> None:
         to_store_key, to_array, mark = codec.to_store_key, codec.to_array, (HEADER_COMMIT, wanted)
-        keys, rows = self.keys, self.rows
+        keys, rows, first = self.keys, self.rows, codec.first
         for offset, raw_key, value, headers in records:
             # fast path for our writer's headers, in its order: one comparison instead of a search
             is_ours = headers is not None and len(headers) == 2 and headers[0] == mark
@@ -131,7 +145,9 @@ class Stage:
                     rowtime = last[1] if last[0] == HEADER_ROWTIME else None
                     if rowtime is None:
                         rowtime = _rowtime(headers or ())
-                    row = pack_row_at(to_array(value), rowtime, full_key)
+                    array = to_array(value)
+                    added = 0 if first is None else count_beyond(array, first)
+                    row = pack_row_at(array, rowtime, full_key, added)
                     keys.append(key)
                     rows.append(row)
             except (UnfitKey, ValueError) as error:
@@ -169,11 +185,11 @@ def _rows_at_once(
 ) -> tuple[list[bytes], list[bytes]] | None:
     """Store keys and rows of all, in order; None: some lack a row or our two headers."""
     raw_keys, values, headers = columns_of(records)
-    if wanted is None or codec.to_arrays is None or None in raw_keys:
+    if wanted is None or None in raw_keys:
         return None
     try:
-        rows = pack_rows(values, headers, wanted, codec.heads)
-        if rows is None:
+        rows = pack_rows(values, headers, wanted, codec.heads, codec.first)
+        if rows is None and codec.to_arrays is not None:
             rows = _rows_by_column(values, headers, codec.to_arrays, wanted)
         # only after all are known to be of this commit: other records may have any key
         keys = None if rows is None else codec.to_store_keys(cast("Sequence[bytes]", raw_keys))

@@ -111,6 +111,8 @@ class Tailer:
                 self._holdings = holdings(snapshot)
                 self._writers = written_by_one_query((*snapshot.sources, *snapshot.successors))
                 self._covered.follow(snapshot, self._holdings.values())
+            for replica_id in self._replicas.keys() & self._holdings.keys():
+                self._replicas[replica_id].follow(self._holdings[replica_id])
         for replica_id in self._replicas.keys() - self._holdings.keys():
             self._replicas.pop(replica_id).close(in_order=True)
         for replica_id in self._pages.keys() - self._holdings.keys():
@@ -297,11 +299,8 @@ class Tailer:
             folders.retire(replica.store.path, self._clock.wall_ms())
 
     def _replicas_of(self, query_id: str, partition: int) -> list[TailedReplica]:
-        return [
-            replica
-            for replica in self._replicas.values()
-            if replica.holding.query_id == query_id and replica.holding.partition == partition
-        ]
+        asked, every = (query_id, partition), self._replicas.values()
+        return [one for one in every if (one.holding.query_id, one.holding.partition) == asked]
 
     def _housekeep(self) -> None:
         if not self._openings:  # a store that is being opened may be behind all others

@@ -158,6 +158,14 @@ class TailedReplica:
         gone_ms = self._world.clock.wall_ms() - self.holding.tombstones_ms
         return ApplyMachine(codec, meta, gone_ms=gone_ms)
 
+    def follow(self, holding: Holding) -> None:
+        """The table as a newer map has it. If it got columns, records of writers that know them
+        become rows in the short way from now on; the rows are the same as before."""
+        grows = holding.source.columns != self.holding.source.columns
+        if grows and isinstance(self.machine, ApplyMachine):
+            self.machine.codec = RowCodec.of(holding.source, holding.partition)
+            self.holding = holding
+
     @property
     def fetched(self) -> Offset:
         """Everything below was delivered. Of a direct table."""

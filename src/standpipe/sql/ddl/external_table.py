@@ -14,6 +14,7 @@ import msgspec
 
 from standpipe.model import PersistentQuery, Source, SparkPlan
 from standpipe.sql.context import Context
+from standpipe.sql.declarations.added_columns import external_query_id
 from standpipe.sql.declarations.properties import Properties
 from standpipe.sql.declarations.published import is_registered
 from standpipe.sql.plans import CreateTableAsPlan
@@ -48,7 +49,7 @@ def declared(
         raise unsupported(f"A table in AVRO or JSON_SR with WRITER='{EXTERNAL}'", creation.at)
     table_id = context.table_id(creation.name)
     query = PersistentQuery(
-        query_id=f"EXTERNAL_{table_id}",
+        query_id=external_query_id(table_id),
         sink=source.name,
         sources=(),
         statement=source.statement,

@@ -26,7 +26,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SEPARATORS: Final = re.compile(r"[/\\]")
 _QUERY_ID: Final = re.compile(r"[A-Za-z0-9_]{1,128}")
 #: of the ids that statements get by themselves
-_RESERVED_IDS: Final = ("CTAS_", "CSAS_", "CST_", "INSERTQUERY_", "TRANSIENT_")
+_RESERVED_IDS: Final = ("CTAS_", "CSAS_", "CST_", "INSERTQUERY_", "TRANSIENT_", "EXTERNAL_")
 
 #: names that our own columns have in Spark beside a query's columns. Others that begin with __ are
 #: free: tools that capture changes, such as Debezium, add such columns

@@ -56,12 +56,13 @@ COLUMNS: Final = ("*", "N", "ID", "S, N, ROWTIME", "B, ID", "D", "N, N AS N2")
 
 
 @cache
-def template_of(shown: str, condition: str) -> PullTemplate:
-    """Of a lookup with one condition more."""
+def template_of(shown: str, condition: str, added: int = 0) -> PullTemplate:
+    """Of a lookup with one condition more. `added`: how many of the columns were added in place."""
+    table_ = msgspec.structs.replace(TABLE, columns_first=len(CELLS) - added) if added else TABLE
     more = f" AND {condition}" if condition else ""
     query = parser.parse(f"SELECT {shown} FROM {TABLE.name} WHERE ID = 'k'{more};")[0]
     assert isinstance(query, Query)
-    return compile_pull(query, {TABLE.name: TABLE}, Context(properties={}))
+    return compile_pull(query, {TABLE.name: table_}, Context(properties={}))
 
 
 def statement_alike(body: bytes, other: bytes) -> bool:
@@ -108,11 +109,20 @@ def list_alike(body: bytes, other: bytes) -> bool:
 
 
 def text_shown_alike(
-    shown: str, condition: str, cells: tuple[bytes, ...], number: bytes, text: bytes
+    shown: str,
+    condition: str,
+    cells: tuple[bytes, ...],
+    number: bytes,
+    text: bytes,
+    *,
+    own: int = 0,
+    added: int = 0,
 ) -> bool:
-    """Whether the row was shown or refused by C, with these literals in the condition."""
-    stored = pack_row(b"[%b]" % b",".join(cells), 5)
-    return shown_alike(template_of(shown, condition), stored, number, text)
+    """Whether the row was shown or refused by C, with these literals in the condition. `own`: how
+    many columns it has of the `added` ones."""
+    first = len(CELLS) - added
+    stored = pack_row(b"[%b]" % b",".join(cells[: first + own]), 5, b"", own)
+    return shown_alike(template_of(shown, condition, added), stored, number, text)
 
 
 def shown_alike(template: PullTemplate, stored: bytes, number: bytes, text: bytes) -> bool:
@@ -151,9 +161,12 @@ def run(seed: int, count: int) -> tuple[int, int]:
         body, other = (b"".join(chance.choices(LIST_PIECES, k=chance.randint(0, 9))) for _ in "12")
         list_alike(b"'" + body + b"'", b"'" + other + b"'")
         condition = chance.choice(["", "N > 3", "S <> 'a' AND N <= -3", "S < 'b' AND ROWTIME > 3"])
-        template = template_of(chance.choice(COLUMNS), condition)
+        added = chance.choice([0, 0, 1, 2, 3, 4])
+        own = chance.randint(0, added)
+        template = template_of(chance.choice(COLUMNS), condition, added)
         cells = [each[0] if chance.random() < 0.6 else chance.choice(each) for each in CELLS]
-        stored = pack_row(b"[%b]" % b",".join(cells[: chance.choice([4, 4, 4, 3])]), 5)
+        columns = len(cells) - added + own - chance.choice([0, 0, 0, 1])
+        stored = pack_row(b"[%b]" % b",".join(cells[:columns]), 5, b"", own)
         number, text = chance.choice([b"3", b"7", b"9" * 18]), chance.choice([b"a", b"", b"zz"])
         taken += shown_alike(template, stored, number, text)
         assert not shown_alike(template, damaged(chance, stored), number, text)

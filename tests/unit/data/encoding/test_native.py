@@ -24,6 +24,7 @@ from tests.unit.data.encoding.native_fuzz import (
     WANTED,
     packed,
     packed_alike,
+    packed_by_itself_alike,
     run,
     source,
     value_of,
@@ -55,6 +56,13 @@ PLAIN = st.recursive(
 def test_what_our_writer_makes_is_packed(cells: tuple[object, ...]) -> None:
     value = msgspec.json.encode(dict(zip(NAMES, cells, strict=True)))
     assert packed_alike(value) or b"\\u" in value
+
+
+@needs_it
+@given(st.lists(PLAIN, min_size=1, max_size=3))
+def test_a_value_of_a_writer_that_knew_fewer_columns_is_packed(cells: list[object]) -> None:
+    value = msgspec.json.encode(dict(zip(NAMES, cells, strict=False)))
+    assert packed_by_itself_alike(value) or b"\\u" in value
 
 
 PACKED = [
@@ -115,6 +123,7 @@ def test_a_spoiled_value_is_refused(spoil) -> None:
     value = value_of(b"1", b"2", b"3")
     assert packed_alike(value)
     assert not packed_alike(spoil(value))
+    packed_by_itself_alike(spoil(value))
 
 
 @needs_it
@@ -123,6 +132,7 @@ def test_a_value_that_was_cut_off_is_refused(end: int) -> None:
     value = value_of(b"1", b'"\xc3\xa9"', b"[1.5]")
     assert packed_alike(value)
     assert not packed_alike(value[:end])
+    assert not packed_by_itself_alike(value[:end])
     with pytest.raises(UnreadableValue):
         SLOW(value[:end])
 
@@ -186,7 +196,14 @@ def test_one_unusual_record_sends_all_the_other_way() -> None:
 )
 def test_a_call_that_makes_no_sense_is_an_error(names: object, heads: object) -> None:
     with pytest.raises(TypeError):
-        native._native.pack_rows([], [], names, b"", heads)  # type: ignore[union-attr,arg-type]
+        native._native.pack_rows([], [], names, b"", heads, 1)  # type: ignore[union-attr,arg-type]
+
+
+@needs_it
+@pytest.mark.parametrize("first", [0, -1, len(HEADS) + 1])
+def test_how_many_columns_there_are_at_least(first: int) -> None:
+    with pytest.raises(ValueError, match="first: 1 to the number of heads"):
+        packed(first=first)
 
 
 @needs_it

@@ -19,6 +19,7 @@ from tests.unit.data.encoding.test_native import needs_it
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.query import literal_lookup
 
 INTEGERS = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1, 0, -1])
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -84,11 +85,50 @@ def test_a_call_that_makes_no_sense_is_an_error(kind: int, partitions: int) -> N
 
 
 @needs_it
-@given(LISTS, st.lists(st.none() | st.binary(max_size=20), max_size=12))
+@given(
+    LISTS,
+    st.lists(st.none() | st.binary(max_size=20), max_size=12),
+    st.integers(0, 127),
+    st.integers(0, 127),
+)
 def test_rows_are_spliced_as_python_does(
-    asked: tuple[str, list[object]], columns: list[bytes | None]
+    asked: tuple[str, list[object]], columns: list[bytes | None], own: int, added: int
 ) -> None:
-    spliced_alike(*asked, [None if each is None else b"[%b]" % each for each in columns])
+    """Also where rows lack columns that were added to the table."""
+    arrays = [None if each is None else b"[%b]" % each for each in columns]
+    spliced_alike(*asked, arrays, min(own, added), added)
+
+
+@needs_it
+@pytest.mark.parametrize(
+    ("columns", "own", "added", "row"),
+    [
+        (b"[1]", 0, 1, b'["a",1,null]'),
+        (b"[1]", 0, 2, b'["a",1,null,null]'),
+        (b"[1,2]", 1, 2, b'["a",1,2,null]'),
+        (b"[1,2]", 1, 1, b'["a",1,2]'),
+        (b"[1,2]", 1, 0, None),
+        (b"[]", 0, 1, None),
+    ],
+)
+def test_a_row_of_a_table_that_got_columns(
+    columns: bytes, own: int, added: int, row: bytes | None
+) -> None:
+    key = store_key(("a",), ("STRING",))
+    found = native.spliced([key], [pack_row(columns, 5, b"", own)], 0, added)
+    assert found == (None if row is None else [row])
+
+
+@needs_it
+@pytest.mark.parametrize("added", [-1, 128])
+def test_how_many_columns_can_be_added(added: int) -> None:
+    around = literal_lookup.Around(b"", b"", b"", 0, is_text=True)
+    for call in (
+        lambda: native.spliced([], [], 0, added),
+        lambda: native.response(around, b"a\0\1", pack_row(b"[1]", 5), added),
+    ):
+        with pytest.raises(ValueError, match="added: 0 to 127"):
+            call()
 
 
 @needs_it

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.data.rows import table
 
-from standpipe.data.encoding.row_values import UnreadableValue, to_array, to_arrays
+from standpipe.data.encoding.row_values import (
+    UnreadableValue,
+    count_beyond,
+    own_columns_to_array,
+    to_array,
+    to_arrays,
+)
 from standpipe.model import Column, Source
 
 
@@ -159,3 +165,35 @@ def test_cells_mean_what_they_meant(a: object, b: object, pretty: bool) -> None:
     array = to_array(AB)(value)
     assert json.loads(array) == [a, b]
     assert b"\n" not in array
+
+
+@pytest.mark.parametrize(
+    ("value", "array", "why"),
+    [
+        (b'{"A":1,"B":null}', b"[1,null]", "all that it has"),
+        (b'{"B":{"x":[1]},"A":"y"}', b'[{"x":[1]},"y"]', "in its order, as it is the table's"),
+        (b'{"A":\n[1,\r\n2]}', b"[[1,2]]", "on one line"),
+        (b"{}", b"[]", ""),
+    ],
+)
+def test_a_row_of_its_record_alone(value: bytes, array: bytes, why: str) -> None:
+    assert own_columns_to_array(value) == array, why
+
+
+@pytest.mark.parametrize("value", [b"[1]", b"", b'{"A":}', DEEP])
+def test_what_is_no_object_has_no_columns(value: bytes) -> None:
+    with pytest.raises(UnreadableValue):
+        own_columns_to_array(value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "first", "beyond"),
+    [(1, 1, 0), (3, 1, 2), (0, 1, None), (1, 2, None), (128, 1, 127), (129, 1, None)],
+)
+def test_how_many_columns_were_added(cells: int, first: int, beyond: int | None) -> None:
+    array = b"[%b]" % b",".join([b"1"] * cells)
+    if beyond is not None:
+        assert count_beyond(array, first) == beyond
+        return
+    with pytest.raises(UnreadableValue, match=f"not {first} columns and those that were added"):
+        count_beyond(array, first)

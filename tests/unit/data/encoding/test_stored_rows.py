@@ -7,12 +7,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from standpipe.data.encoding import stored_rows
+from standpipe.sql.declarations.added_columns import ADDED_MAX
 
 
-@given(st.binary(max_size=40), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=20))
-def test_rows_round_trip(value: bytes, rowtime_ms: int, full_key: bytes) -> None:
-    data = stored_rows.pack_row(value, rowtime_ms, full_key)
-    assert stored_rows.unpack_row(data) == stored_rows.StoredRow(value, rowtime_ms, full_key)
+@given(
+    st.binary(max_size=40),
+    st.integers(-(2**63), 2**63 - 1),
+    st.binary(max_size=20),
+    st.integers(0, ADDED_MAX),
+)
+def test_rows_round_trip(value: bytes, rowtime_ms: int, full_key: bytes, added: int) -> None:
+    data = stored_rows.pack_row(value, rowtime_ms, full_key, added)
+    row = stored_rows.StoredRow(value, rowtime_ms, full_key, added)
+    assert stored_rows.unpack_row(data) == row
+
+
+def test_no_row_has_more_columns_than_fit() -> None:
+    with pytest.raises(IndexError):
+        stored_rows.pack_row(b"[1]", 5, b"", ADDED_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    ("array", "own", "known", "shown", "why"),
+    [
+        (b"[1,2]", 1, 1, b"[1,2]", "as many as there are"),
+        (b"[1]", 0, 1, b"[1,null]", "written before the second one was added"),
+        (b"[1,2]", 1, 3, b"[1,2,null,null]", "and two more"),
+        (b"[]", 0, 1, b"[null]", ""),
+        (b'[1,[2,{"a":3}],"x"]', 2, 1, b'[1,[2,{"a":3}]]', "the reader has not heard of the third"),
+        (b'[1,"]",[2]]', 2, 0, b"[1]", ""),
+    ],
+)
+def test_a_reader_sees_the_columns_that_it_knows(
+    array: bytes, own: int, known: int, shown: bytes, why: str
+) -> None:
+    row = stored_rows.StoredRow(array, 5, b"", own)
+    assert stored_rows.fitted(row, known) == shown, why
 
 
 def test_every_flipped_bit_of_a_row_is_noticed() -> None:

@@ -242,3 +242,32 @@ def test_damage_is_an_error_never_a_row() -> None:
     store = SortedStore({key: pack_row(b"[1]", 0)[:-1] + b"}"})
     with pytest.raises(DamagedRow):
         pull.lookup(plan(TABLE, ("a",)), store, 0)
+
+
+def test_rows_from_before_a_column_was_added() -> None:
+    """And of a column that this node has not heard of."""
+    columns = (*TABLE.columns, Column(name="M", type="BIGINT"))
+    source = msgspec.structs.replace(TABLE, columns=columns, columns_first=1)
+    stored = {"a": b"[0]", "b": b"[1,7]", "c": b"[2,8,9]"}
+    store = SortedStore(
+        {
+            store_key((key,), ("STRING",)): pack_row(row, 5, b"", added)
+            for added, (key, row) in enumerate(stored.items())
+        }
+    )
+    before = plan(TABLE, ("c",))
+    (partition,) = pull.partitions(before)
+    assert pull.lookup(before, store, partition) == [b'["c",2]'], "it has heard of neither"
+    whole = {"a": b'["a",0,null]', "b": b'["b",1,7]', "c": b'["c",2,8]'}
+    for key, row in whole.items():
+        one = plan(source, (key,))
+        (partition,) = pull.partitions(one)
+        assert pull.lookup(one, store, partition) == [row]
+        projected = plan(source, (key,), projection=(2,))
+        assert pull.lookup(projected, store, partition) == [b"[%b]" % row.split(b",")[2][:-1]]
+    many = plan(source, *((key,) for key in whole))
+    found = [row for each in pull.partitions(many) for row in pull.lookup(many, store, each)]
+    assert sorted(found) == sorted(whole.values())
+    types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
+    scan = plan(source, is_scan=True, column_types=types)
+    assert sorted(pull.lookup(scan, store, 0)) == sorted(whole.values())

@@ -71,11 +71,28 @@ def test_which_literals_are_cut_out(
     st.tuples(*(st.sampled_from(each) for each in CELLS)),
     st.sampled_from([b"3", b"0", b"17", b"999999999999999999"]),
     st.sampled_from([b"a", b"", b"b", b"zz"]),
+    st.integers(0, 3),
+    st.integers(0, 3),
 )
 def test_rows_are_shown_alike(
-    shown: str, condition: str, cells: tuple[bytes, ...], number: bytes, text: bytes
+    shown: str,
+    condition: str,
+    cells: tuple[bytes, ...],
+    number: bytes,
+    text: bytes,
+    added: int,
+    own: int,
 ) -> None:
-    text_shown_alike(shown, condition, cells, number, text)
+    """Also where columns were added to the table, and the row has some of them."""
+    text_shown_alike(shown, condition, cells, number, text, own=min(own, added), added=added)
+
+
+@needs_it
+def test_a_row_with_fewer_columns_is_shown_in_c() -> None:
+    usual = tuple(each[0] for each in CELLS)
+    for own in range(3):
+        assert text_shown_alike("*", "", usual, b"", b"", own=own, added=2)
+        assert text_shown_alike("S, B, N", "N > 3", usual, b"0", b"", own=own, added=2)
 
 
 @needs_it

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -14,9 +16,11 @@ from tests.unit.data.rows import CODEC, commit, in_columns, key_of, numbers, rec
 
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import commit_header, partition_of
+from standpipe.data.encoding.stored_rows import StoredRow, unpack_row
 from standpipe.data.replica.events import Fetched, bytes_of
 from standpipe.data.replica.stage import SAMPLED_ABOVE, RowCodec, Stage
-from standpipe.model import Column
+from standpipe.model import Column, Source
+from standpipe.sql.declarations.added_columns import external_query_id
 
 BY = commit(1, 0)
 WANTED = commit_header(BY)
@@ -131,7 +135,8 @@ def test_at_once_or_one_by_one_is_the_same(
     for place, spoil in odd:
         at = place % len(records)
         records[at] = (at, *spoil(record(at, "a", 1, BY))[1:])
-    one_by_one, by_column = replace(CODEC, to_arrays=None), replace(CODEC, heads=())
+    one_by_one = replace(CODEC, to_arrays=None, heads=())
+    by_column = replace(CODEC, heads=())
     columns = in_columns(records)
     stages: list[Stage] = []
     for codec, given_ in (
@@ -176,3 +181,65 @@ def test_keys_of_other_commits_are_not_looked_at() -> None:
     for given_ in (rows[:2], rows[2:]):
         stage.add(given_, codec, WANTED)
     assert (len(stage.keys), stage.foreign, stage.unreadable) == (1, 1, 1)
+
+
+def growing(*names: str) -> Source:
+    """A table that began with the column N, of an application."""
+    columns = tuple(Column(name=name, type="BIGINT") for name in names)
+    return msgspec.structs.replace(
+        table(),
+        columns=(*table().key_columns, *columns),
+        query_id=external_query_id("t"),
+        columns_first=1 if len(names) > 1 else msgspec.UNSET,
+    )
+
+
+def stored(codec: RowCodec, values: Sequence[bytes]) -> list[StoredRow]:
+    records = [(n, b"k%03d" % n, value, record(0, "a", 1, BY)[3]) for n, value in enumerate(values)]
+    stage = Stage()
+    stage.add(records, codec, WANTED)
+    assert stage.unreadable == 0
+    return [unpack_row(row) for row in stage.rows if row is not None]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@given(st.lists(st.lists(st.integers(-9, 9) | st.none(), min_size=1, max_size=4), max_size=6))
+def test_replicas_that_know_other_columns_stage_the_same_rows(
+    is_compiled: bool, cells: list[list[int | None]]
+) -> None:
+    """A writer may know a column before a replica does, or not know it when the replica does."""
+    names = ("N", "M", "L", "K2")
+    values = [msgspec.json.encode(dict(zip(names, each, strict=False))) for each in cells]
+    expected = [StoredRow(msgspec.json.encode(each), 0, b"", len(each) - 1) for each in cells]
+    with contextlib.nullcontext() if is_compiled else mock.patch.object(native, "_native", None):
+        for known in range(1, len(names) + 1):
+            assert stored(RowCodec.of(growing(*names[:known]), 0), values) == expected
+
+
+@pytest.mark.skipif(not native.IS_COMPILED, reason="nothing was compiled")
+def test_rows_with_fewer_columns_are_packed_at_once() -> None:
+    codec = replace(RowCodec.of(growing("N", "M"), 0), to_array=_must_not_be_called)
+    values = [b'{"N":1}', b'{"N":2,"M":3}', b'{"N":4}']
+    arrays = [(row.value_json, row.added) for row in stored(codec, values)]
+    assert arrays == [(b"[1]", 0), (b"[2,3]", 1), (b"[4]", 0)]
+    with pytest.raises(AssertionError, match="the long way"):
+        stored(codec, [*values, b'{"N":1,"M":2,"L":3}'])
+
+
+def test_a_record_without_the_first_columns_has_no_row() -> None:
+    """No writer of ours leaves one out."""
+    stage, codec = Stage(), RowCodec.of(growing("N", "M"), 0)
+    stage.add([(0, b"a", b"{}", record(0, "a", 1, BY)[3])], codec, WANTED)
+    assert (stage.rows, stage.unreadable) == ([], 1)
+    assert "not 1 columns and those that were added" in stage.example
+
+
+@pytest.mark.parametrize(
+    "changes", [{"query_id": "CTAS_T_1"}, {"query_id": "EXTERNAL_x"}, {"wrap_single_value": False}]
+)
+def test_the_rows_of_other_tables_go_by_the_names_of_columns(changes: dict[str, Any]) -> None:
+    source = msgspec.structs.replace(growing("N"), **changes)
+    codec = RowCodec.of(source, 0)
+    assert codec.first is None
+    if source.wrap_single_value:
+        assert codec.to_array(b'{"M":1,"N":2}') == b"[2]"

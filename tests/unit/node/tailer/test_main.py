@@ -44,12 +44,14 @@ from standpipe.data.replica.events import (
     RecordsGone,
 )
 from standpipe.data.replica.holdings import Holding
+from standpipe.data.replica.machine import ApplyMachine
 from standpipe.data.replica.positions import StoreIdentity
 from standpipe.errors import DataDirectoryRefused, KafkaUnavailable
 from standpipe.model import (
     Assignment,
     AssignmentEpoch,
     BatchId,
+    Column,
     Commit,
     LeaseEpoch,
     LogIndex,
@@ -61,6 +63,7 @@ from standpipe.model import (
     ReplicaState,
     ReplicaStatus,
     Snapshot,
+    Source,
 )
 from standpipe.node.configuration import NodeConfig
 from standpipe.node.covered_files import CoveredFiles, covered_path
@@ -68,6 +71,7 @@ from standpipe.node.tailer import main, source_ends, store_opener
 from standpipe.node.tailer.main import Tailer
 from standpipe.node.tailer.progress import ProgressFollower
 from standpipe.node.tailer.replica import World
+from standpipe.sql.declarations.added_columns import external_query_id
 from standpipe.topics import TOMBSTONES_MS
 
 NODE = NodeId("node-1")
@@ -228,7 +232,7 @@ class Node:
         self.topics: Any = self.tailer._topics
         self.ends: Any = self.tailer._sources._reader
 
-    def place(self, *placements: Placement) -> None:
+    def place(self, *placements: Placement, table: Source | None = None) -> None:
         self.stamp += 1
         snapshot = Snapshot(
             stamp=self.stamp,
@@ -238,7 +242,7 @@ class Node:
             log_index=LogIndex(1),
             leader=NODE,
             nodes=(),
-            sources=(TABLE,),
+            sources=(table or TABLE,),
             queries=(),
             assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
         )
@@ -604,6 +608,40 @@ def test_a_confirmation_needs_a_replica_at_its_end(node: Node) -> None:
     assert node.status().confirmed_boot_ms == 900_000, "what is not confirmed ages"
     assert node.status().beat_boot_ms > 1_000_500, "but the tailer lives"
     assert node.status().known_boot_ms == 900_000
+
+
+def test_a_column_that_is_added_is_read_from_then_on(node: Node) -> None:
+    """Also of records that came before the map; the replica stays open, and reads no record field
+    by field once it knows the columns."""
+    query_id = external_query_id("t")
+    began = msgspec.structs.replace(TABLE, query_id=query_id)
+    more = Column(name="M", type="STRING")
+    grown = msgspec.structs.replace(began, columns=(*began.columns, more), columns_first=1)
+
+    def deliver(batch: int, key: str, value: bytes) -> None:
+        node.commit(batch, batch + 1)
+        node.progress.topic[-1] = msgspec.structs.replace(
+            node.progress.topic[-1], query_id=query_id
+        )
+        offset, raw_key, _, headers = record(batch, batch, key, 0)
+        fetched = RecordsFetched([(offset, raw_key, value, headers)], Offset(batch + 1))
+        node.tables.fetched.append((T0, fetched))
+        node.turn()
+
+    node.place(PLACE, table=began)
+    node.turn()
+    deliver(0, "a", b'{"N":1}')
+    deliver(1, "b", b'{"N":2,"M":"x"}')
+    (replica,) = node.tailer._replicas.values()
+    node.place(PLACE, table=grown)
+    node.turn()
+    assert [*node.tailer._replicas.values()] == [replica]
+    machine = replica.machine
+    assert isinstance(machine, ApplyMachine)
+    assert len(machine.codec.heads) == 2
+    deliver(2, "c", b'{"N":3,"M":null}')
+    deliver(3, "d", b'{"N":4}')
+    assert node.rows() == {"a": b"[1]", "b": b'[2,"x"]', "c": b"[3,null]", "d": b"[4]"}
 
 
 def test_a_restore_gives_its_memory_back_and_goes_on(

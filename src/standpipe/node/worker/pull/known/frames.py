@@ -22,8 +22,9 @@ Not here: the rest of the fast path (`node.worker.pull.fast_path`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -32,6 +33,7 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.query.literal_lookup import (
     MESSAGE_BYTES_MAX,
+    Around,
     KnownLiteral,
     cut,
     known_literal,
@@ -50,6 +52,7 @@ from standpipe.node.worker.pull.known.parts import (
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan
 
 #: Frames of a listener; when there are more, all are dropped (a client could vary them).
@@ -62,16 +65,28 @@ ASKED_MIN: Final = 4
 TEXTS: Final = ("", "a", "Zz 9", "7")
 NUMBERS: Final = ("0", "7", "2147483648")
 
+#: around, key, stored row -> the response, or None
+Respond = Callable[[Around, bytes, bytes], bytes | None]
+
+
+@dataclass(slots=True)
+class LiteralFrame(KnownFrame):
+    """What all bodies of a frame have in common. `added`: how many columns its table got in place;
+    `respond`: `response` of that table."""
+
+    added: int = 0
+    respond: Respond = response
+
 
 #: by bytes without their literal; None: they always take the other steps
-Known = dict[bytes, KnownLiteral[KnownFrame] | None]
+Known = dict[bytes, KnownLiteral[LiteralFrame] | None]
 
 
 @dataclass
 class KnownFrames(KnownParts):
     """The frames of one listener."""
 
-    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
+    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
     #: what tokens of sessions want of a table
@@ -79,12 +94,12 @@ class KnownFrames(KnownParts):
     #: how often a frame with a token was asked for, by its hash
     _asked: dict[int, int] = field(default_factory=dict[int, int])
     #: by message without its literal
-    messages: Known = field(default_factory=dict[bytes, KnownLiteral[KnownFrame] | None])
+    messages: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
         self._known = native.compiled("known_literal") or known_literal
-        self._response = native.compiled("response") or response
+        self._respond: Respond = native.compiled("response") or response
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -136,8 +151,8 @@ class KnownFrames(KnownParts):
             return None
         if stored is None:
             return self._without_row(frame, part)
-        made = self._response(part.around, key, stored)
-        return response(part.around, key, stored) if made is None else made
+        made = frame.respond(part.around, key, stored)
+        return response(part.around, key, stored, frame.added) if made is None else made
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -161,12 +176,15 @@ class KnownFrames(KnownParts):
             )
             if session.before.offsets:  # rows may cover what was written without a new batch
                 return
-        frame = KnownFrame(
+        added = count_added(source)
+        frame = LiteralFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
             is_snapshot=query.is_snapshot,
             session=session,
+            added=added,
+            respond=partial(response, added=added) if added else self._respond,
         )
         known = KnownLiteral(0, kind, source.partitions, frame)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])

@@ -44,6 +44,7 @@ from standpipe.node.worker.request.answer import freshness_of, header_lines, old
 from standpipe.node.worker.request.answer_pieces import PIECE_BYTES
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan
 
 #: Frames of a listener; when there are more, all are dropped.
@@ -72,6 +73,8 @@ class _Together:
 class ListFrame(KnownFrame):
     """What all bodies with a list have in common."""
 
+    #: how many columns its table got in place
+    added: int = 0
     #: by the numbers of the partitions
     together: dict[tuple[int, ...], _Together] = field(
         default_factory=dict[tuple[int, ...], _Together]
@@ -126,8 +129,9 @@ class KnownLists(KnownParts):
                 return None
             parts.append((part, keys[number]))
         rows, metas, causes = list[bytes](), list[StoreMeta](), list[object]()
+        added = frame.added
         for part, wanted in parts:
-            meta = _take(part, wanted, rows)
+            meta = _take(part, wanted, rows, added)
             if meta is None:
                 return None
             metas.append(meta)
@@ -172,7 +176,13 @@ class KnownLists(KnownParts):
         if not is_any or not _means_its_list(body, query):
             return
         bounds = self.routes.bounds(query.bounds, plan.source)
-        frame = ListFrame(plan=plan, bounds=bounds, token=token, is_snapshot=query.is_snapshot)
+        frame = ListFrame(
+            plan=plan,
+            bounds=bounds,
+            token=token,
+            is_snapshot=query.is_snapshot,
+            added=count_added(plan.source),
+        )
         self._lists[mark] = KnownList(plan.source.partitions, frame)
 
     def forget(self) -> None:
@@ -218,14 +228,16 @@ def _are_same(some: Iterable[object], others: Iterable[object]) -> bool:
     return all(map(operator.is_, some, others))
 
 
-def _take(part: KnownPart, keys: Sequence[bytes], rows: list[bytes]) -> StoreMeta | None:
+def _take(
+    part: KnownPart, keys: Sequence[bytes], rows: list[bytes], added: int
+) -> StoreMeta | None:
     """Append the rows of a partition; what was recorded with them. None: one is unusual, or all are
     too large. Raises NotReady, DamagedRow."""
     store = part.store
     with store.begin() as instant:
         for at in range(0, len(keys), CHUNK_KEYS):
             wanted = keys[at : at + CHUNK_KEYS]
-            found = spliced_rows(wanted, list(map(instant.get, wanted)))
+            found = spliced_rows(wanted, list(map(instant.get, wanted)), added)
             if found is None:
                 return None
             rows += found
