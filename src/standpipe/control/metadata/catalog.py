@@ -40,8 +40,8 @@ from standpipe.model import (
 #: overlook, 3 adds leases, 4 successors, 5 ids of topics, 6 isolated names, 7 tables
 #: that are held, 8 external queries, 9 tables with bounds in ms, 10 transient queries, 11 direct
 #: tables, 12 which outcomes of requests are forgotten, 13 schemas in a registry, 14 JSON_SR, and
-#: queries of Spark with AVRO
-CATALOG_VERSION: Final = 14
+#: queries of Spark with AVRO, 15 columns that were added in place
+CATALOG_VERSION: Final = 15
 
 _encoder = msgspec.msgpack.Encoder()
 

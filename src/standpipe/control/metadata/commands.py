@@ -82,7 +82,7 @@ class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
 class CreateSource(CommandBase, frozen=True, kw_only=True, tag="create_source"):
     """A stream or table over a topic that another program writes. Version 2: a direct table, which
     has replicas and no query. Version 3: its records name schemas in a registry. Version 4: so do
-    those of JSON_SR."""
+    those of JSON_SR. Version 5: a table that an application writes has more columns in place."""
 
     source: Source
     replace: bool = False
@@ -300,7 +300,7 @@ VERSIONS: Final[Mapping[str, int]] = {
     "found_cluster": 2,
     "set_feature_level": 1,
     "register_node": 2,
-    "create_source": 4,
+    "create_source": 5,
     "create_table_as": 6,
     "insert_into": 2,
     "replace_stream_as": 2,

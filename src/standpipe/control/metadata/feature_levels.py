@@ -34,6 +34,8 @@
             which a pipeline of an older release would call PLAN_UNREADABLE; catalog version 14
     19      logs nothing new: queries of Spark that read or write JSON_SR, whose records a pipeline
             of an older release would take for AVRO and leave out
+    20      tables that applications write get columns in place (create_source 5), whose rows an
+            older node would cut off; catalog version 15
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -73,7 +75,7 @@ from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.declarations.published import public_form
 
 OLDEST: Final = 1
-NEWEST: Final = 19
+NEWEST: Final = 20
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -106,6 +108,8 @@ SCHEMAS: Final = 17
 REGISTRY_QUERIES: Final = 18
 #: below, queries of Spark that read or write JSON_SR are refused
 JSON_SR_QUERIES: Final = 19
+#: below, the columns of tables that applications write never change
+ADDED_COLUMNS: Final = 20
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -136,6 +140,7 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
     ("create_table_as", 5): SOURCE_TOPICS,
     ("create_source", 3): SCHEMAS,
     ("create_source", 4): REGISTRY_QUERIES,
+    ("create_source", 5): ADDED_COLUMNS,
     ("create_table_as", 6): REGISTRY_QUERIES,
     ("insert_into", 2): REGISTRY_QUERIES,
     ("replace_stream_as", 2): REGISTRY_QUERIES,
@@ -288,7 +293,10 @@ def _reads_schemas(command: Command) -> bool:
 
 
 def _version_of_source(source: Source) -> int:
-    """The lowest version whose readers know the formats of a source, and how it is followed."""
+    """The lowest version whose readers know the formats of a source, how it is followed, and that
+    its rows may have fewer columns."""
+    if source.columns_first:
+        return 5
     formats = {source.key_format, source.value_format}
     if "JSON_SR" in formats:
         return 4

@@ -110,7 +110,9 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
     ast_statements.DropType: (SupportRow("DROP TYPE [IF EXISTS]", "yes"),),
     ast_statements.AlterSource: (
         SupportRow(
-            "ALTER STREAM, TABLE ADD [COLUMN]", "yes", "queries that run keep the columns they have"
+            "ALTER STREAM, TABLE ADD [COLUMN]",
+            "yes",
+            "queries that run keep the columns they have; also of tables with WRITER='EXTERNAL'",
         ),
     ),
     ast_statements.AlterSystem: (SupportRow("ALTER SYSTEM", "no", "keys belong to nodes' files"),),

@@ -1,6 +1,8 @@
 """ALTER STREAM and TABLE … ADD COLUMN: the source with more value columns.
 
-Running queries keep the columns that they started with, as in ksqlDB.
+Running queries keep the columns that they started with, as in ksqlDB. Of the tables that a query
+writes, only those get more whose writer is an application: it writes them once it knows them, and
+the rows that are there stay as they are (`sql/declarations/added_columns.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from standpipe.model import Column, Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations import formats
+from standpipe.sql.declarations.added_columns import ADDED_MAX, count_added, count_first, may_grow
 from standpipe.sql.declarations.checks import check_definition
 from standpipe.sql.declarations.registered import check_own_schemas, given_id
 from standpipe.sql.plans import AlterSourcePlan
@@ -38,7 +41,22 @@ def alter_source(
     check_own_schemas(replace(source, columns=tuple(columns)), statement.at)
     if not source.wrap_single_value and len(values) > 1:
         raise refusal("'WRAP_SINGLE_VALUE' is only valid for single-field value schemas")
-    return AlterSourcePlan(source=replace(source, columns=tuple(columns)))
+    altered = replace(source, columns=tuple(columns))
+    return AlterSourcePlan(
+        source=_grown(source, altered, statement) if may_grow(source) else altered
+    )
+
+
+def _grown(source: Source, altered: Source, statement: AlterSource) -> Source:
+    """A table that an application writes: it notes how many columns it began with."""
+    altered = replace(altered, columns_first=count_first(source))
+    if count_added(altered) > ADDED_MAX:
+        raise refusal(
+            f"Cannot alter table '{source.name}': at most {ADDED_MAX} columns can be added to a"
+            f" table that an application writes, and {count_added(source)} were.",
+            statement.at,
+        )
+    return altered
 
 
 def _target(statement: AlterSource, sources: Mapping[str, Source]) -> Source:
@@ -57,7 +75,7 @@ def _target(statement: AlterSource, sources: Mapping[str, Source]) -> Source:
             f" {kind.lower()}s.",
             statement.at,
         )
-    if source.query_id is not None:
+    if source.query_id is not None and not may_grow(source):
         raise refusal("ALTER command is not supported for CREATE ... AS statements.", statement.at)
     return source
 

@@ -7,9 +7,15 @@ import pytest
 from tests.unit.control.ddl.test_propose import after, asked
 
 from standpipe.control.ddl.propose import judge
-from standpipe.control.metadata.commands import CreateTableAs, DropSource
+from standpipe.control.metadata.commands import CreateSource, CreateTableAs, DropSource
 from standpipe.errors import StatementError
-from standpipe.model import TopicSpec
+from standpipe.model import Source, TopicSpec
+from standpipe.sql.declarations.added_columns import (
+    ADDED_MAX,
+    added_columns,
+    count_added,
+    count_first,
+)
 
 WITH = "WITH (KAFKA_TOPIC='X', VALUE_FORMAT='JSON', PARTITIONS=2, WRITER='EXTERNAL'{})"
 EXTERNAL = f"CREATE TABLE X (ID STRING PRIMARY KEY, V INT) {WITH.format('')};"
@@ -107,3 +113,58 @@ def test_older_queries_have_the_bytes_that_they_had() -> None:
     query = DECLARED.queries["EXTERNAL_X_1"]
     own = msgspec.structs.replace(query, is_external=msgspec.UNSET)
     assert "is_external" not in msgspec.to_builtins(own)
+
+
+def altered(*additions: str, sql: str = EXTERNAL) -> Source:
+    adds = ", ".join(f"ADD COLUMN {each}" for each in additions)
+    command = judge(asked(f"ALTER TABLE X {adds};"), after(sql), {})
+    assert isinstance(command, CreateSource)
+    assert command.replace
+    return command.source
+
+
+def test_it_gets_columns_in_place() -> None:
+    """It stays the same table, with the same rows, and notes how many columns it began with."""
+    before = DECLARED.sources["X"]
+    source = altered("W STRING", "Z ARRAY<INT>")
+    assert source.columns[: len(before.columns)] == before.columns
+    assert [(each.name, each.type) for each in added_columns(source)] == [
+        *(("W", "STRING"), ("Z", "ARRAY<INTEGER>")),
+    ]
+    assert (source.columns_first, count_first(source), count_added(source)) == (1, 1, 2)
+    assert (count_first(before), added_columns(before)) == (1, ())
+    assert msgspec.structs.replace(source, columns=before.columns) == msgspec.structs.replace(
+        before, columns_first=1
+    )
+    catalog = after(EXTERNAL, "ALTER TABLE X ADD COLUMN W INT;", "ALTER TABLE X ADD COLUMN Z INT;")
+    twice = catalog.sources["X"]
+    assert (twice.columns_first, count_added(twice)) == (1, 2)
+    assert catalog.queries == DECLARED.queries
+
+
+@pytest.mark.parametrize("count", [ADDED_MAX, ADDED_MAX + 1])
+def test_it_gets_so_many_columns_and_no_more(count: int) -> None:
+    additions = [f"A{number} INT" for number in range(count)]
+    if count == ADDED_MAX:
+        assert count_added(altered(*additions)) == count
+        return
+    with pytest.raises(StatementError, match=r"at most 127 columns can be added .*, and 0 were"):
+        altered(*additions)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        EXTERNAL.replace("'JSON'", "'DELIMITED'"),
+        EXTERNAL.replace("'EXTERNAL'", "'EXTERNAL', WRAP_SINGLE_VALUE=false"),
+        EXTERNAL.replace(", V INT", ""),
+    ],
+)
+def test_a_row_must_say_which_columns_it_has(sql: str) -> None:
+    with pytest.raises(StatementError, match="ALTER command is not supported"):
+        altered("W INT", sql=sql)
+
+
+def test_a_column_that_is_there_is_not_added() -> None:
+    with pytest.raises(StatementError, match="same name already exists"):
+        altered("V BIGINT")

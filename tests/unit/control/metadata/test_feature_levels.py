@@ -322,8 +322,20 @@ def test_a_query_into_json_sr_waits_until_every_pipeline_writes_it() -> None:
     assert logged(into, 19)["version"] == 6, "as of AVRO"
 
 
+def test_a_table_that_gets_columns_waits_until_every_node_keeps_them() -> None:
+    """An older node would cut its rows off."""
+    table = external("T", 4).source
+    grown = CreateSource(source=structs.replace(table, columns_first=1), replace=True)
+    with pytest.raises(BadRequest, match=r"create_source needs feature level 20, .* is at 19"):
+        feature_levels.at_level(grown, 19)
+    assert logged(grown, 20)["version"] == 5
+    before = logged(external("T", 4), 20)
+    assert "columns_first" not in before["source"], "byte for byte as it was"  # type: ignore[operator]
+    assert before["version"] == 2
+
+
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 19)), (1, (1, 1)), (2, (1, 2)), (20, (1, 19))]
+    ("limit", "known"), [(0, (1, 20)), (1, (1, 1)), (2, (1, 2)), (21, (1, 20))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
@@ -340,7 +352,7 @@ def test_a_source_table_whose_topic_is_made_waits_until_every_node_makes_it() ->
     [
         *[(1, 1, ""), (4, 4, ""), (5, 4, "gossip"), (8, 7, ""), (9, 7, "groups"), (11, 9, "")],
         *[(12, 9, "linearizable reads"), (13, 10, ""), (15, 12, ""), (16, 12, "source topics")],
-        *[(17, 13, ""), (18, 14, ""), (19, 14, "JSON_SR in Spark")],
+        *[(17, 13, ""), (18, 14, ""), (19, 14, "JSON_SR in Spark"), (20, 15, "")],
     ],
 )
 def test_a_level_without_a_new_field_keeps_the_version_of_the_catalog(

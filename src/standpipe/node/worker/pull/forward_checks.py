@@ -15,6 +15,7 @@ Not here: the headers (`node.worker.pull.forward_headers`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from standpipe.control.liveness.lag import offset_lag
 from standpipe.control.routing.bounds import Bounds
@@ -24,11 +25,16 @@ from standpipe.model import NodeId, Offset, Placement, ReplicaId, ReplicaStatus,
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 from standpipe.node.worker.request.answer import Freshness
+from standpipe.sql.declarations.added_columns import count_added
+
+_ADDED: Final = "+"
 
 
 def table_name(source: Source) -> str:
-    """`<table id>-<generation>`, as the table header says it."""
-    return f"{source.table_id}-{source.generation}"
+    """`<table id>-<generation>`, as the table header says it; `+<n>` if n columns were added, since
+    the answer of a node that knows fewer or more of them would not fit."""
+    name, added = f"{source.table_id}-{source.generation}", count_added(source)
+    return f"{name}{_ADDED}{added}" if added else name
 
 
 def check(forward: ForwardHeaders, source: Source, partitions: Sequence[int]) -> None:
@@ -78,7 +84,8 @@ def owners(
     """
     partition = forward.partition if forward.partition is not None else next(iter(partitions), -1)
     try:
-        asked = ReplicaId.parse(f"{forward.table or table_name(source)}-{partition}")
+        named, _, _ = (forward.table or table_name(source)).partition(_ADDED)
+        asked = ReplicaId.parse(f"{named}-{partition}")
     except ValueError:
         return ()
     placement = placements.get(asked)

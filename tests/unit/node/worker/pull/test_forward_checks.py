@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from tests.unit.node.workers import USERS, page
 
 from standpipe.control.routing.bounds import LAG_UNBOUNDED, Bounds
-from standpipe.model import NodeId, Offset, Placement
+from standpipe.model import Column, NodeId, Offset, Placement
 from standpipe.node.worker.pull.forward import ForwardRefused
-from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest, owners
+from standpipe.node.worker.pull.forward_checks import (
+    check,
+    excess_lag,
+    furthest,
+    owners,
+    table_name,
+)
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders
 
 
@@ -40,6 +47,20 @@ def test_check(forward: ForwardHeaders, says: str | None, is_not_owner: bool, wh
     with pytest.raises(ForwardRefused, match=says) as refused:
         check(forward, USERS, (1, 2))
     assert refused.value.is_not_owner is is_not_owner, why
+
+
+def test_nodes_that_know_other_columns_do_not_answer_for_each_other() -> None:
+    before = structs.replace(USERS, columns_first=len(USERS.value_columns))
+    grown = structs.replace(before, columns=(*USERS.columns, Column(name="NEW", type="STRING")))
+    assert table_name(before) == table_name(USERS) == "T1-1"
+    assert table_name(grown) == "T1-1+1"
+    for asked, known in ((before, grown), (grown, before)):
+        with pytest.raises(ForwardRefused, match="NOT_OWNER") as refused:
+            check(ForwardHeaders(partition=2, table=table_name(asked)), known, (1, 2))
+        assert refused.value.is_not_owner
+    forward = ForwardHeaders(partition=2, table=table_name(grown))
+    there = placed("T1", 1, 2, "a", "b")
+    assert list(owners(forward, before, (2,), {there.replica_id: there})) == ["a", "b"]
 
 
 def placed(table_id: str, generation: int, partition: int, *nodes: str) -> Placement:
