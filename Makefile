@@ -133,7 +133,7 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 
 #: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py \
-	tests/e2e/test_serve_many.py
+	tests/e2e/test_serve_many.py tests/e2e/test_serve_columns.py
 SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
 	tests/e2e/test_written_once.py
 REGISTRY_QUERIES := tests/e2e/test_avro_pipeline.py tests/e2e/test_avro_publish.py

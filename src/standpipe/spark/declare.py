@@ -50,5 +50,18 @@ def _found(asked: ServedTable, catalog: Catalog) -> Source:
         )
     if gone := why_gone(catalog, there.query_id, there.name):
         raise gone
-    asked.check_equals(there)
+    return _with_columns(asked, there, nodes)
+
+
+def _with_columns(asked: ServedTable, there: Source, nodes: ClusterNodes) -> Source:
+    """The table once it has the columns of the DataFrame. Raises ServeRefused."""
+    while new := asked.added_to(there):
+        try:
+            nodes.execute(asked.additions(new), nodes.catalog())
+        except ServeRefused:
+            # another program may have added some of them meanwhile
+            after = nodes.catalog().sources.get(there.name)
+            if after is None or after.columns == there.columns:
+                raise
+        there = nodes.catalog().sources[there.name]
     return there

@@ -50,7 +50,7 @@ class RowRules:
             live = ~f.coalesce(f.col(quoted(by_name[self.deleted.upper()])), f.lit(False))
         if self.deleted_if_null:
             has_value = f.lit(False)
-            for each in table.value_columns:
+            for each in (each for each in table.value_columns if each.name in by_name):
                 has_value = has_value | f.col(quoted(by_name[each.name])).isNotNull()
             live = live & has_value
         return live
@@ -64,7 +64,9 @@ def records(
     by_name = {name.upper(): name for name in frame.columns}
 
     def written(name: str, type_: str) -> SparkColumn:
-        return f.col(quoted(by_name[name])).cast(spark_type(parse_type(type_))).alias(name)
+        # null: a column that was added, which this program does not know
+        column = f.col(quoted(by_name[name])) if name in by_name else f.lit(None)
+        return column.cast(spark_type(parse_type(type_))).alias(name)
 
     # the time of the batch: of a stream, Spark keeps it in the checkpoint, for a replay
     time = f.current_timestamp() if time is None else time

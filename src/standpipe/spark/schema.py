@@ -16,6 +16,7 @@ from pyspark.sql import types as t
 from standpipe.model import Column, Source, Window
 from standpipe.spark.errors import ServeRefused
 from standpipe.sql.ddl.external_table import EXTERNAL
+from standpipe.sql.declarations.added_columns import added_columns, may_grow
 from standpipe.sql.declarations.source_columns import duration_ms
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType, parse_type, quoted
@@ -81,8 +82,44 @@ class ServedTable:
         is_plain = not others and parse_type(first.type).base in _KAFKA_KEYS
         return "KAFKA" if is_plain else "JSON"
 
-    def check_equals(self, there: Source) -> None:
-        """Raises ServeRefused unless a table of the catalog has these columns."""
+    def added_to(self, there: Source) -> tuple[Column, ...]:
+        """The columns that a table of the catalog lacks, and that can be added to it in place.
+
+        As in CREATE OR REPLACE of a source, these are value columns behind all others, and the rows
+        that are there stay as they are. A DataFrame may also lack columns that were added, as that
+        of a program from before does: its rows have null there. Raises ServeRefused, with each
+        column that does not fit.
+        """
+        self._check_shape(there)
+        ours, theirs = ({each.name: each for each in of.columns} for of in (self, there))
+        keys = [column.name for column in self.columns if column.is_key]
+        issues: list[str] = []
+        if keys != [column.name for column in there.key_columns]:
+            issues.append(f"its key is {_listed(there.key_columns)}")
+        for name, own in theirs.items():
+            new = ours.get(name)
+            if new is None and not own.is_key and own not in added_columns(there):
+                issues.append(f"the DataFrame lacks {_listed([own])}")
+            elif new is not None and _spelled(new) != _spelled(own):
+                issues.append(f"the DataFrame has {_listed([new])} instead of {_listed([own])}")
+        new = tuple(column for column in self.columns if column.name not in theirs)
+        if new and not may_grow(there):
+            issues.append(f"it cannot get {_listed(new)}: its VALUE_FORMAT is not JSON with names")
+        if issues:
+            raise ServeRefused(
+                f"{there.name} has other columns than the DataFrame: {'; '.join(issues)}. Columns"
+                " can be added, and none can be changed or removed",
+                next_step=f"DROP TABLE {there.name}; and serve it again, or serve it under another"
+                " name",
+            )
+        return new
+
+    def additions(self, new: Sequence[Column]) -> str:
+        """The ALTER TABLE that adds these columns."""
+        added = ", ".join(f"ADD COLUMN {quoted(each.name)} {each.type}" for each in new)
+        return f"ALTER TABLE {quoted(self.name)} {added};"
+
+    def _check_shape(self, there: Source) -> None:
         instead = f"DROP TABLE {there.name}; and serve it again, or serve it under another name"
         if self.partitions is not None and self.partitions != there.partitions:
             raise ServeRefused(
@@ -93,16 +130,6 @@ class ServedTable:
             raise ServeRefused(
                 f"{there.name} has {_windows_of(there.window)}, not {_windows_of(self.window)}",
                 next_step=f"give its own `window_size` and `retention`, or {instead}",
-            )
-        ours, theirs = (
-            {_spelled(column) for column in each} for each in (self.columns, there.columns)
-        )
-        keys = [column.name for column in self.columns if column.is_key]
-        if ours != theirs or keys != [column.name for column in there.key_columns]:
-            raise ServeRefused(
-                f"{there.name} has other columns than the DataFrame: the table has"
-                f" {_listed(there.columns)}; the DataFrame has {_listed(self.columns)}",
-                next_step=instead,
             )
 
 

@@ -8,9 +8,11 @@ from pyspark.sql import types as t
 from tests.unit.control.ddl.test_propose import asked
 
 from standpipe.control.ddl.propose import judge
-from standpipe.control.metadata.catalog import EMPTY
-from standpipe.control.metadata.commands import CreateTableAs
-from standpipe.model import Column, Source, Window
+from standpipe.control.metadata import feature_levels
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import EMPTY, Catalog
+from standpipe.control.metadata.commands import CreateSource, CreateTableAs
+from standpipe.model import Column, LogIndex, Source, Window
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.schema import (
     ServedTable,
@@ -135,10 +137,10 @@ def test_the_table_of_a_data_frame_with_windows(retention: str | None, retention
     source = declared(table)
     assert [column.name for column in source.columns] == ["USER_ID", "SCORE"]
     assert source.window == window
-    table.check_equals(source)
+    table.added_to(source)
     other = msgspec.structs.replace(source, window=None)
     with pytest.raises(ServeRefused, match="SCORES has no windows, not windows of 3600000 ms"):
-        table.check_equals(other)
+        table.added_to(other)
 
 
 @pytest.mark.parametrize(
@@ -232,25 +234,55 @@ def test_names(name: str, sql: str) -> None:
 
 OTHER_TYPE = t.StructType([SCORES["user_id"], t.StructField("score", t.LongType())])
 TWO = t.StructType([SCORES["user_id"], SCORES["score"]])
+RENAMED = t.StructType([SCORES["user_id"], t.StructField("points", t.DoubleType())])
 IN_ANOTHER_ORDER = t.StructType([SCORES["score"], SCORES["user_id"]])
 
 
 def test_the_same_table_again_is_resumed() -> None:
     there = declared(table_of(TWO, "user_id", partitions=2))
-    table_of(IN_ANOTHER_ORDER, "user_id").check_equals(there)
+    assert table_of(IN_ANOTHER_ORDER, "user_id").added_to(there) == ()
+
+
+def after(*statements: str) -> Catalog:
+    """A catalog of the newest feature level."""
+    catalog = msgspec.structs.replace(EMPTY, feature_level=feature_levels.NEWEST)
+    for sql in statements:
+        command = judge(asked(sql), catalog, {})
+        assert isinstance(command, CreateTableAs | CreateSource)
+        command = msgspec.structs.replace(command, request_id="")
+        catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+    return catalog
+
+
+def test_new_columns_are_added_behind_the_others() -> None:
+    there = after(table_of(TWO, "user_id").statement).sources["SCORES"]
+    asked_for = table_of(SCORES, "user_id")
+    new = asked_for.added_to(there)
+    assert [each.name for each in new] == [
+        each.name.upper() for each in SCORES.fields if each not in TWO.fields
+    ]
+    altered = after(table_of(TWO, "user_id").statement, asked_for.additions(new))
+    grown = altered.sources[there.name]
+    assert grown.columns == (*there.columns, *new)
+    assert (grown.query_id, grown.table_id) == (there.query_id, there.table_id)
+    assert asked_for.added_to(grown) == ()
+    assert table_of(TWO, "user_id").added_to(grown) == (), "a program from before goes on"
+    delimited = msgspec.structs.replace(there, value_format="DELIMITED")
+    with pytest.raises(ServeRefused, match="its VALUE_FORMAT is not JSON with names"):
+        asked_for.added_to(delimited)
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        (table_of(OTHER_TYPE, "user_id"), "has other columns than the DataFrame"),
-        (table_of(SCORES, "user_id"), "has other columns than the DataFrame"),
-        (table_of(TWO, "score"), "has other columns than the DataFrame"),
+        (table_of(OTHER_TYPE, "user_id"), "the DataFrame has `SCORE` BIGINT instead of `SCORE` "),
+        (table_of(RENAMED, "user_id"), "the DataFrame lacks `SCORE`"),
+        (table_of(TWO, "score"), "its key is `USER_ID` STRING KEY"),
         (table_of(TWO, "user_id", partitions=3), "has 2 partitions, not 3"),
     ],
 )
 def test_another_table_of_that_name_is_refused(table: ServedTable, words: str) -> None:
     there = declared(table_of(TWO, "user_id", partitions=2))
     with pytest.raises(ServeRefused, match=words) as refused:
-        table.check_equals(msgspec.structs.replace(there))
+        table.added_to(msgspec.structs.replace(there))
     assert "DROP TABLE SCORES" in refused.value.next_step

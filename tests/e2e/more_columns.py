@@ -1,0 +1,33 @@
+"""The program of test_serve_columns.py: what each user has spent. MORE=1 adds a column to it."""
+
+from __future__ import annotations
+
+import os
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from standpipe.spark import Standpipe
+
+spark = SparkSession.builder.appName("columns").getOrCreate()
+spent = (
+    spark.readStream.format("kafka")
+    .option("kafka.bootstrap.servers", os.environ["KAFKA"])
+    .option("subscribe", "purchases")
+    .option("startingOffsets", "earliest")
+    .load()
+    .select(
+        f.from_json(f.col("value").cast("string"), "user_id STRING, cents BIGINT").alias("event")
+    )
+    .select("event.*")
+    .groupBy("user_id")
+    .agg(f.sum("cents").alias("cents"))
+)
+if os.environ.get("MORE"):
+    spent = spent.withColumn("euros", f.col("cents") / 100)
+standpipe = Standpipe(
+    nodes=os.environ["STANDPIPE_NODES"], secret_file=os.environ["STANDPIPE_SECRET_FILE"]
+)
+query = standpipe.serve(spent, table="SCORES", key=["user_id"], checkpoint=os.environ["CHECKPOINT"])
+print("SCORES is served", flush=True)
+query.awaitTermination()
