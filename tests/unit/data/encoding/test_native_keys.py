@@ -20,6 +20,7 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
 from standpipe.data.query import literal_lookup
+from standpipe.sql.declarations.added_columns import ADDED_MAX
 
 INTEGERS = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1, 0, -1])
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -120,7 +121,7 @@ def test_a_row_of_a_table_that_got_columns(
 
 
 @needs_it
-@pytest.mark.parametrize("added", [-1, 128])
+@pytest.mark.parametrize("added", [-1, ADDED_MAX + 1])
 def test_how_many_columns_can_be_added(added: int) -> None:
     around = literal_lookup.Around(b"", b"", b"", 0, is_text=True)
     for call in (

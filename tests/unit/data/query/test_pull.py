@@ -271,3 +271,6 @@ def test_rows_from_before_a_column_was_added() -> None:
     types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
     scan = plan(source, is_scan=True, column_types=types)
     assert sorted(pull.lookup(scan, store, 0)) == sorted(whole.values())
+    before = plan(TABLE, is_scan=True, column_types=types[:2])
+    rows = [b'["a",0]', b'["b",1]', b'["c",2]']
+    assert sorted(pull.lookup(before, store, 0)) == rows, "it has heard of neither column"

@@ -61,6 +61,22 @@ def test_row(
     assert (None if row is None else row.cells) == (cells and [*cells, 3, 9]), why
 
 
+@pytest.mark.parametrize(
+    ("value", "cells", "why"),
+    [
+        (b'{"V":1}', [1, None], "its writer did not know the column that was added"),
+        (b'{"V":1,"W":"x"}', [1, "x"], ""),
+        (b'{"V":1,"W":"x","NEW":[2]}', [1, "x"], "this node does not know the newest yet"),
+    ],
+)
+def test_a_record_of_a_table_that_got_columns(value: bytes, cells: list[object], why: str) -> None:
+    columns = (*TABLE.columns, Column(name="W", type="STRING"))
+    source = msgspec.structs.replace(TABLE, columns=columns, columns_first=1)
+    row = RecordRows(source).row(TopicRecord(b"a", value, 5, OURS))
+    assert row is not None
+    assert row.cells == ["a", *cells, 77, 0, 0], why
+
+
 def test_a_deletion_keeps_its_key() -> None:
     row = RecordRows(TUMBLING).row(TopicRecord(b"a" + at(0), None, 5, OURS))
     assert row == FullRow(["a", 0, 3600, None, 77, 0, 0], is_deletion=True)
