@@ -274,3 +274,20 @@ def test_rows_from_before_a_column_was_added() -> None:
     before = plan(TABLE, is_scan=True, column_types=types[:2])
     rows = [b'["a",0]', b'["b",1]', b'["c",2]']
     assert sorted(pull.lookup(before, store, 0)) == rows, "it has heard of neither column"
+
+
+def test_windows_from_before_a_column_was_added() -> None:
+    columns = (*WINDOWED.columns, Column(name="M", type="BIGINT"))
+    source = msgspec.structs.replace(WINDOWED, columns=columns, columns_first=1)
+    rows = ((b"[1]", 0), (b"[2,7]", 1), (b"[3,8,9]", 2))
+    store = SortedStore(
+        {
+            store_key(("a",), ("STRING",), hour * HOUR_MS): pack_row(row, 5, b"", added)
+            for hour, (row, added) in enumerate(rows)
+        }
+    )
+    shown = [
+        f'["a",{hour * HOUR_MS},{(hour + 1) * HOUR_MS},{cells}]'.encode()
+        for hour, cells in enumerate(("1,null", "2,7", "3,8"))
+    ]
+    assert pull.lookup(plan(source, ("a",)), store, 0) == shown
