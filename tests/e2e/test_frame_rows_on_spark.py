@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.unit.control.ddl.test_propose import asked
@@ -16,7 +17,7 @@ from standpipe.control.ddl.propose import judge
 from standpipe.control.metadata.catalog import EMPTY
 from standpipe.control.metadata.commands import CreateTableAs
 from standpipe.data.encoding.kafka_keys import encode_key
-from standpipe.model import Source
+from standpipe.model import Column, Source
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.rows import RowRules, one_of_each_key, records
 from standpipe.spark.schema import served_table, window_of
@@ -122,6 +123,21 @@ def test_rows_without_a_value(session: SparkSession) -> None:
     ):
         rows = records(frame, table, rules).collect()
         assert {bytes(row["key"]) for row in rows if row["value"] is None} == deleted
+
+
+def test_columns_that_another_program_added(session: SparkSession) -> None:
+    """They are null, and say nothing about whether a row has a value."""
+    frame = session.createDataFrame([("a", None), ("b", 1)], "k STRING, v INT")
+    table = table_of(frame, "k")
+    more = (Column(name="W", type="DECIMAL(4, 2)"), Column(name="Z", type="ARRAY<INTEGER>"))
+    grown = structs.replace(table, columns=(*table.columns, *more), columns_first=1)
+    for rules, of_a in (
+        (RowRules(), '{"V":null,"W":null,"Z":null}'),
+        (RowRules(deleted_if_null=True), None),
+    ):
+        rows = records(frame, grown, rules).collect()
+        found = {bytes(row["key"]): row["value"] for row in rows}
+        assert found == {b"a": of_a, b"b": '{"V":1,"W":null,"Z":null}'}
 
 
 def test_rows_of_windows(session: SparkSession) -> None:

@@ -50,8 +50,9 @@ class RowRules:
             live = ~f.coalesce(f.col(quoted(by_name[self.deleted.upper()])), f.lit(False))
         if self.deleted_if_null:
             has_value = f.lit(False)
-            for each in (each for each in table.value_columns if each.name in by_name):
-                has_value = has_value | f.col(quoted(by_name[each.name])).isNotNull()
+            # those that it knows: others may have been added to the table
+            for name in (each.name for each in table.value_columns if each.name in by_name):
+                has_value = has_value | f.col(quoted(by_name[name])).isNotNull()
             live = live & has_value
         return live
 

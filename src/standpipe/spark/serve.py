@@ -106,7 +106,7 @@ class Standpipe:
         trigger: Mapping[str, Any] | None = None,
     ) -> ServedQuery:
         """Start a streaming DataFrame as a served table. Returns once it runs here; waits as long
-        as another program holds the lease.
+        as another program holds the lease. Columns that the table does not have are added to it.
 
         `key`: its key columns. `checkpoint`: a directory that every program for this table reaches.
         `output_mode`: update, append, or complete, which deletes rows that are not in the result.

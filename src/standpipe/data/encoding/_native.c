@@ -689,7 +689,8 @@ static PyObject *spliced_row(PyObject *key, PyObject *data, int is_text, long ad
     return row;
 }
 
-static int is_added(long added)
+/* 0 with an error: no table has got so many columns in place. */
+static int check_added(long added)
 {
     if (added < 0 || added > ADDED_MAX)
         PyErr_SetString(PyExc_ValueError, "added: 0 to 127");
@@ -710,7 +711,7 @@ static PyObject *spliced(PyObject *module, PyObject *args)
     long added;
     if (!PyArg_ParseTuple(args, "O!O!il", &PyList_Type, &keys, &PyList_Type, &stored, &kind,
                           &added)
-        || !is_added(added))
+        || !check_added(added))
         return NULL;
     PyObject *rows = PyList_GET_SIZE(keys) == PyList_GET_SIZE(stored) ? PyList_New(0) : NULL;
     for (Py_ssize_t n = 0; rows && n < PyList_GET_SIZE(keys); n++) {
@@ -941,7 +942,7 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
         return NULL;
     }
     long added = count == 4 ? PyLong_AsLong(args[3]) : 0;
-    if ((added == -1 && PyErr_Occurred()) || !is_added(added))
+    if ((added == -1 && PyErr_Occurred()) || !check_added(added))
         return NULL;
     int is_text = PyTuple_GET_ITEM(args[0], 4) == Py_True;
     PyObject *row = spliced_row(args[1], args[2], is_text, added);
