@@ -183,11 +183,15 @@ def measure(folder: Path) -> dict[str, Steps]:
         try:
             found = {name: steps_of(bodies_of(path, text), clocks) for name, text in CASES.items()}
             messages, bodies = messages_of(path, select), bodies_of(path, select)
+            filtered, lists = bodies_of(path, select_columns), bodies_of(path, CASES["IN of 10"])
             return {
                 **found,
                 "one text, new ms": steps_of(bodies, clocks, 1),
                 "one message": steps_of(messages, clocks),
                 "one message, new ms": steps_of(messages, clocks, 1),
+                "two predicates, message": steps_of(messages_of(path, select_columns), clocks),
+                "two predicates, new ms": steps_of(filtered, clocks, 1),
+                "IN of 10, new ms": steps_of(lists, clocks, 1),
             }
         finally:
             path.replicas.close()

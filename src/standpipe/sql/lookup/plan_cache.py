@@ -34,6 +34,8 @@ from standpipe.sql.syntax.ast_statements import PrintTopic
 from standpipe.sql.syntax.errors import located, refusal
 
 SHAPES_MAX: Final = 1_000
+#: What all of them may take, by `bytes_of`: a text may have a thousand columns.
+SHAPES_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Shapes with more literals are not kept, but for those of one list of keys.
 LITERALS_MAX: Final = 64
 
@@ -43,6 +45,9 @@ _LITERAL: Final = re.compile(
 )
 _split: Final = _LITERAL.split
 _OPENERS: Final = re.compile(r"[\"`\0]|--|/\*")
+
+#: of what is compiled, for each character of a text: comparisons of columns take 266
+_COMPILED_BYTES: Final = 300
 
 #: Template and, for the most common shape (one key, one literal), the coercion of that literal.
 _Entry = tuple[PullTemplate, Coercion | None]
@@ -56,6 +61,8 @@ class Compiled:
     plan: PullPlan
     shape: Shape = ()
     template: PullTemplate | ListTemplate | None = None
+    #: about what shape and template take in memory
+    bytes_: int = 0
 
 
 class NotAPullQuery(Exception):
@@ -69,10 +76,18 @@ class NotAPullQuery(Exception):
 class PlanCache:
     """Plans of pull queries over fixed sources: create a new cache when the catalog changes."""
 
-    def __init__(self, sources: Mapping[str, Source], shapes_max: int = SHAPES_MAX) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        shapes_max: int = SHAPES_MAX,
+        bytes_max: int = SHAPES_BYTES_MAX,
+    ) -> None:
         self._sources = sources
-        self._shapes_max = shapes_max
+        self._shapes_max, self._bytes_max = shapes_max, bytes_max
         self._entries: dict[Shape, _Entry | ListTemplate] = {}  # least recently used first
+        #: of each, what it takes
+        self._sizes: dict[Shape, int] = {}
+        self._bytes = 0  # of all
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -198,23 +213,39 @@ class PlanCache:
         listed = ListText.read(text) if "," in text else None
         list_template = listed and ListTemplate.of(query, template, listed)
         if listed is not None and list_template is not None:
-            return Compiled(plan, listed.shape, list_template)
+            chars = sum(map(len, listed.shape[1:]))
+            return Compiled(plan, listed.shape, list_template, bytes_of(chars, plan))
         pieces = _split(text)
         if not _is_sound(query, template, pieces):
             return Compiled(plan)
         shape: Shape = (*pieces[::2], *map(_class_of, pieces[1::2]))
-        return Compiled(plan, shape, template)
+        # its literals are kept with the conditions
+        bytes_ = bytes_of(sum(map(len, shape)), plan) + len(text)
+        return Compiled(plan, shape, template, bytes_)
 
     def keep(self, compiled: Compiled) -> PullPlan:
         """The plan; its template is kept for queries of the same shape, if it serves them."""
-        template = compiled.template
-        if template is not None:
-            while len(self._entries) >= self._shapes_max:
-                del self._entries[next(iter(self._entries))]
-            is_list = isinstance(template, ListTemplate)
-            entry = template if is_list else (template, template.key_coercion)
-            self._entries[compiled.shape] = entry
+        template, shape, needed = compiled.template, compiled.shape, compiled.bytes_
+        if template is None or needed > self._bytes_max:
+            return compiled.plan
+        self._drop(shape)
+        while len(self._entries) >= self._shapes_max or self._bytes + needed > self._bytes_max:
+            self._drop(next(iter(self._entries)))
+        is_list = isinstance(template, ListTemplate)
+        self._entries[shape] = template if is_list else (template, template.key_coercion)
+        self._sizes[shape] = needed
+        self._bytes += needed
         return compiled.plan
+
+    def _drop(self, shape: Shape) -> None:
+        self._entries.pop(shape, None)
+        self._bytes -= self._sizes.pop(shape, 0)
+
+
+def bytes_of(chars: int, plan: PullPlan) -> int:
+    """About what the plan of a text of so many characters takes: what it is compiled to, and the
+    names and types of the columns of the answer, together and one by one."""
+    return _COMPILED_BYTES * chars + 2 * len(plan.schema)
 
 
 def _is_sound(query: Query, template: PullTemplate, pieces: list[str]) -> bool:

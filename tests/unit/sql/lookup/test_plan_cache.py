@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 
 import msgspec
 import pytest
@@ -212,6 +213,68 @@ def test_the_least_recently_used_shape_goes_first(
         cache.plan(shapes[index], {})
     assert reads == [shapes[0], shapes[1], shapes[2], shapes[1]]
     assert len(cache) == 2
+
+
+def long_select(count: int, expression: str = "tail", where: str = "tail = 'x'") -> str:
+    columns = ", ".join(f"{expression} AS A{number}" for number in range(count))
+    return f"SELECT {columns} FROM by_tail WHERE {where};"
+
+
+def test_shapes_take_so_many_bytes(sources: dict[str, Source]) -> None:
+    """A thousand shapes of a page each took a gigabyte, all that a worker may have."""
+    cache = PlanCache(sources, bytes_max=2_000_000)
+    short, *long = [long_select(1), *(long_select(150) + " " * number for number in range(9))]
+    for text in (short, *long):
+        cache.plan(text, {})
+    assert 1 < len(cache) < 5
+    assert cache.cached(short, {}) is None, "the least recently used go first"
+    assert cache.cached(long[-1], {}) is not None
+    cache.plan(short, {})
+    before = len(cache)
+    for _ in range(3):
+        cache.plan(long_select(900), {})
+    assert len(cache) == before, "what takes more than all may is not kept, and drops nothing"
+    assert cache.cached(short, {}) is not None
+
+
+def test_a_shape_that_is_planned_again_is_counted_once(sources: dict[str, Source]) -> None:
+    """Two requests of a new shape may be planned at once."""
+    cache = PlanCache(sources, bytes_max=300_000)
+    compiled = cache.compiled(long_select(20), {})
+    for _ in range(3):
+        cache.keep(compiled)
+    cache.plan(long_select(19), {})
+    assert len(cache) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (long_select(200), "columns"),
+        (long_select(200, "n + n"), "sums"),
+        (long_select(200, "ucase(tail)"), "calls"),
+        (long_select(200, "case when tail = tail then tail end"), "cases"),
+        (long_select(1, where="tail = 'x'" + " AND n<>7" * 60), "conditions"),
+        (long_select(1, where="tail = 'x'" + " AND n<n" * 200), "columns that are compared"),
+        (long_select(1, where="tail = 'x'" + " AND (n=worst OR n<worst)" * 9), "ORs"),
+        (long_select(1, where="tail = 'x' AND tail <> '" + "long" * 5000 + "'"), "a literal"),
+    ],
+)
+def test_what_a_plan_takes_is_not_counted_as_less(
+    sources: dict[str, Source], text: str, why: str
+) -> None:
+    cache, count = PlanCache(sources), 4
+    cache.compiled(text, {})  # what is kept of all texts is there
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = [cache.compiled(text + " " * number, {}) for number in range(count)]
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept[0].template is not None, why
+    assert taken / count < kept[0].bytes_, why
 
 
 def test_a_list_without_end_is_kept_if_nothing_else_is_a_literal(

@@ -223,7 +223,7 @@ class KnownFrames(KnownParts):
         """Drop all frames; they are learnt again."""
         self._frames.clear()
         self.messages.clear()
-        self._parts_count = 0
+        self._parts_bytes = 0
 
     def _frames_known(self) -> Iterable[KnownFrame]:
         return [known.meaning for known in self._frames.values() if known is not None]
@@ -232,7 +232,7 @@ class KnownFrames(KnownParts):
 def kind_of_rows(plan: PullPlan) -> int | None:
     """The kind of its keys, if one get for each finds whole rows; None: it takes more."""
     is_one_get = is_plain(plan) and plan.projection is None and plan.limit is None
-    return kind_of_key(plan.source) if is_one_get else None
+    return kind_of_key(plan) if is_one_get else None
 
 
 def _means_its_literal(body: bytes, query: Lookup, at: slice) -> bool:

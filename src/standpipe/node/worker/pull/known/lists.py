@@ -141,11 +141,10 @@ class KnownLists(KnownParts):
         together = frame.together.get(numbers)
         if together is None or together.at_ms != now_ms or not _are_same(together.causes, causes):
             together = self._laid_out(frame, [part for part, _ in parts], metas, now_ms)
-
             if together is None:
                 return None
             together.causes = causes
-            if len(frame.together) >= TOGETHER_MAX:
+            if len(frame.together) >= TOGETHER_MAX and numbers not in frame.together:
                 frame.together.clear()
             frame.together[numbers] = together
         if frame.is_snapshot:
@@ -188,7 +187,7 @@ class KnownLists(KnownParts):
     def forget(self) -> None:
         """Drop all frames; they are learnt again."""
         self._lists.clear()
-        self._parts_count = 0
+        self._parts_bytes = 0
 
     def _frames_known(self) -> Iterable[KnownFrame]:
         return [known.meaning for known in self._lists.values() if known is not None]

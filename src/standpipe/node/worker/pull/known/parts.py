@@ -20,7 +20,7 @@ from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.literal_lookup import KINDS, Around
 from standpipe.data.replica.positions import StoreMeta, may_judge
-from standpipe.model import UNLABELLED, NodeId, ReplicaId, ReplicaStatus, Source
+from standpipe.model import UNLABELLED, NodeId, ReplicaId, ReplicaStatus
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.pull.session_read import KnownToken
@@ -29,8 +29,14 @@ from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
 from standpipe.node.worker.request.dated_response import DatedResponse
 from standpipe.sql.plans import PullPlan
 
-#: Partitions of all frames, of 1 KiB each; when there are more, all are dropped.
-PARTS_MAX: Final = 4096
+#: What the partitions of all frames of one kind take; when it is more, all are dropped. Each has
+#: the layout of its answer twice, as long as the schema: names and types of the columns.
+PARTS_BYTES_MAX: Final = 16 * 1024 * 1024
+#: of a partition besides
+PART_BYTES: Final = 1024
+#: Of a schema: an answer with a longer one has no frame. A SELECT list may name a column hundreds
+#: of times, and a type may be a page long.
+SCHEMA_CHARS_MAX: Final = 16 * 1024
 #: Frames that were met once, by their hashes: one is learnt when it is met again, so that a client
 #: whose bodies all differ costs little, and drops nobody's frame.
 MET_MAX: Final = 1_024
@@ -83,7 +89,7 @@ class KnownParts:
     routes: RouteCache
     clock: Clock = field(default_factory=Clock)
     _met: set[int] = field(default_factory=set[int])
-    _parts_count: int = 0
+    _parts_bytes: int = 0
     #: the map that the frames hold for
     _view: ClusterView | None = None
     #: frames of another kind, which are asked after these: they must not keep an older map
@@ -113,7 +119,7 @@ class KnownParts:
             self.forget()
         for frame in self._frames_known():
             frame.leave_map()
-        self._parts_count = 0
+        self._parts_bytes = 0
         self._view = view
         if self.beside is not None:
             self.beside._adopt(view)
@@ -158,8 +164,8 @@ class KnownParts:
         if status is None or route.first_here(is_forward=False) is None:
             return None
         if number not in frame.parts:
-            self._parts_count += 1
-            if self._parts_count > PARTS_MAX:
+            self._parts_bytes += PART_BYTES + 2 * len(frame.plan.schema)
+            if self._parts_bytes > PARTS_BYTES_MAX:
                 self.forget()
         part = KnownPart(replica_id, replica.page, replica.store, route, now_ms, status)
         frame.parts[number] = part
@@ -210,8 +216,10 @@ class KnownParts:
         return b"%b%d%b%b" % (part.around.before, len(body), label, body)
 
 
-def kind_of_key(source: Source) -> int | None:
-    """The kind of a table's key, if a literal is the whole of it; None: it is another one."""
-    columns = source.key_columns
-    is_literal = source.key_format == "KAFKA" and len(columns) == 1
-    return KINDS.get(columns[0].type) if is_literal else None
+def kind_of_key(plan: PullPlan) -> int | None:
+    """The kind of a table's key, if a literal is the whole of it; None: it is another one, or the
+    schema of the answer is too long for a frame."""
+    columns = plan.source.key_columns
+    is_literal = plan.source.key_format == "KAFKA" and len(columns) == 1
+    is_short = len(plan.schema) <= SCHEMA_CHARS_MAX
+    return KINDS.get(columns[0].type) if is_literal and is_short else None

@@ -39,16 +39,22 @@ from standpipe.data.query.statement_lookup import (
 )
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.node.worker.pull.known.frames import NUMBERS, TEXTS, kind_of_rows
+from standpipe.node.worker.pull.known.frames import kind_of_rows
 from standpipe.node.worker.pull.known.parts import KnownFrame, KnownParts, kind_of_key
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
+from standpipe.sql.lookup.plan_cache import bytes_of
 from standpipe.sql.lookup.template import PullTemplate
 from standpipe.sql.plans import PullPlan
 
 #: Statements of a listener, and messages of them; when there are more, all are dropped.
 STATEMENTS_MAX: Final = 256
 STATEMENT_MESSAGES_MAX: Final = 1_024
+#: What their plans may take; when it is more, all are dropped.
+STATEMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
+#: what is put into all places of a statement, the texts and the numbers, to see whether it passes
+#: them on; first with the number of the place
+OTHERS: Final = (("Zz {}", "7{}"), ("", "0"), ("7", "2147483648"))
 
 
 @dataclass(slots=True)
@@ -88,6 +94,7 @@ class KnownStatements(KnownParts):
     is_new: bool = False
     #: by message with marks for its literals
     messages: Statements = field(default_factory=dict[bytes, KnownStatement[StatementFrame] | None])
+    _plans_bytes: int = 0
 
     def __post_init__(self) -> None:
         # without a call in between, as in `KnownFrames`
@@ -158,6 +165,9 @@ class KnownStatements(KnownParts):
         place = template.key_place
         if place is None or not _mean_their_literals(body, query, places, slices):
             return False
+        self._plans_bytes += bytes_of(len(query.text), plan)
+        if self._plans_bytes > STATEMENTS_BYTES_MAX:
+            self.forget()
         frame = StatementFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, plan.source),
@@ -197,7 +207,7 @@ class KnownStatements(KnownParts):
         """Drop all statements; they are learnt again."""
         self._statements.clear()
         self.messages.clear()
-        self._parts_count = 0
+        self._parts_bytes = self._plans_bytes = 0
 
     def _frames_known(self) -> Iterable[KnownFrame]:
         return [known.meaning for known in self._statements.values() if known is not None]
@@ -213,25 +223,40 @@ def _kind_of(plan: PullPlan) -> int | None:
         or plan.source.window is not None
         or len(plan.keys) != 1
     )
-    return kind_of_key(plan.source) if is_one_get else None
+    return kind_of_key(plan) if is_one_get else None
 
 
 def _mean_their_literals(
     body: bytes, query: Lookup, places: Sequence[LiteralPlace], slices: Sequence[slice]
 ) -> bool:
     """Whether the literals of a body are those that its statement has in the same order, as they
-    are; so they are in all bodies of its statement."""
-    if len(places) != len(slices) or b"sessionVariables" in body:
-        return False  # ${a} in a text means something
+    are; so they are in all bodies of its statement. All are changed at once: one by one, a body of
+    16 literals and many properties would be parsed for 10 ms."""
+    own = [body[each.begin : each.end].decode() for each in places]
+    if b"sessionVariables" in body:  # ${a} in a text means something
+        return False
+    if [query.text[at] for at in slices] != own:
+        return False
+    in_body = [slice(each.begin, each.end) for each in places]
+    shown = body.decode("latin-1")  # a character for each byte
     try:
-        for place, at in zip(places, slices, strict=True):
-            head, tail = body[: place.begin], body[place.end :]
-            own = body[place.begin : place.end].decode()
-            for literal in (own, *(TEXTS if place.is_text else NUMBERS)):
-                expected = query.text[: at.start] + literal + query.text[at.stop :]
-                other = parse_lookup(head + literal.encode() + tail)
-                if other != replace(query, text=expected):
-                    return False
+        for text, number in OTHERS:
+            literals = [
+                (text if each.is_text else number).format(place)
+                for place, each in enumerate(places)
+            ]
+            other = parse_lookup(_with(shown, in_body, literals).encode("latin-1"))
+            if other != replace(query, text=_with(query.text, slices, literals)):
+                return False
     except StandpipeError:
         return False
     return True
+
+
+def _with(text: str, places: Iterable[slice], others: Iterable[str]) -> str:
+    """A text with others in these places."""
+    pieces, at = list[str](), 0
+    for place, other in zip(places, others, strict=True):
+        pieces += (text[at : place.start], other)
+        at = place.stop
+    return "".join((*pieces, text[at:]))

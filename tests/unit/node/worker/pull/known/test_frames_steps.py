@@ -49,6 +49,8 @@ def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "one text, new ms",
         "one message",
         "one message, new ms",
+        "two predicates, message",
+        "two predicates, new ms",
     ], "the others take more steps anyway"
 
 

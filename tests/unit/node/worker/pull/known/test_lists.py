@@ -285,3 +285,25 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
         assert max(len(each.together) for each in known) <= 2
 
     run(tmp_path, story)
+
+
+def test_a_set_that_is_laid_out_again_drops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new millisecond it did."""
+    monkeypatch.setattr(known_lists, "TOGETHER_MAX", 2)
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        path = node.fast_path()
+        await learn(node, path)
+        (known,) = [each.meaning for each in path._lists._lists.values() if each]
+        known.leave_map()
+        bodies = [body_of(in_list(KEYS[0], KEYS[number])) for number in (1, 2)]
+        for now_s, asked in ((1_700_000_000.0, bodies), (1_700_000_000.5, bodies[:1])):
+            monkeypatch.setattr(time, "time", lambda now_s=now_s: now_s)
+            for body in asked:
+                assert by_list(path, Form.LINES, body)
+        assert set(known.together) == {(0, 1), (0, 2)}
+
+    run(tmp_path, story)
