@@ -843,10 +843,20 @@ static PyObject *literal_key(const Literal *literal, long kind, uint32_t *hash)
     return number_bytes(literal->is_negative ? 0 - number : number, kind, hash);
 }
 
+/* Whether the first items of a tuple are of type int. Any other object may have an __index__, which
+ * could drop the entry that is being read. */
+static int are_numbers(PyObject *entry, Py_ssize_t count)
+{
+    for (Py_ssize_t n = 0; n < count; n++)
+        if (!PyLong_Check(PyTuple_GET_ITEM(entry, n)))
+            return 0;
+    return 1;
+}
+
 /* An entry of `known`; 0 with an error: it is none. */
 static int read_known(PyObject *entry, Py_ssize_t *size, long *kind, long *partitions)
 {
-    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4) {
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4 || !are_numbers(entry, 3)) {
         PyErr_SetString(PyExc_TypeError, "a known literal is (size, kind, partitions, meaning)");
         return 0;
     }
@@ -1082,7 +1092,7 @@ static PyObject *cut_all(PyObject *module, PyObject *const *args, Py_ssize_t cou
  * is a minus; 0 with an error: it is none. */
 static int read_statement(PyObject *entry, long numbers[5])
 {
-    int is_typed = PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == 6;
+    int is_typed = PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == 6 && are_numbers(entry, 5);
     for (int n = 0; is_typed && n < 5; n++) {
         numbers[n] = PyLong_AsLong(PyTuple_GET_ITEM(entry, n));
         if (PyErr_Occurred())
@@ -1538,7 +1548,7 @@ static PyObject *known_list(PyObject *module, PyObject *const *args, Py_ssize_t 
         return NULL;
     if (!entry || entry == Py_None)
         Py_RETURN_NONE;
-    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 2) {
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 2 || !are_numbers(entry, 1)) {
         PyErr_SetString(PyExc_TypeError, "a known list is (partitions, meaning)");
         return NULL;
     }

@@ -349,3 +349,39 @@ def test_nothing_is_held() -> None:
         native.response((body, body, body, big, False), KEY, stored)
         native.response((body, body, body, big, True), KEY, stored[:-1])
     assert [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)] == before
+
+
+class DropsWhatIsKnown:
+    """Its __index__ ran while C read the entry that it is in."""
+
+    def __init__(self, known: dict[bytes, Any]) -> None:
+        self._known = known
+
+    def __index__(self) -> int:
+        self._known.clear()
+        return 1
+
+
+@needs_it
+@pytest.mark.parametrize(
+    ("name", "entry", "body"),
+    [
+        ("known_literal", (0, 0, 1, "its meaning"), b"'a'"),
+        ("known_statement", (0, 0, 1, 0, False, "its meaning"), b"\"'a'\""),
+        ("known_list", (1, "its meaning"), b"'a','b'"),
+    ],
+)
+def test_no_number_of_an_entry_runs_python(name: str, entry: tuple[Any, ...], body: bytes) -> None:
+    function = native.compiled(name)
+    cut_by = {"known_literal": "cut", "known_statement": "cut_all", "known_list": "cut_list"}
+    cut = native.compiled(cut_by[name])
+    assert function is not None
+    assert cut is not None
+    assert function({cut(b"", body): entry}, b"", body) is not None
+    for place in range(len(entry) - 1):
+        known: dict[bytes, Any] = {}
+        odd = (*entry[:place], DropsWhatIsKnown(known), *entry[place + 1 :])
+        known[cut(b"", body)] = odd
+        with pytest.raises(TypeError):
+            function(known, b"", body)
+        assert known, place
