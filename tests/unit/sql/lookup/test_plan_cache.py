@@ -221,7 +221,7 @@ def long_select(count: int, expression: str = "tail", where: str = "tail = 'x'")
 
 
 def test_shapes_take_so_many_bytes(sources: dict[str, Source]) -> None:
-    """A thousand shapes of a page each took a gigabyte, all that a worker may have."""
+    """A thousand shapes of a page each took half of what a worker may have, or more."""
     cache = PlanCache(sources, bytes_max=2_000_000)
     short, *long = [long_select(1), *(long_select(150) + " " * number for number in range(9))]
     for text in (short, *long):

@@ -64,7 +64,7 @@ def is_known(path: LookupFastPath) -> bool:
 def test_an_answer_with_a_long_schema_has_no_frame(
     tmp_path: Path, chars: int, text: str, is_kept: bool
 ) -> None:
-    """Each frame has it, and each of its partitions twice: 650 columns of a long type were 2 GB."""
+    """Each frame has it, and each of its partitions twice, as long as a client makes it."""
 
     async def story(nodes: Nodes) -> None:
         path = with_a_column(nodes["a"], struct_of(chars))
