@@ -36,7 +36,7 @@ def declared(asked: ServedTable, nodes: ClusterNodes) -> Source:
             # another program may have declared it meanwhile
             if asked.name not in nodes.catalog().sources:
                 raise
-    return _found(asked, nodes.catalog())
+    return _with_columns(asked, _found(asked, nodes.catalog()), nodes)
 
 
 def _found(asked: ServedTable, catalog: Catalog) -> Source:
@@ -50,7 +50,8 @@ def _found(asked: ServedTable, catalog: Catalog) -> Source:
         )
     if gone := why_gone(catalog, there.query_id, there.name):
         raise gone
-    return _with_columns(asked, there, nodes)
+    asked.added_to(there)
+    return there
 
 
 def _with_columns(asked: ServedTable, there: Source, nodes: ClusterNodes) -> Source:
