@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -103,6 +104,39 @@ def test_rows_are_those_of_inserts_under_a_schema_of_others(spark: SparkSession)
     types = [parse_type(of) for of in STRICT_COLUMNS.values()]
     rows = [[value_of(of) for of in types] for _ in range(200)]
     assert 20 < check(spark, source, json.dumps(STRICT), rows) < 190
+
+
+@pytest.mark.parametrize(
+    ("of", "values"),
+    [
+        (
+            "DOUBLE",
+            [0.0, -0.0, 3.0, 1.5, 1e7, 9999999.5, 1e-3, 1e-4, 123456789.125, 1e300, -1e-300],
+        ),
+        ("DECIMAL(5, 2)", [Decimal("1.00"), Decimal("0.00"), Decimal("-0.05"), Decimal("999.99")]),
+        (
+            "DECIMAL(38, 20)",
+            [Decimal(n).scaleb(-20) for n in (0, 1, -1, 10**8, 10**12, 10**20)],
+        ),
+        ("STRING", ["", 'a"\\/', "\x00\x1f\n\x7f\u2028ü😀"]),
+        ("BIGINT", [0, -(2**63)]),
+        ("BYTES", [b"", b"\0\xff"]),
+        ("STRUCT<`Ü` DOUBLE, `B` DECIMAL(5, 2)>", [{"Ü": 1e10, "B": Decimal("1.10")}]),
+    ],
+)
+def test_keys_have_the_bytes_of_inserts(spark: SparkSession, of: str, values: list[Any]) -> None:
+    """They decide the partition, and what compaction keeps. Under a schema of others, too, where
+    Spark writes part by part."""
+    source = source_of(V=of)
+    column = source.value_columns[0]
+    ours = own_schema(replace(source, wrap_single_value=False), "VALUE")
+    theirs = json.dumps(json.loads(ours) | {"oneOf": json.loads(ours)["oneOf"][1:]})
+    for text in (ours, theirs):
+        write = json_row(RegisteredSchema(SCHEMA_ID, "JSON", text), [column], wraps=False)
+        made = json_sr_rows.written((SCHEMA_ID, text), [(column, f.col("V"))], wraps=False)
+        frame = typed(spark, source, [[value] for value in values])
+        found = frame.select("n", made.alias("made")).sort("n").collect()
+        assert [bytes(each["made"]) for each in found] == [write([value]) for value in values]
 
 
 def test_what_is_no_number_of_json_is_null(spark: SparkSession) -> None:

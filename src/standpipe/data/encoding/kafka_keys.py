@@ -185,7 +185,7 @@ def _encode_json(values: Sequence[Value], columns: Sequence[Column]) -> bytes:
     texts = [json_text(value, column.type) for value, column in zip(values, columns, strict=True)]
     if len(texts) == 1:  # a single key column is not wrapped (ksqlDB)
         return texts[0].encode()
-    names = (_json_string(column.name) for column in columns)
+    names = (json_string(column.name) for column in columns)
     fields = (f"{name}:{text}" for name, text in zip(names, texts, strict=True))
     return f"{{{','.join(fields)}}}".encode()
 
@@ -263,8 +263,8 @@ def java_double(value: float) -> str:
     return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
 
 
-def _json_string(text: str) -> str:
-    """A JSON string as Jackson writes it: control characters in upper-case hex."""
+def json_string(text: str) -> str:
+    """A JSON string as Jackson writes it, with its quotes: control characters in upper-case hex."""
     if not _CONTROL.search(text):
         return msgspec.json.encode(text).decode()
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -281,7 +281,7 @@ def json_text(value: Value, type_: str) -> str:
     if kind == "NESTED":
         return _nested_text(value, parse_type(type_))
     if kind == "STRING" and isinstance(value, str):
-        return _json_string(value)
+        return json_string(value)
     text = "null" if value is None else _plain_text(value, kind)
     quoted = kind == "BYTES" or (kind == "DOUBLE" and text[-1] in "Ny")  # NaN, Infinity
     return f'"{text}"' if quoted and value is not None else text
@@ -294,7 +294,7 @@ def _nested_text(value: Any, of: SqlType) -> str:
         return "[" + ",".join(_nested_text(each, of.arguments[0]) for each in value) + "]"
     if of.base == "STRUCT":
         named = zip(of.field_names, of.arguments, strict=True)
-        fields = (f"{_json_string(n)}:{_nested_text(value.get(n), part)}" for n, part in named)
+        fields = (f"{json_string(n)}:{_nested_text(value.get(n), part)}" for n, part in named)
         return "{" + ",".join(fields) + "}"
     is_base64 = of.base == "BYTES" and isinstance(value, str)
     return json_text(b64decode(value) if is_base64 else value, str(of))

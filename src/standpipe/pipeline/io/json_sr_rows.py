@@ -1,6 +1,6 @@
 """Rows of a query in JSON_SR: 0, the id of their schema, and JSON under it, as Spark SQL.
 
-`sql/schemas/json_write_program.py` says how each value is written; nodes write the same values for
+`sql/schemas/json_write_program.py` says how each value is written; nodes write the same bytes for
 INSERT … VALUES (`data/encoding/json_sr_writing.py`). Under our own schemas each value may be NULL,
 so a row is one call of Spark's to_json. Where a schema has no null, the text is put together from
 its parts, of which NULL leaves one out or makes the whole row unwritable.
@@ -11,7 +11,6 @@ AVRO. There is nothing that Spark SQL cannot say.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -19,6 +18,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as f
 
 from standpipe.data.encoding.framed_values import framed
+from standpipe.data.encoding.kafka_keys import json_string
 from standpipe.model import Column, WrittenSchema
 from standpipe.pipeline.io import type_mapping
 from standpipe.pipeline.io.loose_json import let
@@ -93,7 +93,7 @@ def _object(field_of: Callable[[str], SparkColumn], step: JsonStep) -> SparkColu
     members: list[SparkColumn] = []
     for each, part in zip(step.properties, step.parts, strict=True):
         field = _in_json(field_of(each.column), part)
-        member = f.concat(f.lit(f",{json.dumps(each.name)}:"), _text(field, part))
+        member = f.concat(f.lit(f",{json_string(each.name)}:"), _text(field, part))
         if not (each.is_required or part.takes_null):
             member = f.when(field.isNull(), "").otherwise(member)
         members.append(member)
@@ -102,10 +102,11 @@ def _object(field_of: Callable[[str], SparkColumn], step: JsonStep) -> SparkColu
 
 
 def _in_json(value: SparkColumn, step: JsonStep) -> SparkColumn:
-    """The value, or NULL for a DOUBLE that is no number of JSON: NaN and the infinities."""
+    """The value, or NULL for a DOUBLE that is no number of JSON: NaN and the infinities. -0.0 is
+    0.0, as both are equal keys."""
     if step.of.base != "DOUBLE":
         return value
-    return f.when(f.abs(value) < f.lit(float("inf")), value)
+    return f.when(f.abs(value) < f.lit(float("inf")), value + f.lit(0.0))
 
 
 def _entry(pair: SparkColumn, part: JsonStep) -> SparkColumn:

@@ -63,6 +63,24 @@ def test_values(of: Any, sql: str, value: Any, expected: Any) -> None:
     assert written(of, {"C": sql}, value, wraps=False) == expected
 
 
+@pytest.mark.parametrize(
+    ("of", "sql", "value", "expected"),
+    [
+        (NUMBER, "DOUBLE", 1e300, "1.0E300"),
+        (NUMBER, "DOUBLE", 1e7, "1.0E7"),
+        (NUMBER, "DOUBLE", -0.0, "0.0"),
+        (NUMBER, "DECIMAL(5, 2)", Decimal("1.00"), "1.00"),
+        (TEXT, "STRING", "\x1f\u2028ü", '"\\u001F\u2028ü"'),
+        (row_of(ü=NUMBER), "STRUCT<`ü` DOUBLE>", {"ü": 1.0}, '{"ü":1.0}'),
+    ],
+)
+def test_bytes_are_those_of_jackson(of: Any, sql: str, value: Any, expected: str) -> None:
+    """Spark writes with it, and the bytes of a key decide its partition."""
+    schema = json_schema.parse(json.dumps(of))
+    write = json_sr_writing.to_bytes(schema, [Column(name="C", type=sql)], wraps=False)
+    assert write([value]).decode() == expected
+
+
 def test_null_leaves_out_what_is_not_required() -> None:
     of = row_of(("b",), a=TEXT, b={"oneOf": [NONE, TEXT]})
     assert written(of, {"A": "STRING", "B": "STRING"}, None, None) == {"b": None}
