@@ -305,6 +305,7 @@ def local_session() -> SparkSession:
         .config("spark.sql.caseSensitive", "true")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+        .config("spark.sql.variant.allowDuplicateKeys", "true")
         .getOrCreate()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from standpipe.model import Column, Source, Window
 from standpipe.pipeline.io import type_mapping
 from standpipe.pipeline.io.source import parse, visible_columns
 from standpipe.sql.spark.to_spark import spark_input
-from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.sql.types.types import STRING, SqlType, parse_type
 
 pytestmark = pytest.mark.e2e
 
@@ -103,6 +104,12 @@ def as_json(value: Any, of: SqlType, chance: random.Random) -> Any:
             return value
 
 
+def other_json(chance: random.Random) -> Any:
+    """What a column of STRING has as its own text, but for blanks."""
+    kept = {"b": Decimal("1.0"), "a": [2, {"é": None}], "wide": 10**44}
+    return chance.choice((kept, [kept], 5, Decimal("1.5"), Decimal("-0.0"), False))
+
+
 def broken(value: bytes, chance: random.Random) -> bytes:
     match chance.randrange(4):
         case 0:
@@ -137,6 +144,8 @@ def test_the_same_cells_as_in_a_node(spark: SparkSession, seed: int) -> None:
     records: list[bytes] = []
     for turn in range(120):
         parts = [as_json(value_of(of), of, chance) for of in types]
+        parts = [other_json(chance) if of == STRING and chance.random() < 0.3 else each
+                 for of, each in zip(types, parts, strict=True)]  # fmt: skip
         whole = dict(zip([column.name for column in columns], parts, strict=True))
         data = framed(
             chance.choice((1, UNKNOWN_ID, -7)),
@@ -174,6 +183,11 @@ def test_the_same_cells_as_in_a_node(spark: SparkSession, seed: int) -> None:
             b'{"V":[{"key":"a","value":"x"}]}',
             b'{"V":"a"}',
         ]),
+        ("MAP<STRING, STRING>", [
+            b'{"V":[{"key":"a","value":"x","key":"b"}],"Other":1}',
+            b'{"V":[{"key":"a"}],"X":{"a":1,"a":2}}',
+            b'{"V":{"a":"x","a":"y"},"other":"1"}',
+        ]),
         ("MAP<STRING, MAP<STRING, INT>>", [
             b'{"V":[{"key":"a","value":[{"key":"b","value":1}]}]}',
             b'{"V":{"a":[{"key":"b","value":1}],"c":null}}',
@@ -193,6 +207,41 @@ def test_values_as_in_a_node(spark: SparkSession, of: str, values_: list[bytes])
     found = read(spark, source, [(None, each) for each in records])
     for record, one in zip(records, found, strict=True):
         assert one == read_by_a_node(source, record), record
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"b":1.0,"a":2}',
+        "1.0",
+        "1.50",
+        "1e3",
+        "-0.0",
+        "1" * 45,
+        "1e400",
+        "true",
+        '"a"',
+        '"1.0"',
+        "null",
+    ],
+)
+def test_other_json_in_a_text_does_not_depend_on_other_columns(
+    spark: SparkSession, text: str
+) -> None:
+    """A record that is parsed again, as its MAP is an array, a number a text, or a name in another
+    case, has the texts of one that is not."""
+    source = values(M="MAP<STRING, INT>", N="BIGINT", S="STRING", small="STRING", LEFT="STRING")
+    plain, *others = (
+        framed(7, f'{{"M":{m},"{n}":{number},"S":{text},"small":{text},"left":{text}}}'.encode())
+        for m, n, number in (
+            ('{"k":1}', "N", "7"),
+            ('[{"key":"k","value":1}]', "N", "7"),
+            ('{"k":"1"}', "n", '"7"'),
+            ('{"k":1}', "N", '7,"Left":5'),
+        )
+    )
+    expected, *found = read(spark, source, [(None, each) for each in (plain, *others)])
+    assert found == [expected] * 3
 
 
 FRAMES: Final[Sequence[tuple[bytes | None, Any, str]]] = (

@@ -179,6 +179,7 @@ def own_session(spark: SparkSession) -> SparkSession:
         own.conf.set(f"spark.sql.{name}", value)
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    own.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
     return own
 
 

@@ -25,6 +25,7 @@ from standpipe.sql.schemas.json_schema import ENTRY
 from standpipe.sql.types.types import SqlType, parse_type, struct
 
 _OBJECT = "map<string,variant>"
+_TEXTS = "map<string,string>"
 _LIST = "array<variant>"
 #: ksqlDB's types that JSON holds as numbers
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP")
@@ -46,8 +47,9 @@ def rewritten(
     """The text of an object with names and numbers as Spark's parser expects them; null for what
     is not an object. `takes_entries`: maps may be arrays of objects with a key and a value, as
     Connect writes them (`data/encoding/json_sr_reading.py`)."""
-    fields = _Rewrite(takes_entries).fields(f.from_json(text, _OBJECT), _row_type(columns))
-    return f.to_json(fields)
+    of = _row_type(columns)
+    fields = _with_texts(f.from_json(text, _OBJECT), text, of)
+    return f.to_json(_Rewrite(takes_entries).fields(fields, of))
 
 
 def let(value: SparkColumn, then: Callable[[SparkColumn], SparkColumn]) -> SparkColumn:
@@ -64,6 +66,41 @@ def _has_capitals(of: SqlType) -> bool:
     return any(name == name.upper() for name in of.field_names) or any(
         map(_has_capitals, of.arguments)
     )
+
+
+def _with_texts(whole: SparkColumn, text: SparkColumn, of: SqlType) -> SparkColumn:
+    """A map of a record's fields, whose text is given, with the very text of what is in a STRING
+    column and is no text: a VARIANT keeps neither the form of numbers nor the order of names."""
+    named = list(zip(of.field_names, of.arguments, strict=True))
+    texts = [name for name, part in named if part.base == "STRING"]
+    if not texts:
+        return whole
+    others = [name for name, part in named if part.base != "STRING"]
+    upper = sorted({name.upper() for name in texts})
+
+    def is_changed(name: SparkColumn, value: SparkColumn) -> SparkColumn:
+        in_any_case = f.upper(name).isin(upper)
+        is_of_text = name.isin(texts) | (
+            in_any_case & ~name.isin(others) if others else in_any_case
+        )
+        return is_of_text & ~f.schema_of_variant(value).isin("STRING", "VOID")
+
+    def exact(fields: SparkColumn, found: SparkColumn) -> SparkColumn:
+        def kept(name: SparkColumn, value: SparkColumn) -> SparkColumn:
+            as_text = f.try_element_at(found, name).cast("variant")
+            return f.when(is_changed(name, value), as_text).otherwise(value)
+
+        return f.transform_values(fields, kept)
+
+    def checked(fields: SparkColumn) -> SparkColumn:
+        any_changed = f.exists(
+            f.map_entries(fields), lambda each: is_changed(each["key"], each["value"])
+        )
+        again = f.from_json(text, _TEXTS)  # rare: only then is the text parsed once more
+        made = let(again, lambda found: exact(fields, found))
+        return f.when(any_changed, made).otherwise(fields)
+
+    return let(whole, checked)
 
 
 def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:

@@ -344,8 +344,10 @@ def session_of(query: PersistentQuery, around: PipelineContext) -> SparkSession:
         # Spark rejects several stateful operators in update mode because a watermark could make
         # one of them drop what another still emits; ours emit nothing late.
         session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-    # of two equal keys in a map ksqlDB keeps the later one; by default Spark would end the query
+    # of two equal keys in a map ksqlDB keeps the later one; by default Spark would end the query,
+    # and take an object with two equal names for none
     session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    session.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
     return session
 
 
