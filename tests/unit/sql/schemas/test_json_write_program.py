@@ -63,6 +63,20 @@ def test_a_bare_value_has_no_property() -> None:
     assert (step.op, step.path, [part.op for part in step.parts]) == ("ARRAY", "V", ["VALUE"])
 
 
+def test_the_key_of_an_entry_is_a_text() -> None:
+    entry = {"properties": {"key": NUMBER, "value": NUMBER}}
+    schema = an_object(A={"type": "array", "connect.type": "map", "items": entry})
+    with pytest.raises(BadSchema, match="Cannot serialize type STRING as integer: ->A->MAP_KEY"):
+        made(schema, wraps=True, A="MAP<STRING, INTEGER>")
+
+
+def test_a_union_of_null_and_itself_is_refused() -> None:
+    schema = an_object(A={"$ref": "#/definitions/loop"})
+    schema["definitions"] = {"loop": {"oneOf": [{"type": "null"}, {"$ref": "#/definitions/loop"}]}}
+    with pytest.raises(BadSchema, match="a type contains itself"):
+        made(schema, wraps=True, A="STRING")
+
+
 def test_a_schema_that_stands_for_very_many_types_is_refused() -> None:
     """Properties that no column has are looked at, too: the leader's turn pays for each."""
     names = ("A", "B", "C")

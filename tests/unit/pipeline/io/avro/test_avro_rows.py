@@ -19,6 +19,9 @@ PLAN = SparkPlan(version=1, inputs=(), sql="", output_mode="update", is_windowed
 STREAM = sample_stream(key_format="AVRO", value_format="AVRO")
 KEY, VALUE = (4, own_schema(STREAM, "KEY")), (5, own_schema(STREAM, "VALUE"))
 OTHERS = '"bytes"'
+JSON_STREAM = sample_stream(key_format="JSON_SR", value_format="JSON_SR")
+JSON_KEY = (6, own_schema(JSON_STREAM, "KEY"))
+JSON_VALUE = (7, own_schema(JSON_STREAM, "VALUE"))
 
 
 @pytest.mark.parametrize(
@@ -36,9 +39,15 @@ OTHERS = '"bytes"'
             (None, VALUE),
             [("standpipe_avro_value", 5, True)],
         ),
+        (JSON_STREAM, (JSON_KEY, JSON_VALUE), []),
+        (
+            sample_stream(key_format="JSON_SR", value_format="AVRO"),
+            (JSON_KEY, VALUE),
+            [("standpipe_avro_value", 5, True)],
+        ),
     ],
 )
-def test_one_for_each_part_in_avro(
+def test_one_for_each_part_in_avro_and_none_in_json_sr(
     source: Source,
     schemas: tuple[WrittenSchema | None, WrittenSchema | None] | UnsetType,
     made: list[tuple[str, int, bool]],
