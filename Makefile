@@ -136,7 +136,7 @@ SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py \
 	tests/e2e/test_serve_many.py tests/e2e/test_serve_columns.py
 SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
 	tests/e2e/test_written_once.py
-REGISTRY_QUERIES := tests/e2e/test_avro_pipeline.py tests/e2e/test_avro_publish.py
+REGISTRY_QUERIES := tests/e2e/test_registry_pipeline.py tests/e2e/test_registry_publish.py
 OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER) \
 	$(REGISTRY_QUERIES)
 
@@ -271,7 +271,7 @@ serve-kills: setup ## a program that serves a DataFrame killed KILLS times, ever
 broker-kills: setup ## brokers of a secured Kafka killed and hung KILLS times, every row compared
 	$(PYTHON_IN) -m tests.e2e.broker_kills --kills $(KILLS)
 
-registry-queries: setup ## AVRO read and written by queries in Spark, with a real schema registry
+registry-queries: setup ## AVRO and JSON_SR in queries of Spark, with a real schema registry
 	$(PYTEST) -q $(REGISTRY_QUERIES) $(PYTEST_ARGS)
 
 spark-cluster: setup ## a Spark master and two workers without standpipe, one kill of each part

@@ -1,6 +1,6 @@
 """A topic in AVRO as a query reads it, over records in memory in place of Spark's Kafka source.
 
-With Kafka and a real registry: `test_avro_pipeline.py`."""
+With Kafka and a real registry: `test_registry_pipeline.py`."""
 
 from __future__ import annotations
 

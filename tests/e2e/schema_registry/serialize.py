@@ -1,7 +1,7 @@
-"""Values in AVRO as Confluent's own serializer writes them: a child of a test, in an environment of
-its own (../confluent_avro.py). It registers their schemas.
+"""Values as Confluent's own serializers write them: a child of a test, in an environment of its own
+(../confluent_serdes.py). They register their schemas.
 
-python serialize.py URL < lines of {"topic", "field", "schema", "data"} > lines of base64
+python serialize.py URL AVRO|JSON < lines of {"topic", "field", "schema", "data"} > lines of base64
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ import sys
 
 from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 
-def main(url: str) -> None:
+def main(url: str, kind: str) -> None:
     # the default asks for what only Confluent's own registry has: which subjects a topic has
     how = {"subject.name.strategy": topic_subject_name_strategy}
     client = SchemaRegistryClient({"url": url})
     for line in sys.stdin:
         asked = json.loads(line)
         field = MessageField.KEY if asked["field"] == "key" else MessageField.VALUE
-        serialize = AvroSerializer(client, asked["schema"], conf=how)
+        if kind == "JSON":
+            serialize = JSONSerializer(asked["schema"], client, conf=how)
+        else:
+            serialize = AvroSerializer(client, asked["schema"], conf=how)
         made = serialize(asked["data"], SerializationContext(asked["topic"], field))
         assert made is not None, "there is no null among them"
         print(base64.b64encode(made).decode(), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
-"""Confluent's own serializer and deserializer for AVRO, in a virtual environment of its own.
+"""Confluent's own serializers and deserializers for AVRO and JSON_SR, in a virtual environment of
+its own.
 
-They need a dozen packages that nothing else here does, which are installed once, with checked
+They need over a dozen packages that nothing else here does, which are installed once, with checked
 hashes, as the registry is fetched (`registry_server.py`).
 """
 
@@ -23,29 +24,34 @@ REQUIREMENTS: Final = HERE / "requirements.txt"
 CHILD_S_MAX: Final = 300.0
 
 
-def deserialized(url: str, values: Iterable[tuple[str, str, bytes]]) -> list[Any]:
-    """What values are, each a topic, "key" or "value", and bytes. `url`: the registry's. Days,
-    times and DECIMALs are texts. Fails for a value that is none."""
+def deserialized(
+    url: str, values: Iterable[tuple[str, str, bytes]], kind: str = "AVRO"
+) -> list[Any]:
+    """What values are, each a topic, "key" or "value", and bytes. `url`: the registry's. Of AVRO,
+    days, times and DECIMALs are texts. Fails for a value that is none, and in JSON for one that is
+    not valid under its schema. `kind`: AVRO, JSON."""
     lines = [
         json.dumps({"topic": topic, "field": field, "data": base64.b64encode(data).decode()})
         for topic, field, data in values
     ]
-    return [json.loads(line) for line in _said("deserialize.py", url, lines)]
+    return [json.loads(line) for line in _said("deserialize.py", url, kind, lines)]
 
 
-def serialized(url: str, values: Iterable[tuple[str, str, str, Any]]) -> list[bytes]:
+def serialized(
+    url: str, values: Iterable[tuple[str, str, str, Any]], kind: str = "AVRO"
+) -> list[bytes]:
     """The bytes of values, each a topic, "key" or "value", the text of a schema, and what JSON can
     say. The schemas are registered. Fails for a value that its schema does not allow."""
     lines = [
         json.dumps({"topic": topic, "field": field, "schema": schema, "data": data})
         for topic, field, schema, data in values
     ]
-    return [base64.b64decode(line) for line in _said("serialize.py", url, lines)]
+    return [base64.b64decode(line) for line in _said("serialize.py", url, kind, lines)]
 
 
-def _said(program: str, url: str, lines: Iterable[str]) -> list[str]:
+def _said(program: str, url: str, kind: str, lines: Iterable[str]) -> list[str]:
     done = subprocess.run(
-        [str(_python()), str(HERE / program), url],
+        [str(_python()), str(HERE / program), url, kind],
         input="\n".join(lines),
         capture_output=True,
         text=True,
@@ -59,7 +65,7 @@ def _said(program: str, url: str, lines: Iterable[str]) -> list[str]:
 def _python() -> Path:
     """The environment's Python; the first call on a machine installs it."""
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    home = jvm.cache_directory() / "confluent-avro" / wanted
+    home = jvm.cache_directory() / "confluent-serdes" / wanted
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with jvm.locked(home.parent / "lock"):
