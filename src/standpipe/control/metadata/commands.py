@@ -94,7 +94,7 @@ class CreateTableAs(CommandBase, frozen=True, kw_only=True, tag="create_table_as
     query is external, so it is isolated under its id from the start. Version 3: `source` has bounds
     in ms, also if the query is external. Version 4: it is transient, and so is the table or stream,
     for one push query. Version 5: of CREATE SOURCE TABLE, `source_topic` is made as well. Version
-    6: the query writes AVRO, a table's also into `public_topic`."""
+    6: the query writes AVRO or JSON_SR, a table's also into `public_topic`."""
 
     source: Source
     query: PersistentQuery
@@ -113,7 +113,7 @@ class InsertInto(CommandBase, frozen=True, kw_only=True, tag="insert_into"):
 
 class ReplaceStreamAs(CommandBase, frozen=True, kw_only=True, tag="replace_stream_as"):
     """A stream's query continues from its position under a new plan; `source` has its columns.
-    Version 2: it writes AVRO."""
+    Version 2: it writes AVRO or JSON_SR."""
 
     source: Source
     query: PersistentQuery

@@ -71,7 +71,6 @@ from standpipe.control.metadata.commands import (
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
 from standpipe.model import FeatureLevels, NodeId, NodeInfo, PersistentQuery, Source
-from standpipe.sql.declarations.properties import REGISTRY_FORMATS
 from standpipe.sql.declarations.published import public_form
 
 OLDEST: Final = 1
@@ -255,7 +254,7 @@ def at_level(command: Command, level: int) -> Command:
             f"{tag} needs feature level {needed}, this cluster is at {level}: "
             "`standpipe quorum upgrade`, once every node runs the newer release"
         )
-    if level < REGISTRY_QUERIES and _reads_schemas(command):
+    if level < REGISTRY_QUERIES and _reads_avro(command):
         raise BadRequest(
             f"a query over a source in AVRO needs feature level {REGISTRY_QUERIES}, this cluster is"
             f" at {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
@@ -283,10 +282,11 @@ def check_query(query: PersistentQuery, sink: Source | None, level: int) -> None
         )
 
 
-def _reads_schemas(command: Command) -> bool:
+def _reads_avro(command: Command) -> bool:
+    """Not here: JSON_SR, which needs a higher level (`check_query`)."""
     query = getattr(command, "query", None)
     return isinstance(query, PersistentQuery) and any(
-        format_ in REGISTRY_FORMATS
+        format_ == "AVRO"
         for read in query.plan.inputs
         for format_ in (read.key_format, read.value_format)
     )

@@ -5,10 +5,10 @@
     newest record of each key ──┘
 
 This happens once, when reads have switched to the new generation; after that each batch is written
-to both topics (`batch.CommitBatch`). A table in AVRO has such a copy from its first generation on,
-under the schemas of its query's plan. The public topic is a copy for other programs, outside the
-commit protocol: a crash may write rows twice, and nothing repairs a fenced pipeline's late writes.
-Our readers (replicas, queries that read the table) use the table's own topic.
+to both topics (`batch.CommitBatch`). A table in AVRO or JSON_SR has such a copy from its first
+generation on, under the schemas of its query's plan. The public topic is a copy for other programs,
+outside the commit protocol: a crash may write rows twice, and nothing repairs a fenced pipeline's
+late writes. Our readers (replicas, queries that read the table) use the table's own topic.
 """
 
 from __future__ import annotations
