@@ -24,7 +24,15 @@ from typing import Any
 import msgspec
 import pandas as pd
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
@@ -259,7 +267,11 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Messag
             return found
         for partition in range(partitions):
             place = TopicPartition(topic, partition, OFFSET_BEGINNING)
-            _, end = consumer.get_watermark_offsets(place, timeout=10)
+            try:
+                _, end = consumer.get_watermark_offsets(place, timeout=10)
+            except KafkaException as error:  # the topic is being made
+                assert error.args[0].code() == KafkaError._UNKNOWN_PARTITION, error
+                return []
             consumer.assign([place])
             at = 0
             while at < end:

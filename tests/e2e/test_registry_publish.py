@@ -397,7 +397,16 @@ def test_a_registry_that_hangs(
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
     reader.wait_for_totals(EVENTS + KEYS, "N", "TOTAL", "NEWEST")
-    cluster.sql(statement)
+
+    def is_taken() -> bool:
+        try:
+            cluster.sql(statement)
+        except StatementError as error:  # it has requests of before to answer
+            assert "does not answer" in str(error)
+            return False
+        return True
+
+    wait_until(is_taken, "the registry answers again")
 
 
 @pytest.mark.timeout(1800)
@@ -425,7 +434,15 @@ def test_a_copy_that_is_recreated(cluster: TestCluster, reader: Reader) -> None:
     wait_until(is_told, "a notice")
     wait_for_totals(cluster, count)
     assert reader.folded("TOTALS") == {}
-    cluster.sql(f"PAUSE {query_id}; RESUME {query_id};")
+    cluster.sql(f"PAUSE {query_id};")  # a RESUME at once would pass it by: it polls
+    log = cluster.local.directory.logs / "pipeline.log"
+
+    def is_paused() -> bool:
+        ended = [line for line in log.read_text().splitlines() if "no longer wanted" in line]
+        return any(query_id in line for line in ended)
+
+    wait_until(is_paused, "the pipeline ends the query")
+    cluster.sql(f"RESUME {query_id};")
     reader.wait_for_totals(count, "N", "TOTAL", "NEWEST")
     send(cluster, count, count + KEYS)
     reader.wait_for_totals(count + KEYS, "N", "TOTAL", "NEWEST")
