@@ -402,7 +402,8 @@ def test_a_registry_that_hangs(
         try:
             cluster.sql(statement)
         except StatementError as error:  # it has requests of before to answer
-            assert "does not answer" in str(error)
+            if "does not answer" not in str(error):
+                raise
             return False
         return True
 
