@@ -166,7 +166,8 @@ class TopicCheck:
         known = {published: TopicKnown(self.public_id, 0)} if published else {}
         found = [each for each in changes(known, seen) if each.how is How.RECREATED]
         self._public_notice = "".join(
-            f"{each}, and lacks older rows. To write them: PAUSE {query_id}; RESUME {query_id};"
+            f"{each}, and lacks older rows. To write them: PAUSE {query_id}; and once SHOW QUERIES "
+            f"says PAUSED, RESUME {query_id};"
             for each in found
         )
 
