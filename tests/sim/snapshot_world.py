@@ -8,7 +8,7 @@ steps of a read the world goes on. Who reads is judged by `tests/sim/snapshot_hi
 knows only what was written and shown.
 
 The code under test is `control.routing.snapshot`, `node.worker.pull.snapshot_read`,
-`node.worker.pull.forward_checks`, the fast path's `_is_one_batch` and `may_judge`; the world around
+`node.worker.pull.forward_checks`, the fast path's `is_one_batch` and `may_judge`; the world around
 it is simulated. Seeds: `tests/sim/sessions.py`.
 """
 
@@ -278,7 +278,7 @@ class SnapshotWorld:
                 return None
             metas.append(replica.meta())
             rows.append(replica.rows(keys))
-        if not fast_path._is_one_batch(None, metas):
+        if not fast_path.is_one_batch(metas):
             return None
         self.counts["reads on the fast path"] += 1
         return rows
