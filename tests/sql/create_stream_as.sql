@@ -84,7 +84,7 @@ CREATE STREAM s AS SELECT tail, REDUCE(tags, '', (s, x) => s + x) AS joined FROM
 STREAM S: `TAIL` STRING KEY, `JOINED` STRING
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, if(`TAGS` IS NULL, '', aggregate(`TAGS`, '', (`S`, `X`) -> if(0L + coalesce(length(`S`), 0) + coalesce(length(`X`), 0) > 4194304, NULL, concat(coalesce(`S`, 'null'), coalesce(`X`, 'null'))))) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT `TAIL` AS `TAIL`, if(`TAGS` IS NULL, '', aggregate(`TAGS`, named_struct('f', false, 'v', ''), (`S`, `X`) -> if(`S`.`f` OR (element_at(transform(array(struct(`S`.`v` AS `a0`)), `standpipe_bound` -> if(0L + coalesce(length(`standpipe_bound`.`a0`), 0) + coalesce(length(`X`), 0) > 4194304, NULL, concat(coalesce(`standpipe_bound`.`a0`, 'null'), coalesce(`X`, 'null')))), 1) IS NULL), named_struct('f', true, 'v', cast(NULL AS STRING)), named_struct('f', false, 'v', element_at(transform(array(struct(`S`.`v` AS `a0`)), `standpipe_bound` -> if(0L + coalesce(length(`standpipe_bound`.`a0`), 0) + coalesce(length(`X`), 0) > 4194304, NULL, concat(coalesce(`standpipe_bound`.`a0`, 'null'), coalesce(`X`, 'null')))), 1))), `S` -> `S`.`v`)) AS `JOINED`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 # A stream is no table, a table no stream.
 CREATE TABLE t AS SELECT tail, delay FROM flights;

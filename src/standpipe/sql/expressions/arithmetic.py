@@ -29,7 +29,8 @@ def computed(sign: str, left: Typed, right: Typed) -> Typed | None:
         return None
     if of == STRING:
         places = (_shown(left, "{0}"), _shown(right, "{1}"))
-        return Operation(STRING, f"concat({', '.join(places)})", (left, right), SIZE_OF_TEXTS)
+        template = f"concat({', '.join(places)})"
+        return Operation(STRING, template, (left, right), SIZE_OF_TEXTS, failing=Failing.TOO_LONG)
     if of.base == "DECIMAL":
         plain = _failing(of, f"({{0}} {sign} {{1}})", *decimal_operands(sign, left, right))
         return _failing(of, f"cast({{0}} AS {of})", plain)

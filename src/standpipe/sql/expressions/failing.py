@@ -128,6 +128,8 @@ class Failures:
             return all(self.undecided(each) is None for each in conditions) and all(
                 map(self.shows, results)
             )
+        if node.failing is Failing.TOO_LONG:
+            return all(self.test(each) is None for each in parts)
         if node.failing is Failing.PASSED and len(parts) > 1:
             return False  # a conversion has one argument, and is NULL for NULL
         return node.failing not in _NEVER_NULL | _CONNECTED and all(map(self.shows, parts))
@@ -145,6 +147,10 @@ class Failures:
         """Fails if it is NULL, and as arguments whose failure does not make it NULL."""
         hidden = [each for each in node.arguments if not self.shows(each)]
         return _any([*map(self.test, hidden), _is_null(node)])
+
+    def too_long(self, node: Operation) -> Typed | None:
+        """Fails if it is NULL, and as its arguments, none of which makes it NULL."""
+        return _any([*map(self.test, node.arguments), _is_null(node)])
 
     def not_(self, node: Operation) -> Typed | None:
         """NOT of NULL fails."""
@@ -214,7 +220,8 @@ class Failures:
         """Whether an operand of AND, OR or NOT, a condition of CASE, or an index, fails or is
         NULL."""
         test = self.test(condition)
-        is_null = isinstance(condition, Operation) and condition.failing is Failing.IF_NULL
+        kinds = (Failing.IF_NULL, Failing.TOO_LONG)
+        is_null = isinstance(condition, Operation) and condition.failing in kinds
         return _any([test, None if is_null or not _may_be_null(condition) else _is_null(condition)])
 
 
@@ -222,6 +229,7 @@ _TESTS: Final[dict[Failing, Callable[[Failures, Operation], Typed | None]]] = {
     Failing.PASSED: Failures.passed,
     Failing.CAUGHT: Failures.caught,
     Failing.IF_NULL: Failures.if_null,
+    Failing.TOO_LONG: Failures.too_long,
     Failing.TESTED: Failures.passed,
     Failing.COMPARED: Failures.passed,
     Failing.ALL: Failures.connected,

@@ -24,6 +24,7 @@ class Failing(Enum):
     PASSED = "if computing an argument fails"
     CAUGHT = "never: what fails within is NULL there"
     IF_NULL = "also if its value is NULL"
+    TOO_LONG = "as PASSED, and if its value is NULL, which it is of nothing but its length"
     TESTED = "as PASSED; it is never NULL"
     COMPARED = "as TESTED; with NULL it is false"
     ALL = "at the first argument that is NULL, unless one before is false"
