@@ -149,7 +149,7 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
 	tests/e2e/test_source_instant.py tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
-	tests/e2e/test_push_tables.py tests/e2e/test_snapshot_reads.py \
+	tests/e2e/test_push_tables.py tests/e2e/test_snapshot_reads.py tests/e2e/test_spark_format.py \
 	tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
 	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py tests/e2e/test_checkpoint_paths.py
