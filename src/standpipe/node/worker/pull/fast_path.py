@@ -207,7 +207,7 @@ class LookupFastPath:
     ) -> None:
         """The body was answered by its plan, and not by what is known."""
         lists, statements, frames = self._lists, self._statements, self._frames
-        if query.session is not None:  # its token is learnt, too, so it is to be a short statement
+        if query.session is not None:  # a token is a part of a frame of one literal, of no other
             if frames.is_new:
                 frames.learn(token, body, query, view, plan)
             return
