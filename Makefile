@@ -152,7 +152,8 @@ SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
 	tests/e2e/test_push_tables.py tests/e2e/test_snapshot_reads.py tests/e2e/test_spark_format.py \
 	tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
-	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py tests/e2e/test_checkpoint_paths.py
+	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py tests/e2e/test_checkpoint_paths.py \
+	tests/e2e/test_dead_leader.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
 NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
@@ -163,11 +164,6 @@ NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
 	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py \
 	tests/e2e/test_client.py tests/e2e/test_client_sql.py \
 	tests/e2e/test_examples.py))
-
-#: part of `make broker-kills`: on two cores, tailers' librdkafka now and then spins for minutes when
-#: a broker is gone, and then the test's own producer gives up
-BROKER_KILLED := \
-	tests/e2e/test_secured_kafka.py::test_nothing_is_lost_wrong_or_twice_when_a_broker_is_killed
 
 #: tests of properties: `make check` tries the `examples(…)` of each, and `make test` more
 PROPERTIES := $(shell grep -rlE --include='test_*.py' '@given|\bexamples.[0-9]' tests)
@@ -183,7 +179,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
-		$(OWN_TARGETS)) --deselect $(BROKER_KILLED) $(PYTEST_ARGS)
+		$(OWN_TARGETS)) $(PYTEST_ARGS)
 
 # ------------------------------------------------------------------------ demo, benches
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from standpipe.adapters.kafka import ends
 from standpipe.adapters.kafka import reader as kafka
 
 
@@ -28,7 +29,7 @@ def message(
 
 @dataclass
 class Client:
-    """Consumer and admin client in one; notes what it is told."""
+    """A consumer and a reader of ends in one; notes what it is told."""
 
     script: list[list[Message]] = field(default_factory=list[list[Message]])
     told: list[tuple[str, str, int, int]] = field(default_factory=list[tuple[str, str, int, int]])
@@ -47,22 +48,14 @@ class Client:
         assert cached
         return (0, -1001 if self.asked else 7)
 
-    def list_offsets(self, asked: dict[Any, object], *, request_timeout: float) -> dict[Any, Any]:
-        assert request_timeout > 0
+    def ask(self, _partitions: object) -> Future[Any]:
         self.asked.append(Future())
-        return dict.fromkeys(asked, self.asked[-1])
-
-    def list_topics(self, topic: str, *, timeout: float) -> None:
-        assert timeout < 1
-        self.told.append(("list_topics", topic, 0, 0))
-
-    def poll(self, _wait_s: float) -> None:
-        return None
+        return self.asked[-1]
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client that all consumers and admin clients are from now on."""
+    """The client that all consumers and readers of ends are from now on."""
     one = Client()
+    monkeypatch.setattr(ends, "EndsReader", lambda _kafka: one)
     monkeypatch.setattr(kafka._kafka, "Consumer", lambda _options: one)
-    monkeypatch.setattr(kafka._admin, "AdminClient", lambda _options: one)
     return one

@@ -1,5 +1,10 @@
 """Requests the end offsets of many partitions in a thread, so that the caller never waits.
 
+A consumer asks, not an admin client: while a request of an admin client is for a broker that is
+gone, librdkafka dials that broker without a pause, which takes two cores until the request is given
+up. It forgets `reconnect.backoff.ms` each time that any broker's state changes, which each attempt
+does (`rd_kafka_broker_get_async`, librdkafka 2.16).
+
 Not here: comparing them (`control.liveness.end_checks`).
 """
 
@@ -7,28 +12,32 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import confluent_kafka
-import confluent_kafka.admin
 from confluent_kafka import KafkaError, KafkaException
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
-from standpipe.adapters.kafka.reader import (
-    CLIENT_OPTIONS,
-    METADATA_OUTDATED,
-    PROBE_TIMEOUT_S,
-    REFRESH_TIMEOUT_S,
-    Partition,
-    throttled_error_logger,
-)
+from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, Partition, throttled_error_logger
 from standpipe.errors import KafkaUnavailable
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
-_admin: Any = confluent_kafka.admin
 
+PROBE_TIMEOUT_S: Final = 2.0
+REFRESH_TIMEOUT_S: Final = 0.2
+
+_OPTIONS: Final[dict[str, object]] = {
+    **CLIENT_OPTIONS,
+    "group.id": "standpipe-ends",  # the client requires one; nothing is ever committed to it
+    "enable.auto.commit": False,
+    "allow.auto.create.topics": False,
+}
+#: by which Kafka's protocol means the end and the beginning, where it else takes an instant
+LATEST: Final = -1
+EARLIEST: Final = -2
 _UNKNOWN: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -38,72 +47,163 @@ _UNKNOWN: Final = frozenset(
     }
 )
 
+_Answer = TypeVar("_Answer")
 Ends = dict[Partition, int | None]
+#: {partition: its leader's id, -1 if it has none}; None: Kafka said nothing of the topic
+Leaders = Mapping[int, int] | None
 
 
 class EndsReader:
-    """One admin client. Connects when it is first used; one request at a time.
+    """One client, which connects when it is first used. For any thread.
 
     `is_stable`: where the records end that a consumer may read, the last stable offset.
     """
 
     def __init__(self, kafka: Kafka, *, is_stable: bool = False) -> None:
         self._kafka = connection_of(kafka)
-        self._options: dict[str, object] = {"request_timeout": PROBE_TIMEOUT_S}
-        if is_stable:
-            self._options["isolation_level"] = _kafka.IsolationLevel.READ_COMMITTED
-        self._admin: Any = None
+        self._isolation = "read_committed" if is_stable else "read_uncommitted"
+        self._lock = threading.Lock()
+        self._consumer: Any = None
+        #: the last request failed. One fails as a whole if one broker does not answer: each broker
+        #: gets a request of its own until all have answered
+        self._is_apart = False
 
     def ask(self, partitions: Iterable[Partition]) -> Future[Ends]:
         """The end of each partition that Kafka tells; None: it does not know the partition.
 
         The future fails with KafkaUnavailable if it tells none.
         """
-        answer: Future[Ends] = Future()
         wanted = tuple(partitions)
-        threading.Thread(target=self._answer, args=(wanted, answer), daemon=True).start()
-        return answer
+        return _in_thread(lambda: self.read(wanted))
 
-    def _answer(self, wanted: tuple[Partition, ...], answer: Future[Ends]) -> None:
+    def read(self, wanted: Collection[Partition]) -> Ends:
+        """As `ask`, and wait for it. Raises KafkaUnavailable."""
+        if not self._is_apart:
+            try:
+                return self._read_whole(wanted)
+            except KafkaException as failed:
+                self._is_apart = True
+                if failed.args[0].code() not in _UNKNOWN:  # its time may be up
+                    raise KafkaUnavailable(_failure([failed])) from failed
+        told, failed = self._read_apart(wanted)
+        self._is_apart = bool(failed)
+        if not told:
+            raise KafkaUnavailable(_failure(failed))
+        return told
+
+    def _read_whole(self, wanted: Collection[Partition]) -> Ends:
+        """With one call. Raises KafkaException if one of the brokers does not answer."""
+        told = self.request(wanted)
+        for topic in {one.topic for one in wanted if told.get(one) is None}:
+            self.look(topic)
+        return told
+
+    def _read_apart(self, wanted: Collection[Partition]) -> tuple[Ends, list[BaseException]]:
+        """With a call for each leader, side by side, and the errors of those that failed."""
+        leaders = {topic: self.look(topic) for topic in {one.topic for one in wanted}}
+        told = Ends()
+        led_by = defaultdict[int, list[Partition]](list)
+        for one in wanted:
+            known = leaders[one.topic]
+            if known is None:
+                continue
+            if one.partition not in known:
+                told[one] = None
+            elif known[one.partition] >= 0:
+                led_by[known[one.partition]].append(one)
+        answers = [_in_thread(lambda led=led: self.request(led)) for led in led_by.values()]
+        failed = [error for answer in answers if (error := answer.exception()) is not None]
+        for answer in answers:
+            if answer.exception() is None:
+                told |= answer.result()
+        return told, failed
+
+    def request(
+        self,
+        wanted: Iterable[Partition],
+        which: int = LATEST,
+        timeout_s: float = PROBE_TIMEOUT_S,
+    ) -> Ends:
+        """Their first offsets, or their ends, with one call; without those of which the client
+        knows no leader. Raises KafkaException if one of the brokers does not answer."""
+        asked = [_kafka.TopicPartition(one.topic, one.partition, which) for one in wanted]
+        told = Ends()
+        if not asked:  # which the client refuses
+            return told
+        for place in self._client().offsets_for_times(asked, timeout=timeout_s):
+            if place.error is None:
+                told[Partition(place.topic, place.partition)] = int(place.offset)
+            elif place.error.code() in _UNKNOWN:
+                told[Partition(place.topic, place.partition)] = None
+        return told
+
+    def offsets(self, topic: str, partitions: int, which: int, timeout_s: float) -> dict[int, int]:
+        """As `request`, of all partitions of a topic. Raises KafkaException if any is missing."""
+        wanted = [Partition(topic, number) for number in range(partitions)]
+        told = self.request(wanted, which, timeout_s)
+        found = {of.partition: offset for of, offset in told.items() if offset is not None}
+        if len(found) < partitions:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return found
+
+    def look(self, topic: str, timeout_s: float = REFRESH_TIMEOUT_S) -> Leaders:
+        """Who leads the topic's partitions, as any broker knows it. The client goes by it from now
+        on; else it may go by what it knows for minutes."""
+        with contextlib.suppress(KafkaException):
+            found = self._client().list_topics(topic, timeout=timeout_s).topics[topic]
+            if found.error is None or found.error.code() in _UNKNOWN:
+                return {number: each.leader for number, each in found.partitions.items()}
+        return None
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = _kafka.Consumer(
+                    {
+                        **_OPTIONS,
+                        "isolation.level": self._isolation,
+                        **self._kafka.librdkafka(),
+                        "error_cb": throttled_error_logger(),
+                    }
+                )
+        self._consumer.poll(0)  # serves error_cb
+        return self._consumer
+
+
+class EndProbe:
+    """Asks for the end of a partition, one request at a time, and never waits for an answer."""
+
+    def __init__(self, kafka: Kafka, of: Partition) -> None:
+        self._reader, self._of = EndsReader(kafka), of
+        self._answer: Future[Ends] | None = None
+        self._asked_ms = 0
+
+    def tick(self, now_ms: int, every_ms: int) -> tuple[int, int] | None:
+        """(instant of the request, end) when an answer has arrived since the last call."""
+        if self._answer is not None and self._answer.done():
+            answer, self._answer = self._answer, None
+            if answer.exception() is None and (end := answer.result().get(self._of)) is not None:
+                return self._asked_ms, end
+        if self._answer is None and now_ms - self._asked_ms >= every_ms:
+            self._asked_ms = now_ms
+            self._answer = self._reader.ask([self._of])
+        return None
+
+
+def _in_thread(call: Callable[[], _Answer]) -> Future[_Answer]:
+    """A thread that does not hold up the end of the process, as those of an executor do."""
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
         try:
-            answer.set_result(self._read(wanted))
+            answer.set_result(call())
         except BaseException as error:
             answer.set_exception(error)
 
-    def _read(self, wanted: tuple[Partition, ...]) -> Ends:
-        names = {_kafka.TopicPartition(one.topic, one.partition): one for one in wanted}
-        latest = {name: _admin.OffsetSpec.latest() for name in names}
-        told, errors = Ends(), set[str]()
-        outdated = set[str]()
-        try:
-            asked = self._client().list_offsets(latest, **self._options)
-            for name, future in asked.items():
-                try:
-                    told[names[name]] = int(future.result().offset)
-                except KafkaException as failed:
-                    code = failed.args[0].code()
-                    errors.add(str(failed.args[0]))
-                    if code in _UNKNOWN:
-                        told[names[name]] = None
-                    if code in METADATA_OUTDATED:
-                        outdated.add(name.topic)
-        except KafkaException as failed:
-            errors.add(str(failed))
-        for topic in outdated:  # else the client keeps to what it knows for minutes
-            with contextlib.suppress(KafkaException):
-                self._client().list_topics(topic, timeout=REFRESH_TIMEOUT_S)
-        if not told:
-            raise KafkaUnavailable(f"Kafka does not tell where topics end: {'; '.join(errors)}")
-        return told
+    threading.Thread(target=run, daemon=True).start()
+    return answer
 
-    def _client(self) -> Any:
-        if self._admin is None:
-            self._admin = _admin.AdminClient(
-                {
-                    **CLIENT_OPTIONS,
-                    **self._kafka.librdkafka(),
-                    "error_cb": throttled_error_logger(),
-                }
-            )
-        self._admin.poll(0)  # serves error_cb
-        return self._admin
+
+def _failure(errors: Iterable[BaseException]) -> str:
+    said = "; ".join(sorted({str(error.args[0]) for error in errors})) or "no leader is known"
+    return f"Kafka does not tell where topics end: {said}"

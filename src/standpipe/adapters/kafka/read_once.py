@@ -9,22 +9,23 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import confluent_kafka
-import confluent_kafka.admin
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.ends import EARLIEST, LATEST, EndsReader
 from standpipe.adapters.kafka.reader import LEADER_CHANGES
 from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
-_admin: Any = confluent_kafka.admin
 
 REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
 #: how long a topic that was just made, or whose leader changes, may have none
 LEADER_S_MAX: Final = 5.0
 LEADER_LOOK_S: Final = 0.1
+#: the client says so of a topic none of whose partitions has one yet
+_NO_LEADER: Final = LEADER_CHANGES | {_kafka.KafkaError._UNKNOWN_PARTITION}
 
 #: for a consumer that is assigned offset 0: if retention has removed that, the first one left.
 #: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
@@ -90,26 +91,22 @@ def read_topic(
 
 def log_ends(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
     """Where each partition ends now. Raises KafkaUnavailable."""
-    return _asked(kafka, topic, partitions, _admin.OffsetSpec.latest())
+    return _asked(kafka, topic, partitions, LATEST)
 
 
 def log_starts(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
     """The first offset that each partition still has. Raises KafkaUnavailable."""
-    return _asked(kafka, topic, partitions, _admin.OffsetSpec.earliest())
+    return _asked(kafka, topic, partitions, EARLIEST)
 
 
-def _asked(kafka: Kafka, topic: str, partitions: int, spec: Any) -> dict[int, int]:
-    client: Any = _admin.AdminClient({**connection_of(kafka).librdkafka(), "log_level": 0})
-    asked = {_kafka.TopicPartition(topic, p): spec for p in range(partitions)}
-    until_s = time.monotonic() + LEADER_S_MAX
+def _asked(kafka: Kafka, topic: str, partitions: int, which: int) -> dict[int, int]:
+    reader, until_s = EndsReader(kafka), time.monotonic() + LEADER_S_MAX
     while True:
         try:
-            answers = client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
-            return {place.partition: answer.result().offset for place, answer in answers.items()}
+            return reader.offsets(topic, partitions, which, REQUEST_S_MAX)
         except _kafka.KafkaException as error:
-            if error.args[0].code() not in LEADER_CHANGES or time.monotonic() > until_s:
+            if error.args[0].code() not in _NO_LEADER or time.monotonic() > until_s:
                 denied = refused(kafka, error, "Describe", topic)
                 raise denied or KafkaUnavailable(f"Kafka: {error}") from error
         time.sleep(LEADER_LOOK_S)
-        with contextlib.suppress(_kafka.KafkaException):  # else it keeps to the leader it knows
-            client.list_topics(topic, timeout=REQUEST_S_MAX)
+        reader.look(topic, REQUEST_S_MAX)

@@ -1,30 +1,26 @@
 """Kafka as the tailer reads it: partitions from an offset, without groups and without decisions.
 
 `PartitionReader` follows any number of partitions through one consumer, and delivers the events of
-`data/replica/events.py`: records, the end of a partition, records that are gone. `EndProbe` asks a
-broker for the end of one partition without blocking: its answers tell a node that it still reaches
-Kafka.
+`data/replica/events.py`: records, the end of a partition, records that are gone.
 
 Two options matter for a restore (bench/restore.py): `fetch.queue.backoff.ms` is 5 instead of 1000,
 because a full local queue otherwise pauses fetching for a second, and records are taken in batches
 of about 2,000. The reader waits for a topic that does not exist yet.
 
 Not here: what progress records mean (`node/tailer/progress.py`); producing and administration
-(`adapters/kafka/producer.py`, `adapters/kafka/admin.py`).
+(`adapters/kafka/producer.py`, `adapters/kafka/admin.py`); where partitions end
+(`adapters/kafka/ends.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
 import confluent_kafka
-import confluent_kafka.admin
 import structlog
 from confluent_kafka import KafkaError
 
@@ -38,12 +34,9 @@ from standpipe.data.replica.events import (
 from standpipe.model import Offset
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
-_admin: Any = confluent_kafka.admin
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 RECORDS_AT_ONCE: Final = 2000
-PROBE_TIMEOUT_S: Final = 2.0
-REFRESH_TIMEOUT_S: Final = 0.2
 LOG_EVERY_S: Final = 30.0
 
 #: also a log that was truncated below what this reader has seen (KIP-320)
@@ -252,45 +245,6 @@ def _event_of(error: Any, of: Partition, message: Any) -> FetchEvent | None:
     # a topic that does not exist yet, a broker that is down: the client retries by itself
     _log.debug("kafka says", topic=of.topic, partition=of.partition, error=str(error))
     return None
-
-
-class EndProbe:
-    """Asks for the end of a partition, one request at a time, and never waits for an answer."""
-
-    def __init__(self, kafka: Kafka, of: Partition) -> None:
-        self._admin = _admin.AdminClient(
-            {
-                **CLIENT_OPTIONS,
-                **connection_of(kafka).librdkafka(),
-                "error_cb": throttled_error_logger(),
-            }
-        )
-        self._partition = _kafka.TopicPartition(of.topic, of.partition)
-        self._answer: Future[Any] | None = None
-        self._asked_ms = 0
-
-    def tick(self, now_ms: int, every_ms: int) -> tuple[int, int] | None:
-        """(instant of the request, end) when an answer has arrived since the last call."""
-        if self._answer is not None and self._answer.done():
-            answer, self._answer = self._answer, None
-            error = answer.exception()
-            if error is None:
-                return self._asked_ms, int(answer.result().offset)
-            self._refresh_after(error)
-        if self._answer is None and now_ms - self._asked_ms >= every_ms:
-            self._asked_ms = now_ms
-            answers = self._admin.list_offsets(
-                {self._partition: _admin.OffsetSpec.latest()}, request_timeout=PROBE_TIMEOUT_S
-            )
-            self._answer = answers[self._partition]
-            self._admin.poll(0)  # serves error_cb
-        return None
-
-    def _refresh_after(self, error: BaseException) -> None:
-        """A broker that came back leads under a new epoch. A refresh was tried and helps."""
-        if error.args and error.args[0].code() in METADATA_OUTDATED:
-            with contextlib.suppress(_kafka.KafkaException):
-                self._admin.list_topics(self._partition.topic, timeout=REFRESH_TIMEOUT_S)
 
 
 def throttled_error_logger() -> Callable[[Any], None]:

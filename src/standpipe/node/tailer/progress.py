@@ -15,7 +15,8 @@ from typing import Final
 import structlog
 
 from standpipe.adapters.kafka.connection import Kafka
-from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
+from standpipe.adapters.kafka.ends import EndProbe
+from standpipe.adapters.kafka.reader import FetchEvent, Partition, PartitionReader
 from standpipe.data.commit.commit_history import CommitHistory
 from standpipe.data.commit.progress import ProgressBook, ValidTarget
 from standpipe.data.commit.seal import Ignored, ProgressReader, ProgressSeal

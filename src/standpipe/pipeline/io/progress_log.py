@@ -1,6 +1,7 @@
 """The pipeline's own writing to Kafka: progress records, fences, samples of bad records.
 
-One producer and one admin client for all queries; both are safe to use from several threads.
+One producer, one admin client and one consumer for all queries; all are safe to use from several
+threads.
 Every write is confirmed by all in-sync replicas before the call returns. Topics and formats:
 docs/INTERFACES.md, "Kafka topics".
 """
@@ -20,8 +21,9 @@ import structlog
 from standpipe import topics
 from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.connection import Kafka, connection_of
+from standpipe.adapters.kafka.ends import EARLIEST, LATEST, EndsReader
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
-from standpipe.adapters.kafka.reader import METADATA_OUTDATED
+from standpipe.adapters.kafka.reader import METADATA_OUTDATED, Partition
 from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.commit import progress as records
 from standpipe.data.commit.seal import Headers, Left, ProgressReader, ProgressSeal, left_of, said
@@ -73,6 +75,7 @@ class ProgressLog:
             }
         )
         self._client: Any = _admin.AdminClient(self._common)
+        self._ends = EndsReader(kafka)
         #: end of the progress topic after our own newest record; 0: we have written none
         self._written_end = 0
 
@@ -117,49 +120,36 @@ class ProgressLog:
 
     def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """End offset of each partition, with one request. Raises KafkaUnavailable."""
-        return self._offsets(topic, partitions, _admin.OffsetSpec.latest())
+        return self._offsets(topic, partitions, LATEST)
 
     def start_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         """First offset of each partition that retention has left. Raises KafkaUnavailable."""
-        return self._offsets(topic, partitions, _admin.OffsetSpec.earliest())
+        return self._offsets(topic, partitions, EARLIEST)
 
-    def _offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
+    def _offsets(self, topic: str, partitions: int, which: int) -> dict[int, int]:
         try:
-            return self._ask_offsets(topic, partitions, which)
+            return self._ends.offsets(topic, partitions, which, REQUEST_S_MAX)
         except _kafka.KafkaException as error:
-            if error.args[0].code() not in METADATA_OUTDATED:
+            code = error.args[0].code()
+            if code == _kafka.KafkaError._TIMED_OUT:  # a leader that is gone: others know the new
+                self._ends.look(topic)
+            if code not in METADATA_OUTDATED:
                 raise self._failed(error, "Describe", topic) from error
         try:  # with fresh metadata; otherwise every batch would fail for five minutes
-            self._client.list_topics(topic, timeout=REQUEST_S_MAX)
-            return self._ask_offsets(topic, partitions, which)
+            self._ends.look(topic, REQUEST_S_MAX)
+            return self._ends.offsets(topic, partitions, which, REQUEST_S_MAX)
         except _kafka.KafkaException as error:
             raise self._failed(error, "Describe", topic) from error
-
-    def _ask_offsets(self, topic: str, partitions: int, which: Any) -> dict[int, int]:
-        asked = {_kafka.TopicPartition(topic, p): which for p in range(partitions)}
-        answers = self._client.list_offsets(asked, request_timeout=REQUEST_S_MAX)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def ends_of(self, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
         """End offsets of several topics, given their numbers of partitions, with one request. A
         topic with a partition of which Kafka tells nothing is left out. Raises KafkaUnavailable."""
-        latest = _admin.OffsetSpec.latest()
-        asked = {_kafka.TopicPartition(t, p): latest for t, n in counts.items() for p in range(n)}
+        told = self._ends.read([Partition(t, p) for t, n in counts.items() for p in range(n)])
         found: dict[str, dict[int, int]] = {}
-        silent: set[str] = set()
-        try:
-            answers = self._client.list_offsets(asked, request_timeout=ENDS_S_MAX)
-            for place, answer in answers.items():
-                try:
-                    offset = int(answer.result().offset)
-                    found.setdefault(place.topic, {})[place.partition] = offset
-                except _kafka.KafkaException:
-                    silent.add(place.topic)
-            for topic in silent:  # with fresh metadata the next time
-                self._client.list_topics(topic, timeout=ENDS_S_MAX)
-        except _kafka.KafkaException as error:
-            raise KafkaUnavailable(f"Kafka: {error}") from error
-        return {topic: ends for topic, ends in found.items() if topic not in silent}
+        for of, end in told.items():
+            if end is not None:
+                found.setdefault(of.topic, {})[of.partition] = end
+        return {topic: ends for topic, ends in found.items() if len(ends) == counts[topic]}
 
     def delete_below(self, topic: str, offsets: Mapping[int, Offset]) -> None:
         """Delete records below these offsets, which `cleanup.policy` must allow. Raises

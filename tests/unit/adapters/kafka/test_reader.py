@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 from tests.unit.kafka_client import Client, message, scripted
 
 from standpipe.adapters.kafka import reader as kafka
-from standpipe.adapters.kafka.reader import EndProbe, FetchEvent, Partition, PartitionReader
+from standpipe.adapters.kafka.reader import FetchEvent, Partition, PartitionReader
 from standpipe.data.replica.events import EndReached, RecordsFetched, RecordsGone
 from standpipe.model import Offset
 
@@ -104,33 +104,6 @@ def test_the_beginning_is_where_retention_has_left_it(client: Client) -> None:
     assert [*map(plain, reader.poll(0))] == [(T0, RecordsGone()), (T1, RecordsGone())], (
         "from then on it is"
     )
-
-
-def test_a_probe_asks_one_question_at_a_time_and_never_waits(client: Client) -> None:
-    probe = EndProbe("b", T0)
-    assert probe.tick(1000, 100) is None
-    assert probe.tick(1200, 100) is None
-    assert len(client.asked) == 1, "no answer yet, no second question"
-    client.asked[0].set_result(SimpleNamespace(offset=7))
-    assert probe.tick(1300, 100) == (1000, 7), "the instant of the question, not of the answer"
-    assert probe.tick(1301, 100) is None
-    client.asked[1].set_exception(failure(KafkaError._TIMED_OUT))
-    assert probe.tick(1500, 100) is None
-    assert len(client.asked) == 3, "asked again"
-    assert client.told == []
-
-
-def failure(code: int) -> Exception:
-    return kafka._kafka.KafkaException(KafkaError(code))
-
-
-@pytest.mark.parametrize("code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.LEADER_NOT_AVAILABLE])
-def test_a_probe_learns_of_a_leader_that_came_back(client: Client, code: int) -> None:
-    probe = EndProbe("b", T0)
-    probe.tick(1000, 100)
-    client.asked[0].set_exception(failure(code))
-    probe.tick(1100, 100)
-    assert client.told == [("list_topics", "T", 0, 0)]
 
 
 def test_an_error_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from confluent_kafka import KafkaError, Message
 from tests.unit.kafka_client import Client, message, scripted
 
+from standpipe.adapters.kafka.reader import Partition
 from standpipe.data.commit.progress import serialise
 from standpipe.data.commit.seal import NO_SEAL
 from standpipe.data.replica.barrier import BARRIER_KEY
@@ -52,7 +51,7 @@ def test_kafka_is_confirmed_by_an_end_that_was_read(
     client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     assert follower.confirmed_ms(1000) is None
-    client.asked[0].set_result(SimpleNamespace(offset=end))
+    client.asked[0].set_result({Partition("p", 0): end})
     assert follower.confirmed_ms(1050) == confirmed, why
 
 
@@ -64,7 +63,7 @@ def test_an_end_that_is_read_a_moment_later_confirms_the_instant_of_the_request(
     client.script = [[progress(0, 1, 0, 5), message(1, on="p", code=END)]]
     follower.poll()
     assert follower.confirmed_ms(1000) is None
-    client.asked[0].set_result(SimpleNamespace(offset=2))
+    client.asked[0].set_result({Partition("p", 0): 2})
     assert follower.confirmed_ms(1050) is None
     client.script = [[message(1, on="p", payload=None)]]
     assert follower.poll() == []
