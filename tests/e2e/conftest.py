@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.e2e.cluster import TestCluster, start
+from tests.e2e.machine_report import broker_report, machine_report
 
 from standpipe.local.cluster import jvm
 from standpipe.pipeline.run.start import session_functions
@@ -26,6 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
     # once it runs, it takes a sixth of the processor or more until the session ends
     items.sort(key=_has_cluster_of_the_session)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test's report says what the machine and the broker did: a test that waits in vain
+    seldom shows why."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and HERE in item.path.parents:
+        clusters = [one for one in item.funcargs.values() if isinstance(one, TestCluster)]
+        said = [machine_report(HERE), *(broker_report(one.local) for one in clusters)]
+        report.sections.append(("The machine when the test failed", "\n".join(said)))
+    return report
 
 
 def _has_cluster_of_the_session(item: pytest.Item) -> bool:
