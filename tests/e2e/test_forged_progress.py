@@ -7,6 +7,7 @@ still with a lag of zero.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -30,13 +31,14 @@ TOPIC = progress_topic("default_")
 IGNORED = 'standpipe_progress_records_ignored_total{reason="%s"}'
 
 
-def forge(cluster: TestCluster, query_id: str, seal: ProgressSeal) -> None:
-    """A fence of a lease epoch that nobody was granted."""
-    key, value = serialise(fence(query_id, LeaseEpoch(10**6), nonce=1))
+def forge(cluster: TestCluster, query_ids: Iterable[str], seal: ProgressSeal) -> None:
+    """A fence of each, of a lease epoch that nobody was granted."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-    headers: Any = seal.headers(key, value)
-    producer.produce(TOPIC, value, key, headers=headers)
-    assert producer.flush(30) == 0
+    for query_id in query_ids:
+        key, value = serialise(fence(query_id, LeaseEpoch(10**6), nonce=1))
+        headers: Any = seal.headers(key, value)
+        producer.produce(TOPIC, value, key, headers=headers)
+    assert producer.flush(120) == 0
 
 
 def ignored(cluster: TestCluster, reason: str) -> float:
@@ -64,8 +66,8 @@ def insert(cluster: TestCluster, *expected: tuple[str, int]) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
-    for index in range(500):  # ids that its query may get, before it writes its first record
-        forge(cluster, f"CTAS_FORGED_A_{index}", NO_SEAL)
+    # ids that its query may get, before it writes its first record
+    forge(cluster, (f"CTAS_FORGED_A_{index}" for index in range(500)), NO_SEAL)
     cluster.sql(STATEMENTS)
     insert(cluster, ("FORGED_A", 1), ("FORGED_B", 1))
     attacked, other = (cluster.query_of(name) for name in ("FORGED_A", "FORGED_B"))
@@ -73,7 +75,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
 
     for reason, seal in (("UNSIGNED", NO_SEAL), ("FORGED", ProgressSeal("a guess", TOPIC))):
         before = ignored(cluster, reason)
-        forge(cluster, attacked, seal)
+        forge(cluster, [attacked], seal)
         wait_until(
             lambda reason=reason, before=before: ignored(cluster, reason) > before or None,
             f"{reason} is counted",
@@ -82,7 +84,7 @@ def test_a_forged_fence_freezes_no_table(cluster: TestCluster) -> None:
     wait_until_running(cluster, attacked)
 
     secret = cluster.local.directory.secret_file.read_text().strip()
-    forge(cluster, attacked, ProgressSeal(secret, TOPIC))
+    forge(cluster, [attacked], ProgressSeal(secret, TOPIC))
 
     def is_failed() -> bool | None:
         return state_of(cluster, attacked)[:2] == ("ERROR", "FOREIGN_FENCE") or None

@@ -19,7 +19,7 @@ from tests.sim.data import run_seed
 from tests.sim.data_groups import GroupWorld
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(7))
 def test_seed(seed: int) -> None:
     failure = run_seed(seed)[1]
     assert failure is None, failure
@@ -66,7 +66,7 @@ def test_a_seed_replays_byte_for_byte(world: str) -> None:
     """Even in another process with other hashes."""
     module, name = world.split(".")
     code = (
-        f"import hashlib; from tests.sim.{module} import {name}; w = {name}(3); w.run();"
+        f"import hashlib; from tests.sim.{module} import {name}; w = {name}(6); w.run();"
         "print(hashlib.sha256((w.history() + str(w.counts)).encode()).hexdigest())"
     )
     prints = {
@@ -88,6 +88,7 @@ FIRST = {
     data_groups_planted.replay_what_a_member_has_passed: 8,
     data_planted.accept_another_attempt: 12,
     data_planted.bound_rows_between_two_batches: 38,
+    data_planted.skip_the_header_check_on_restore: 2,
     data_loads_planted.replay_over_a_load: 3,
     data_loads_planted.take_a_load_for_the_first_by_its_sources: 7,
     data_recreated_planted.trust_the_name: 18,
