@@ -32,7 +32,7 @@ def test_a_seed_says_everything() -> None:
 def test_a_lost_node_is_known_everywhere(
     count: int, losses: int, known_ms_max: int, why: str
 ) -> None:
-    for seed in range(3):
+    for seed in range(3 if count < 100 else 1):
         found = run(count, 12.0 if losses > 1 else 2.0, losses, seed)
         assert found["known_ms"] is not None, why
         assert found["known_ms"] <= known_ms_max, why
