@@ -12,6 +12,10 @@ from what compaction left, and progress records entirely below it may be removed
 committed rows from the topic itself. A row that it found stays right while its shadow is the same,
 since a committed row in between would have ended the shadow.
 
+A repaired record says which record it repeats, and since when that is shadowed (`Repeated`).
+To a replica this means nothing, as the row is the same; a push query need not show it again
+(`data/query/push_seen.py`).
+
 Why the lease holder sweeps, and not the tailers: only the holder knows that no
 commit lies between finding a row and writing it (a tailer might report a stale row), and
 the absence of reports would not prove a range clean.
@@ -22,17 +26,20 @@ Not here: reading and writing Kafka (`pipeline/commit/janitor.py`); what replica
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from standpipe.data.commit.progress import TargetSet
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_REPAIR, commit_header
 from standpipe.model import Offset
 
 Headers = Sequence[tuple[str, bytes | None]] | None
+
+_REPEATED: Final = struct.Struct(">qqq")
 
 
 class SweptRecord(NamedTuple):
@@ -179,7 +186,30 @@ class Repair(NamedTuple):
 
     key: bytes
     value: bytes | None
-    headers: Headers  # those of the committed record; the commit is replaced
+    headers: Headers  # those of the committed record, and `Repeated`; the commit is replaced
+
+
+class Repeated(NamedTuple):
+    """What a repaired record repeats: the committed one at `offset`. Between the two, records of
+    its key are foreign, and the first of these is at `foreign_from`, written at `foreign_ms`. A key
+    without a committed record has `foreign_from` as `offset`, too."""
+
+    offset: int
+    foreign_from: int
+    foreign_ms: int
+
+    @staticmethod
+    def of(headers: Headers) -> Repeated | None:
+        """What a committed record says; None: no repair wrote it, or one of an older release."""
+        for name, data in headers or ():
+            if name == HEADER_REPAIR and data is not None and len(data) == _REPEATED.size:
+                return Repeated(*_REPEATED.unpack(data))
+        return None
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        """Its header."""
+        return (HEADER_REPAIR, _REPEATED.pack(*self))
 
 
 @dataclass(frozen=True)
@@ -213,18 +243,25 @@ def repairs(
     unknown: list[bytes] = []
     too_late: list[bytes] = []
     for key, shadow in shadows.items():
-        row = finder.found.get(key)
+        row, beginning = finder.found.get(key), (shadow.first_offset, shadow.first_ms)
         if finder.shadows.get(key) != shadow:
             unknown.append(key)
         elif row is not None:
-            known.append(Repair(key, row.value, row.headers))
+            headers = _headers_with(Repeated(row.offset, *beginning), row.headers)
+            known.append(Repair(key, row.value, headers))
         elif not is_blind and now_ms - shadow.first_ms < compaction_lag_ms:
-            known.append(Repair(key, None, ()))
+            headers = _headers_with(Repeated(shadow.first_offset, *beginning), ())
+            known.append(Repair(key, None, headers))
         elif replica_rows is not None:
             known.append(replica_rows.get(key, Repair(key, None, ())))
         else:
             too_late.append(key)
     return Repairs(tuple(known), tuple(unknown), tuple(too_late))
+
+
+def _headers_with(repeated: Repeated, headers: Headers) -> Headers:
+    """The record that is repeated may have been repaired itself."""
+    return [repeated.header, *(each for each in headers or () if each[0] != HEADER_REPAIR)]
 
 
 def headers_under(headers: Headers, commit: tuple[str, bytes]) -> list[tuple[str, bytes | None]]:

@@ -37,8 +37,10 @@ from standpipe.sql.plans import Value
 
 __all__ = [
     "HEADER_COMMIT",
+    "HEADER_REPAIR",
     "HEADER_ROWTIME",
     "KEY_BYTES_MAX",
+    "OWN_HEADERS",
     "PREFIX_BYTES_MAX",
     "Headers",
     "UnfitKey",
@@ -68,6 +70,10 @@ __all__ = [
 Headers = Sequence[tuple[str, bytes | None]]
 HEADER_COMMIT: Final = "sp-commit"
 HEADER_ROWTIME: Final = "sp-rowtime"
+#: only of what a repair has appended
+HEADER_REPAIR: Final = "sp-repair"
+#: no header column shows them
+OWN_HEADERS: Final = (HEADER_COMMIT, HEADER_ROWTIME, HEADER_REPAIR)
 
 #: LMDB's own limit for a key
 KEY_BYTES_MAX: Final = 511

@@ -19,7 +19,7 @@ from standpipe.data.encoding.framed_values import schema_id_of
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES
 from standpipe.data.encoding.row_values import UnreadableValue, to_array
 from standpipe.data.encoding.source_values import to_key_values, to_values
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME, UnfitKey
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME, OWN_HEADERS, UnfitKey
 from standpipe.data.query.scan import types_of
 from standpipe.model import Column, Snapshot, Source
 from standpipe.sql.declarations.properties import READ_BY_SCHEMA, REGISTRY_FORMATS
@@ -198,7 +198,7 @@ def _window_of(raw: bytes, size_ms: int | None) -> tuple[bytes, tuple[int, int]]
 
 def header_value(column: Column, headers: Headers) -> Any:
     """All headers as ksqlDB shows them, or the newest value under one key."""
-    own = [each for each in headers if each[0] not in (HEADER_COMMIT, HEADER_ROWTIME)]
+    own = [each for each in headers if each[0] not in OWN_HEADERS]
     if column.header == "":
         return [{"KEY": key, "VALUE": value} for key, value in own]
     return next((value for key, value in reversed(own) if key == column.header), None)

@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 
 from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.encoding.framed_values import FRAME_BYTES
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_ROWTIME
+from standpipe.data.encoding.store_keys import HEADER_ROWTIME, OWN_HEADERS
 from standpipe.model import Column, SparkInput
 from standpipe.pipeline.io import java_functions, loose_json, type_mapping
 from standpipe.pipeline.io.avro.avro_source import avro_stream
@@ -36,8 +36,6 @@ from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
 
 _CORRUPT_FIELD = t.StructField(CORRUPT, t.StringType())
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-#: headers of the commit protocol, hidden from header columns
-OWN_HEADERS = (HEADER_COMMIT, HEADER_ROWTIME)
 #: how much of a bad record's key and value a sample shows
 RAW_BYTES_MAX = 512
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets

@@ -10,13 +10,14 @@ from standpipe.data.commit.repair import (
     Finder,
     Repair,
     Repairs,
+    Repeated,
     Shadow,
     Sweep,
     SweptRecord,
     headers_under,
     repairs,
 )
-from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
+from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_REPAIR, commit_header
 from standpipe.model import Commit, Offset
 
 B0, B1, ZOMBIE = commit(1, 0), commit(1, 1), commit(0, 9)
@@ -150,6 +151,24 @@ def test_the_committed_row_is_appended_again_and_an_absent_one_as_a_tombstone() 
     )
     assert [(each.key, each.value) for each in found.records] == [(b"a", b'{"N":2}'), (b"b", None)]
     assert (found.unknown, found.too_late) == ((), ())
+
+
+def test_a_repaired_record_says_what_it_repeats() -> None:
+    """Also of one that was repaired before; and of a key that never had a row."""
+    records = log(("a", 1, B0), ("a", 8, ZOMBIE), ("a", 1, B1), ("b", 9, ZOMBIE), ("a", 8, ZOMBIE))
+    before = (HEADER_REPAIR, b"x" * 24)
+    records[2] = records[2]._replace(headers=[before, *(records[2].headers or ())])
+    targets = [target(B0, -1, 2), target(B1, 2, 5)]
+    sweep = swept(records, *targets)
+    finder = found_in(records, sweep, *targets)
+    found = repairs(sweep.all_shadows(), finder, now_ms=200, compaction_lag_ms=LAG_MS)
+    headers = {each.key: list(each.headers or ()) for each in found.records}
+    assert Repeated.of(headers[b"a"]) == (2, 4, 104)
+    assert Repeated.of(headers[b"b"]) == (3, 3, 103)
+    assert before not in headers[b"a"]
+    assert [name for name, _ in headers[b"a"]].count("sp-rowtime") == 1
+    for other in (None, [], [(HEADER_REPAIR, None)], [(HEADER_REPAIR, b"x" * 23)]):
+        assert Repeated.of(other) is None
 
 
 def test_a_row_that_compaction_may_have_taken_is_not_called_absent() -> None:

@@ -8,11 +8,17 @@ from tests.known_schemas import KnownSchemas
 from tests.samples import sample_table
 
 from standpipe.data.encoding.framed_values import framed
-from standpipe.data.encoding.store_keys import HEADER_ROWTIME, rowtime_header
+from standpipe.data.encoding.store_keys import (
+    HEADER_COMMIT,
+    HEADER_REPAIR,
+    HEADER_ROWTIME,
+    rowtime_header,
+)
 from standpipe.data.query.record_rows import (
     FullRow,
     RecordRows,
     TopicRecord,
+    header_value,
     schema_ids_of,
     topic_of,
     writer_of,
@@ -201,6 +207,12 @@ def test_rows_of_a_copied_topic(value_format: str) -> None:
     row = RecordRows(copied).row(TopicRecord(b"a", b'{"V":1,"H":"x"}', 5, OURS))
     assert row is not None
     assert row.cells[:4] == ["a", 1, "x", 77]
+
+
+def test_no_header_of_the_commit_protocol_is_a_column_s() -> None:
+    column = Column(name="H", type="ARRAY<STRUCT<KEY STRING, VALUE BYTES>>", header="")
+    own = ((HEADER_COMMIT, b"c"), (HEADER_REPAIR, b"r"), *OURS)
+    assert header_value(column, (*own, ("h", b"x"))) == [{"KEY": "h", "VALUE": b"x"}]
 
 
 def test_a_topic_that_an_insert_into_writes_beside_has_no_one_writer() -> None:
