@@ -175,6 +175,10 @@ class Committed:
             for each in self.ranges(partition, offset, offset + 1)
         )
 
+    def is_by_order(self, partition: int, offset: int) -> bool:
+        """Whether any record at this offset counts, so that one which is shown may be foreign."""
+        return any(each.mark is None for each in self.ranges(partition, offset, offset + 1))
+
     def next_ends(self, starts: Mapping[int, int], records_max: int) -> dict[int, int]:
         """Where a batch that begins at `starts` ends: committed, and not too large.
 

@@ -4,9 +4,10 @@
     progress records ────────────────────────────────────────┘
 
 If one of our queries writes the topic, a record waits until a progress record names it or passes
-over it (`data/commit/committed.py`); otherwise it is shown at once. Nothing here grows without
-bound: a partition with WAITING_MAX records is to be paused (`held`), and `take` is called only when
-the client has room.
+over it (`data/commit/committed.py`); otherwise it is shown at once. What a repair wrote again is
+not shown to a client who has it (`data/query/push_seen.py`). Nothing here grows without bound: a
+partition with WAITING_MAX records is to be paused (`held`), and `take` is called only when the
+client has room.
 
 `positions` after a `take` cover what has been handled: a query that begins there shows exactly what
 comes next, so they are the token with which a client continues at another node.
@@ -26,7 +27,9 @@ from typing import Any, Final
 import msgspec
 
 from standpipe.data.commit.committed import Committed
+from standpipe.data.commit.repair import Repeated
 from standpipe.data.encoding.cells import cell_json
+from standpipe.data.query.push_seen import Seen
 from standpipe.data.query.record_rows import (
     FullRow,
     RecordRows,
@@ -67,6 +70,7 @@ class PushQuery:
         schemas: Schemas | None = None,
     ) -> None:
         self.positions = dict(starts)
+        self._seen = Seen(starts)
         self._plan = plan
         self._rows = RecordRows(plan.source, schemas)
         self._types = [parse_type(name) for name in plan.column_types]
@@ -109,13 +113,15 @@ class PushQuery:
         if record.offset >= known:
             waiting.append(record)
 
-    def take(self, share: Share) -> list[PushedRow]:
-        """Handle a share of the ready records -> the rows to show."""
+    def take(self, share: Share, now_ms: int) -> list[PushedRow]:
+        """Handle a share of the ready records -> the rows to show. `now_ms`: of the wall clock."""
         shown: list[PushedRow] = []
         for partition in self._waiting:
             for record in self._next(partition, share):
+                if record.offset > self.positions[partition]:
+                    self._seen.missed(partition, record.offset)
                 self.positions[partition] = record.offset + 1
-                rows = self._shown(record)
+                rows = self._shown(record, now_ms)
                 share.size -= sum(len(row.columns) for row in rows)
                 shown += rows if self._left is None else rows[: self._left]
                 self._left = None if self._left is None else max(0, self._left - len(rows))
@@ -133,11 +139,8 @@ class PushQuery:
         waiting, committed = self._waiting[partition], self._committed
         return bool(waiting) and (committed is None or waiting[0].offset < committed.end(partition))
 
-    def _shown(self, record: TopicRecord) -> list[PushedRow]:
-        committed = self._committed
-        if committed is not None and not committed.shows(
-            record.partition, record.offset, record.headers
-        ):
+    def _shown(self, record: TopicRecord, now_ms: int) -> list[PushedRow]:
+        if not self._is_news(record, now_ms):
             return []
         row = self._rows.row(record)
         if row is None:
@@ -147,6 +150,19 @@ class PushQuery:
             return list(self._rows_of(row))
         tombstone = self._tombstone(row) if row.is_deletion or self._plan.is_left else None
         return [] if tombstone is None else [tombstone]
+
+    def _is_news(self, record: TopicRecord, now_ms: int) -> bool:
+        """Whether it is committed, and not what the client has."""
+        committed, partition = self._committed, record.partition
+        if committed is None:
+            return True
+        if not committed.shows(partition, record.offset, record.headers):
+            return False
+        if committed.is_by_order(partition, record.offset):
+            self._seen.perhaps_foreign(partition, record.offset)
+            return True
+        repeated = Repeated.of(record.headers)
+        return repeated is None or not self._seen.has(partition, repeated, now_ms)
 
     def _rows_of(self, row: FullRow) -> Iterator[PushedRow]:
         """One row, or with EXPLODE any number. Raises NotComputable if they are too large."""

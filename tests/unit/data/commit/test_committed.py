@@ -78,6 +78,11 @@ def test_exact_matches_only(offset: int, by: Commit | None, shows: bool, why: st
     assert committed(*WHOLE).shows(0, offset, headers) == shows, why
 
 
+@pytest.mark.parametrize(("offset", "by_order"), [(4, False), (5, True), (6, True), (7, False)])
+def test_where_any_record_counts(offset: int, by_order: bool) -> None:
+    assert committed(*HOLE).is_by_order(0, offset) is by_order
+
+
 def test_zombies_and_other_queries_commit_nothing() -> None:
     zombie = progress(commit(1, 1), 9, 5)
     other = Progress(query_id="R", commit=B1, sinks={0: 9})

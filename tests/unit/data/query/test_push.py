@@ -42,6 +42,7 @@ PLAN = PushPlan(
     cells=(itemgetter(1), itemgetter(0)), key_cells=(False, True),
 )  # fmt: skip
 MUCH = 1_000_000  # bytes
+NOW_MS = 10**12
 B0, B1 = commit(1, 0), commit(1, 1)
 ZOMBIE = Commit(lease_epoch=B0.lease_epoch, batch=B0.batch, attempt=B0.attempt + 1)
 
@@ -72,7 +73,7 @@ def columns(rows: Sequence[PushedRow]) -> list[bytes]:
 def test_without_a_writer_of_ours_all_is_shown_at_once() -> None:
     query = followed(PLAN, record(0, 1), record(0, 2, partition=1), record(1, None))
     assert query.is_ready
-    assert query.take(Share(9, MUCH)) == [
+    assert query.take(Share(9, MUCH), NOW_MS) == [
         PushedRow(b'[1,"k0"]'),
         PushedRow(b'[null,"k1"]', is_tombstone=True),
         PushedRow(b'[2,"k0"]'),
@@ -84,27 +85,27 @@ def test_a_share_is_bounded_by_bytes_as_well() -> None:
     """Records of a megabyte would hold up the worker; one that is too large alone is a share."""
     query = followed(PLAN, *(record(offset, offset) for offset in range(4)))
     size = record(0, 0).size
-    assert columns(query.take(Share(9, 2 * size))) == [b'[0,"k0"]', b'[1,"k1"]']
-    assert columns(query.take(Share(9, 1))) == [b'[2,"k2"]']
+    assert columns(query.take(Share(9, 2 * size), NOW_MS)) == [b'[0,"k0"]', b'[1,"k1"]']
+    assert columns(query.take(Share(9, 1), NOW_MS)) == [b'[2,"k2"]']
     assert (query.positions[0], query.is_ready) == (3, True)
 
 
 def test_what_is_not_committed_waits_and_what_is_foreign_is_never_shown() -> None:
     query = followed(PLAN, record(0, 1, B0), record(1, 9, ZOMBIE), record(2, 2, B0), committed=True)
-    assert (query.is_ready, query.take(Share(9, MUCH))) == (False, [])
+    assert (query.is_ready, query.take(Share(9, MUCH), NOW_MS)) == (False, [])
     query.progress(progress(B0, 0, 3))
-    assert columns(query.take(Share(9, MUCH))) == [b'[1,"k0"]', b'[2,"k2"]']
+    assert columns(query.take(Share(9, MUCH), NOW_MS)) == [b'[1,"k0"]', b'[2,"k2"]']
     query.heard(record(3, 8, ZOMBIE))
     query.heard(record(4, 3, B1))
-    assert query.take(Share(9, MUCH)) == [], "the next batch is not committed"
+    assert query.take(Share(9, MUCH), NOW_MS) == [], "the next batch is not committed"
     query.progress(progress(B1, 3, 5))
-    assert columns(query.take(Share(9, MUCH))) == [b'[3,"k4"]']
+    assert columns(query.take(Share(9, MUCH), NOW_MS)) == [b'[3,"k4"]']
     assert query.positions[0] == 5
 
 
 def test_take_deals_with_a_few_at_a_time() -> None:
     query = followed(PLAN, *(record(n, n) for n in range(5)))
-    assert [len(query.take(Share(2, MUCH))) for _ in range(4)] == [2, 2, 1, 0]
+    assert [len(query.take(Share(2, MUCH), NOW_MS)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_a_partition_whose_records_wait_is_held() -> None:
@@ -114,7 +115,7 @@ def test_a_partition_whose_records_wait_is_held() -> None:
     query.heard(waiting[-1])
     assert query.held == {0}
     query.progress(progress(B0, 0, WAITING_MAX))
-    query.take(Share(1, MUCH))
+    query.take(Share(1, MUCH), NOW_MS)
     assert query.held == set()
 
 
@@ -123,7 +124,7 @@ def test_a_record_that_comes_again_is_passed_over() -> None:
     query = PushQuery(PLAN, {0: 2}, None)
     for offset in (1, 2, 3, 2, 3, 4):
         query.heard(record(offset, offset))
-    assert columns(query.take(Share(9, MUCH))) == [b'[2,"k2"]', b'[3,"k3"]', b'[4,"k4"]']
+    assert columns(query.take(Share(9, MUCH), NOW_MS)) == [b'[2,"k2"]', b'[3,"k3"]', b'[4,"k4"]']
 
 
 BIG = msgspec.structs.replace(PLAN, where=lambda row: (row[1] or 0) > 5, is_left=True)
@@ -145,7 +146,7 @@ OWN_KEY = msgspec.structs.replace(PLAN, where=lambda row: row[0] == "k1")
 def test_filters(
     plan: PushPlan, value: int | None, offset: int, shown: PushedRow | None, why: str
 ) -> None:
-    assert followed(plan, record(offset, value)).take(Share(9, MUCH)) == (
+    assert followed(plan, record(offset, value)).take(Share(9, MUCH), NOW_MS) == (
         [] if shown is None else [shown]
     ), why
 
@@ -153,7 +154,7 @@ def test_filters(
 def test_limit_counts_rows_and_leaves_the_rest() -> None:
     plan = msgspec.structs.replace(BIG, limit=2)
     query = followed(plan, record(0, 9), record(1, None), record(2, 9))
-    assert len(query.take(Share(9, MUCH))) == 2
+    assert len(query.take(Share(9, MUCH), NOW_MS)) == 2
     assert (query.is_over, query.is_ready, query.positions[0]) == (True, False, 2)
     assert followed(msgspec.structs.replace(plan, limit=0)).is_over
 
@@ -191,21 +192,21 @@ def test_a_record_becomes_a_row_for_each_element() -> None:
         PLAN, cells=cells, column_types=types, key_cells=(True, False, False), arrays=arrays
     )
     query = followed(plan, record(0, 1), record(1, 2))
-    shown = columns(query.take(Share(9, MUCH)))
+    shown = columns(query.take(Share(9, MUCH), NOW_MS))
     assert shown == [b'["k0",1,"a"]', b'["k0",2,null]', b'["k0",3,null]', b'["k1",null,"a"]']
 
 
 def test_limit_counts_rows_and_not_records() -> None:
     plan = msgspec.structs.replace(PLAN, arrays=(lambda row: [1, 2, 3],), limit=4)
     query = followed(plan, record(0, 1), record(1, 2), record(2, 3))
-    assert len(query.take(Share(9, MUCH))) == 4
+    assert len(query.take(Share(9, MUCH), NOW_MS)) == 4
     assert query.is_over
-    assert query.take(Share(9, MUCH)) == []
+    assert query.take(Share(9, MUCH), NOW_MS) == []
 
 
 def test_an_array_without_elements_makes_no_row() -> None:
     plan = msgspec.structs.replace(PLAN, arrays=(lambda row: [],))
-    assert followed(plan, record(0, 1)).take(Share(9, MUCH)) == []
+    assert followed(plan, record(0, 1)).take(Share(9, MUCH), NOW_MS) == []
 
 
 @pytest.mark.parametrize("count", [ROWS_MAX + 1, ROWS_MAX])
@@ -216,7 +217,7 @@ def test_rows_of_one_record_are_limited(count: int) -> None:
         column_types=("STRING", "STRING"),
     )  # fmt: skip
     with pytest.raises(NotComputable, match="EXPLODE would make"):
-        followed(plan, record(0, 1)).take(Share(9, MUCH))
+        followed(plan, record(0, 1)).take(Share(9, MUCH), NOW_MS)
 
 
 def test_ids_of_the_schemas_of_the_next_records() -> None:
@@ -228,5 +229,5 @@ def test_ids_of_the_schemas_of_the_next_records() -> None:
     for partition, offset, schema_id in ((0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 4)):
         query.heard(TopicRecord(b"k", framed(schema_id, b""), 0, (), partition, offset))
     assert query.schema_ids(2) == {1, 2, 4}
-    query.take(Share(1, MUCH))
+    query.take(Share(1, MUCH), NOW_MS)
     assert query.schema_ids(2) == {2, 3, 4}

@@ -237,7 +237,8 @@ class PushAnswer:
         self._check_source()
         if self._query.is_ready and self._has_schemas():
             self._is_taking = True  # until its positions are those of the rows that are sent
-            rows = self.form.rows(taken := self._query.take(Share(STEP_RECORDS, STEP_BYTES)))
+            taken = self._query.take(Share(STEP_RECORDS, STEP_BYTES), self._now_ms())
+            rows = self.form.rows(taken)
             self._is_taking = False
             self._is_token_due |= bool(taken)
             return rows

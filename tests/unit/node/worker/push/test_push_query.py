@@ -282,14 +282,16 @@ def test_no_token_covers_rows_that_an_error_kept_back(monkeypatch: pytest.Monkey
     """Its positions are beyond them."""
     Log(event(7, 70), event(8, 80), ends={0: 7, 1: 0, 2: 0}).use(monkeypatch)
     answer = answer_of("")
+    answer.wall_s = lambda: NOW_MS / 1000
     answer.open()
     answer.head()
     rows = list[Any]()
     whole = answer._query.take
 
-    def take(share: object) -> list[Any]:
+    def take(share: object, now_ms: int) -> list[Any]:
+        assert now_ms == NOW_MS, "of the wall clock"
         if not rows:
-            rows.extend(whole(Share(1, 1_000)))
+            rows.extend(whole(Share(1, 1_000), now_ms))
             return rows
         answer._query.positions[0] = 9
         raise ServerError("an expression has no value")
