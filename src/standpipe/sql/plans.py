@@ -8,12 +8,15 @@ commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from standpipe.model import PersistentQuery, Record, Source
 
 #: A typed SQL value: None, bool, int, float, str, bytes or Decimal, by the column's type.
 Value = object
+
+#: property of a request with a scan: the number of the only partition that it reads
+PARTITION_PROPERTY: Final = "standpipe.query.pull.partition"
 
 
 class CreateSourcePlan(Record, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ import msgspec
 from standpipe.client.core.answers import (
     ServerRefused,
     entities_of,
-    no_answer,
     rows_of,
     served_by,
 )
@@ -39,6 +38,7 @@ from standpipe.client.core.exchange import (
     SendAll,
 )
 from standpipe.client.core.literals import UnfitParameter, bound, without_texts
+from standpipe.client.core.map_asks import describe, described, json_of, route, routed
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.session import ClientSession, has_insert, kept, token_of, without_token
@@ -54,12 +54,11 @@ from standpipe.client.core.statements import (
 from standpipe.client.core.tables import (
     SourceShape,
     TableMap,
-    holders_of_route,
     members_of_status,
 )
 from standpipe.errors import BadRequest, StandpipeError, StatementError
 from standpipe.session_token import SNAPSHOT
-from standpipe.sql.types.names import folded, name_literal
+from standpipe.sql.types.names import folded
 
 #: a map that proved old is read again, but not more often than this
 MAP_AGE_S_MIN: Final = 1.0
@@ -324,9 +323,8 @@ class Operations:
         if found is not None and not found.is_old:
             return found
         shape = yield from self._shape(table, deadline_s)
-        ask = Ask(f"/route?table={in_url(name)}", patience_s=self.settings.patience_s)
-        answer: HttpAnswer = yield from self._answer(ask, deadline_s)
-        holders = holders_of_route(json_of(answer)) if self.settings.finds_members else ()
+        answer = yield from self._answer(route(name, self.settings.patience_s), deadline_s)
+        holders = routed(answer) if self.settings.finds_members else ()
         found = TableMap(shape, holders, self.clock())
         self._tables[name] = found
         return found
@@ -335,8 +333,8 @@ class Operations:
         name = folded(source)
         shape = self._shapes.get(name)
         if shape is None:
-            entities = yield from self._execute(f"DESCRIBE {name_literal(name)};", deadline_s)
-            shape = SourceShape.read(entities[0].get("sourceDescription", {}) if entities else {})
+            ask = describe(name, max(0.0, deadline_s - self.clock()))
+            shape = described((yield from self._answer(ask, deadline_s)))
             self._shapes[name] = shape
         return shape
 
@@ -381,16 +379,3 @@ class Operations:
 @lru_cache(maxsize=512)
 def _is_endless(text: str) -> bool:
     return _ENDLESS.search(without_texts(text)) is not None
-
-
-def in_url(name: str) -> str:
-    """A name as the value of a query parameter."""
-    return "".join(f"%{byte:02X}" for byte in name.encode())
-
-
-def json_of(answer: HttpAnswer) -> dict[str, Any]:
-    """The body of an answer that is an object. Raises ServerRefused."""
-    try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise no_answer(answer.body) from error

@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from standpipe.client.core.answers import RowLines, entities_of, lines_of
+from standpipe.client.core.answers import RowLines, lines_of
 from standpipe.client.core.attempts import Ask, Attempt, alone
 from standpipe.client.core.exchange import LINES, Operation
-from standpipe.client.core.operations import LOOKUP_PATH, Operations, in_url, json_of
-from standpipe.client.core.tables import SourceShape, TableMap, holders_of_route
-from standpipe.sql.types.names import folded, name_literal
+from standpipe.client.core.map_asks import describe, described, route, routed
+from standpipe.client.core.operations import LOOKUP_PATH, Operations
+from standpipe.client.core.tables import TableMap
+from standpipe.sql.plans import PARTITION_PROPERTY
+from standpipe.sql.types.names import folded
 
-#: the nodes' name for it is in `node.worker.request.body`
-PARTITION_PROPERTY: Final = "standpipe.query.pull.partition"
 #: what is told of a table takes milliseconds: a caller with patience for rows need not wait longer
 LAYOUT_S_MAX: Final = 10.0
 
@@ -35,16 +33,8 @@ class WholeTables(Operations):
         deadline_s = self._deadline(min(LAYOUT_S_MAX, self.settings.timeout_s))
         yield from self._members(deadline_s)
         name, patience_s = folded(table), self.settings.patience_s
-        text = f"DESCRIBE {name_literal(name)};"
-        body = msgspec.json.encode({"ksql": text})
-        described = yield from self._answer(
-            Ask("/ksql", body, statement=text, patience_s=patience_s), deadline_s
-        )
-        (entity, *_) = [*entities_of(described), {}]
-        shape = SourceShape.read(entity.get("sourceDescription", {}))
-        ask = Ask(f"/route?table={in_url(name)}", patience_s=patience_s)
-        route = yield from self._answer(ask, deadline_s)
-        holders = holders_of_route(json_of(route))
+        shape = described((yield from self._answer(describe(name, patience_s), deadline_s)))
+        holders = routed((yield from self._answer(route(name, patience_s), deadline_s)))
         if not self.settings.finds_members:
             holders = tuple(() for _ in holders)
         return TableMap(shape, holders, self.clock())

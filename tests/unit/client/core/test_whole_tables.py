@@ -20,8 +20,9 @@ from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.rows import Columns
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.tables import TableMap
-from standpipe.client.core.whole_tables import PARTITION_PROPERTY, WholeTables
+from standpipe.client.core.whole_tables import WholeTables
 from standpipe.session_token import LEVEL_PROPERTY, SNAPSHOT
+from standpipe.sql.plans import PARTITION_PROPERTY
 
 HEAD = b'{"queryId":"query_1","columnNames":["ID"],"columnTypes":["STRING"]}\n'
 ROWS = HttpAnswer(200, {}, HEAD + b'["a"]\n["b"]\n')

@@ -16,10 +16,9 @@ from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.linearizable import LinearRead
 from standpipe.node.worker.pull.session_read import SessionRead, stamp_of
 from standpipe.node.worker.pull.snapshot_read import SnapshotRead
-from standpipe.node.worker.request.body import PARTITION_PROPERTY
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
-from standpipe.sql.plans import PullPlan
+from standpipe.sql.plans import PARTITION_PROPERTY, PullPlan
 
 
 @dataclass(frozen=True)

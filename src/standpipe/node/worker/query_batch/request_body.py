@@ -20,7 +20,6 @@ from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
     BOUND_PROPERTIES,
-    PARTITION_PROPERTY,
     PropertyValue,
     asked_bounds,
     both,
@@ -28,7 +27,7 @@ from standpipe.node.worker.request.body import (
     property_text,
 )
 from standpipe.session_token import EVENTUAL, LEVEL_PROPERTY, SNAPSHOT
-from standpipe.sql.plans import Value
+from standpipe.sql.plans import PARTITION_PROPERTY, Value
 from standpipe.sql.types.names import name_literal
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 

@@ -33,6 +33,7 @@ from standpipe.session_token import (
 from standpipe.session_token import PROPERTIES as SESSION_PROPERTIES
 from standpipe.sql.expressions import statement_values
 from standpipe.sql.expressions.statement_values import StatementValues
+from standpipe.sql.plans import PARTITION_PROPERTY
 from standpipe.sql.syntax import variables
 
 _Body = TypeVar("_Body")
@@ -44,8 +45,6 @@ PropertyValue = str | int | float | bool | None
 LAG_PROPERTIES = (lags.LAG_MAX.name, "acceptable.offset.lag")
 #: those that bound how old an answer may be
 BOUND_PROPERTIES = frozenset({*LAG_PROPERTIES, *lags.TIME_BOUNDS})
-#: of a scan: the number of the only partition that it reads
-PARTITION_PROPERTY = "standpipe.query.pull.partition"
 #: where a push query resumes; named after a ksqlDB feature that was later removed
 PUSH_TOKEN = "request.ksql.query.push.continuation.token"  # noqa: S105 a property's name
 

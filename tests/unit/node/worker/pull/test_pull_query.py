@@ -7,8 +7,8 @@ from tests.samples import sample_table
 
 from standpipe.errors import BadRequest
 from standpipe.node.worker.pull.pull_query import check_partition
-from standpipe.node.worker.request.body import PARTITION_PROPERTY
 from standpipe.sql.lookup.plan_cache import PlanCache
+from standpipe.sql.plans import PARTITION_PROPERTY
 
 PLANS = PlanCache({"T": sample_table(partitions=4, is_materialized=True)})
 SCAN, LOOKUP = "SELECT * FROM T;", "SELECT * FROM T WHERE K = 'a';"

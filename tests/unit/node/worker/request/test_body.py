@@ -13,7 +13,6 @@ from standpipe.control.routing.bounds import AskedBounds
 from standpipe.errors import BadRequest
 from standpipe.node.worker.request import body as body_module
 from standpipe.node.worker.request.body import (
-    PARTITION_PROPERTY,
     PROPERTIES_MAX,
     Lookup,
     is_known_property,
@@ -21,6 +20,7 @@ from standpipe.node.worker.request.body import (
     parse_statements,
 )
 from standpipe.session_token import LEVEL_PROPERTY
+from standpipe.sql.plans import PARTITION_PROPERTY
 
 LAG = "ksql.query.pull.max.allowed.offset.lag"
 SOURCE_LAG = "standpipe.query.pull.max.allowed.source.lag.ms"
