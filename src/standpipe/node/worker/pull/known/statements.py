@@ -165,9 +165,10 @@ class KnownStatements(KnownParts):
         place = template.key_place
         if place is None or not _mean_their_literals(body, query, places, slices):
             return False
-        self._plans_bytes += bytes_of(len(query.text), plan)
-        if self._plans_bytes > STATEMENTS_BYTES_MAX:
+        plan_bytes = bytes_of(len(query.text), plan)
+        if self._plans_bytes + plan_bytes > STATEMENTS_BYTES_MAX:
             self.forget()
+        self._plans_bytes += plan_bytes
         frame = StatementFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, plan.source),

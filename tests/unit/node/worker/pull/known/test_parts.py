@@ -104,7 +104,7 @@ def test_partitions_take_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monke
 def test_plans_of_statements_take_so_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_statements, "STATEMENTS_BYTES_MAX", 500_000)
+    monkeypatch.setattr(known_statements, "STATEMENTS_BYTES_MAX", 1_000_000)
 
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]

@@ -338,6 +338,28 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
     run(tmp_path, story)
 
 
+def test_plans_of_statements_never_take_more_than_they_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the one that made the others go."""
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        hold_rows(node, "STRING")
+        path, body = node.fast_path(), body_of("SELECT N FROM USERS WHERE ID = 'k1';")
+        kept: list[int] = []
+        for blanks in range(9):
+            for _ in range(3):
+                await sent_alike(node, path, body + b" " * blanks)
+            if not blanks:
+                room = 2 * path._statements._plans_bytes
+                monkeypatch.setattr(known_statements, "STATEMENTS_BYTES_MAX", room)
+            kept.append(len(path._statements))
+        assert kept == [1, 2, 1, 2, 1, 2, 1, 2, 1], "each takes as much as the others"
+
+    run(tmp_path, story)
+
+
 def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
     async def story(nodes: Nodes) -> None:
         node = nodes["a"]
