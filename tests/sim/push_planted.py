@@ -12,6 +12,7 @@ from standpipe.client.core.session import ClientSession
 from standpipe.control.routing import session as decisions
 from standpipe.data.commit import committed as commits
 from standpipe.data.commit.committed import Committed
+from standpipe.data.query.push_seen import Seen
 from standpipe.node.worker.pull import session_read
 from standpipe.node.worker.pull.session_read import KnownToken
 from standpipe.node.worker.push import push_session
@@ -244,6 +245,11 @@ def show_what_is_not_committed() -> list[Plant]:
     return [(Committed, "shows", lambda self, partition, offset, headers: True)]
 
 
+def show_what_a_repair_wrote_again() -> list[Plant]:
+    """As if it were a change."""
+    return [(Seen, "has", lambda self, partition, repeated, now_ms: False)]
+
+
 def one_batch_too_few_for_reads() -> list[Plant]:
     """The batch before the one that was pushed is enough."""
 
@@ -299,6 +305,7 @@ PUSH_PLANTS = (
     keep_the_last_token,
     a_read_forgets_the_push_query,
     show_what_is_not_committed,
+    show_what_a_repair_wrote_again,
     one_batch_too_few_for_reads,
     rows_before_an_error_have_no_token,
 )

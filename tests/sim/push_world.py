@@ -1,15 +1,16 @@
 """Push queries in sessions, in simulation: reads and push queries of one table, any interleaving.
 
 A query commits batches to the table's topic, among records that it never commits; leases move on,
-and the newest batch may be committed again. Replicas apply batches late. Clients keep a session in
-which they read at any node, follow the table by one push query after the other, leave them where
-they like, and lose connections at any byte. What they see is judged by
-`tests/sim/push_histories.py`, which knows only what was committed, shown and delivered.
+and the newest batch may be committed again. Rows that such a record hides are repaired. Replicas
+apply batches late. Clients keep a session in which they read at any node, follow the table by one
+push query after the other, leave them where they like, and lose connections at any byte. What they
+see is judged by `tests/sim/push_histories.py`, which knows only what was committed, shown and
+delivered.
 
-The code under test: `session_token`, `control.routing.session`, `data.query.push`, `push_start`,
-`data.commit.committed`, a worker's `PushAnswer` and `PushSession`, the reads' `KnownToken`, and the
-client's `PushReader` and session. Kafka is simulated (`SimTail`), and so are the sockets. Seeds:
-`tests/sim/sessions.py`.
+The code under test: `session_token`, `control.routing.session`, `data.query.push`, `push_seen`,
+`push_start`, `data.commit.committed`, a worker's `PushAnswer` and `PushSession`, the reads'
+`KnownToken`, and the client's `PushReader` and session. Kafka is simulated (`SimTail`), and so are
+the sockets. Seeds: `tests/sim/sessions.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
@@ -42,6 +43,7 @@ from standpipe.client.core.push import RESET, PushReader
 from standpipe.client.core.session import ClientSession
 from standpipe.control.routing.session import Stamp
 from standpipe.data.commit.progress import serialise
+from standpipe.data.commit.repair import Repeated
 from standpipe.data.commit.topic_identity import TopicSeen
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.data.query.record_rows import TopicRecord
@@ -94,6 +96,8 @@ def plan_of(source: Source) -> PushPlan:
 
 
 ID_BYTES: Final = b"k"
+#: of strays, when they were written: nothing is compacted here
+YOUNG_MS: Final = 2**62
 
 
 @dataclass
@@ -166,6 +170,8 @@ class PushWorld:
         self.sinks: dict[int, int] = {}
         self.commits: list[Stamp] = []
         self.epoch, self.number = 1, 0
+        #: {partition: the last committed record}
+        self.last: dict[int, TopicRecord] = {}
         #: (partition, node) -> how many commits its replica has
         self.applied = {(number, node): 0 for number in range(PARTITIONS) for node in NODES}
         self.tokens = {node: SessionTokens() for node in NODES}
@@ -186,6 +192,7 @@ class PushWorld:
             (self._commit, 3),
             (self._stray, 2),
             (self._takeover, 0.4),
+            (self._repair, 1),
             (self._apply, 20),
             (self._begin_read, 8),
             (self._go_on_reading, 20),
@@ -251,6 +258,12 @@ class PushWorld:
                 self._stray()
             partition = self.random.randrange(PARTITIONS)
             made.append((partition, self._append(partition, by)))
+            self.last[partition] = self.log[Partition(self.source.topic, partition)][-1]
+        self._end_commit(by)
+        self.commits.append(Stamp(number, self.epoch))
+        self.changes.commit(made)
+
+    def _end_commit(self, by: Commit) -> None:
         ends = {number: Offset(end) for number, end in self.ends.items()}
         progress = Progress(
             query_id=TABLE.query_id or "",
@@ -263,8 +276,25 @@ class PushWorld:
         records = self.log[Partition(PROGRESS, 0)]
         key, value = serialise(progress)
         records.append(TopicRecord(key, value, 5, (), 0, len(records)))
-        self.commits.append(Stamp(number, self.epoch))
-        self.changes.commit(made)
+
+    def _repair(self) -> None:
+        """Append the last committed record of a partition again, if strays came after it. To the
+        table it is no change."""
+        if not self.commits:
+            return
+        lease_epoch, batch = LeaseEpoch(self.epoch), BatchId(self.commits[-1].batch)
+        by = Commit(lease_epoch=lease_epoch, batch=batch, attempt=1000 + len(self.commits))
+        for partition, record in self.last.items():
+            records = self.log[Partition(self.source.topic, partition)]
+            strays = [each.offset for each in records if each.offset > record.offset]
+            if strays and self.random.random() < 0.7:
+                header = Repeated(record.offset, strays[0], YOUNG_MS).header
+                headers = ((HEADER_COMMIT, commit_header(by)), header)
+                again = replace(record, headers=headers, offset=self.ends[partition])
+                records.append(again)
+                self.last[partition], self.ends[partition] = again, again.offset + 1
+                self.counts["rows repaired"] += 1
+        self._end_commit(by)
 
     def _takeover(self) -> None:
         """The next holder of the lease commits the newest batch again, or goes on."""
@@ -466,6 +496,8 @@ class StreamWorld(PushWorld):
     def _stray(self) -> None: ...
 
     def _takeover(self) -> None: ...
+
+    def _repair(self) -> None: ...
 
     def _begin_read(self) -> None: ...
 

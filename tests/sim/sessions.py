@@ -80,6 +80,7 @@ EXPECTED_OF_PUSH = (
     "nodes that left",
     "push queries that failed",
     "batches committed again",
+    "rows repaired",
 )
 
 
