@@ -53,6 +53,8 @@ def _kind(name: str, of: SqlType, *values: object, copies: int = 3) -> Kind:
 
 _DECIMAL: Final = decimal(6, 2)
 _WIDE: Final = decimal(20, 5)
+_WIDEST: Final = decimal(38, 2)
+_SMALL_PARTS: Final = decimal(30, 28)
 _S: Final = struct((("A", INTEGER), ("B", STRING)))
 _WORDS: Final = (
     "",
@@ -117,6 +119,14 @@ KINDS: Final = {
         _kind("W", _WIDE, *map(
             Decimal, ["0.00000", "1.50000", "-1.50000", "123456789012345.67890", "0.00001",
             "-7.00005"])),
+        _kind("WW", _WIDEST, *map(
+            Decimal, ["0.00", "1.00", "-7.00", "0.03", "999999999999999999999999999999999999.99",
+            "-100000000000000000000000000000000000.01", "9812880523922269336248996434762856.00",
+            "30047618587261588965938937663718286.81", "12345.67"])),
+        _kind("SP", _SMALL_PARTS, *map(
+            Decimal, ["0.0000000000000000000000000001", "-99.9999999999999999999999999999",
+            "1.0000000000000000000000000000", "3.0000000000000000000000000007",
+            "0.0000000000000000000000000000", "-0.5000000000000000000000000000"])),
         _kind("S", STRING, *_WORDS, copies=4),
         _kind("Y", BYTES, b"", b"\x00", b"abc", b"\xff\xfe", b"a,b", b"\x80\x00\x00\x01",
               bytes(range(113, 129)),
@@ -149,14 +159,15 @@ KINDS: Final = {
         _kind("FDATE", STRING, "yyyy-MM-dd", "d/M/yy", "dd MMM yyyy", "EEE, MMMM d, y", "D",
         "QQQ yy",
               "yyyyMMdd", "'on' dd", "'it''s' MM", "yyyy-MM-dd G", "uuuu", "YYYY", "w", "b",
-              "MMMMM",
+              "MMMMM LLLLL EEEEE QQQQQ qqqqq GGGGG", "u uu uuu uuuuuu yyyyyy",
               "E EEEE", "L LLL", "", "q", "yyyy HH", "yyyy-MM-dd'"),
         _kind("FTIME", STRING, "HH:mm:ss", "h:mm a", "HH:mm:ss.SSS", "K k", "H.m.s", "S SS SSSSSS",
-              "hh 'o''clock' a", "A", "n", "mm", "yyyy"),
+              "hh 'o''clock' a", "A", "n NNN AAAAAAAAAAA", "mm", "yyyy"),
         _kind("FSTAMP", STRING, "yyyy-MM-dd HH:mm:ss", "d/M/yy h:mm a", "yyyy-MM-dd'T'HH:mm:ss.SSS",
               "yyyy-MM-dd HH:mm:ss z", "yyyy-MM-dd HH:mm Z", "XXX x xx xxx X", "VV", "O OOOO",
               "EEE MMM dd HH:mm:ss zzz yyyy", "yyyy-MM-dd'T'HH:mm:ssX", "zzzz", "ZZZZ ZZZZZ",
-              "yyyy[-MM]", "SSSSSSSSS", "B", "W", "''", "e", "y M d H m s S", "XX", "GGGG yyy"),
+              "yyyy[-MM]", "SSSSSSSSS", "B", "W", "''", "e", "y M d H m s S", "XX", "GGGG yyy",
+              "uuuu-MM-dd'T'HH:mm:ss.SSSXXX'['VV']'"),
         _kind("TDATE", STRING, "2020-02-29", "2019-02-29", "29/2/20", "29 Feb 2020", "20200229",
               "2020-02-29 tail", "Sat, February 29, 2020", "1/1/70", "01 jan 1970", "", "60",
               "2020-2-9", "99999-01-01"),
@@ -360,8 +371,9 @@ _BESIDE: Final = {
 def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     """Operators, CAST, CASE, predicates and constructors."""
     numbers = [KINDS[name] for name in ("I", "L", "D", "C", "W")]
+    wide = [KINDS["WW"], KINDS["SP"]]
     for sign in _ARITHMETIC:
-        for one, two in itertools.product(numbers, numbers):
+        for one, two in itertools.product((*numbers, *wide), repeat=2):
             yield f"{one.type} {sign} {two.type}", f"({{0}} {sign} {{1}})", (one, two)
     for kind in numbers:
         yield f"-({kind.type})", "(-({0}))", (kind,)

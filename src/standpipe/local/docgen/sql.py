@@ -136,7 +136,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         ),
     ),
     ast_statements.Describe: (SupportRow("DESCRIBE name [EXTENDED]", "yes"),),
-    ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
+    ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS [EXTENDED]", "yes"),),
     ast_statements.DescribeFunction: (
         SupportRow("DESCRIBE FUNCTION", "yes", "its variants, without prose"),
     ),
@@ -288,7 +288,13 @@ CLAUSES: Final = (
         "a union of several types makes no column in JSON_SR (docs/operations/registry.md)",
     ),
     SupportRow("formats PROTOBUF, PROTOBUF_NOSR", "no", "let the producer write JSON"),
-    SupportRow("DECIMAL", "differs", "38 digits at most: Spark's"),
+    SupportRow(
+        "DECIMAL",
+        "differs",
+        "38 digits at most: Spark's; a longer result keeps its digits before the point, and six or"
+        " more behind it. A quotient that has no end is rounded half up, where ksqlDB's is null, as"
+        " is the remainder of a large quotient",
+    ),
     SupportRow(
         "JSON: numbers as text; field names in any case",
         "differs",
@@ -300,6 +306,8 @@ CLAUSES: Final = (
 #: function name -> how it differs
 NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
+    "AVG": "of a DECIMAL as well, as a DOUBLE: ksqlDB wants a CAST; the sum of an INTEGER does not"
+    " overflow",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
     **dict.fromkeys(
         ("ROUND", "CEIL", "FLOOR"), "of a DECIMAL: null where the result has a digit more"

@@ -110,8 +110,15 @@ def check_expression(node: ast.FunctionCall, arguments: Sequence[Typed], at: int
 
 
 def decimal_operands(sign: str, *operands: Typed) -> tuple[Typed, ...]:
-    """The operands of DECIMAL arithmetic as Spark needs them."""
-    return tuple(map(_as_typed, operands)) if sign == "/" else operands
+    """The operands of DECIMAL arithmetic as Spark needs them. It takes a literal for as short a
+    type as it is written in, so a quotient would get fewer digits, and a BIGINT for one of 20, so a
+    result that needs more than 38 would lose one behind the point."""
+    return tuple(
+        _as_typed(each)
+        if sign == "/" or (each.type == types.BIGINT and not isinstance(each, Constant))
+        else each
+        for each in operands
+    )
 
 
 def as_written(name: str, arguments: tuple[Typed, ...]) -> tuple[Typed, ...]:
@@ -132,8 +139,7 @@ def _with_sorted_fields(of: SqlType) -> SqlType:
 
 
 def _as_typed(operand: Typed) -> Typed:
-    """An operand of a division as the DECIMAL that it is: Spark takes a literal for as short a type
-    as it is written in, and the quotient gets fewer digits."""
+    """An operand as the DECIMAL that it is."""
     of = types.as_decimal(operand.type)
     if of == operand.type and not isinstance(operand, Constant):
         return operand

@@ -32,7 +32,7 @@ def computed(sign: str, left: Typed, right: Typed) -> Typed | None:
         template = f"concat({', '.join(places)})"
         return Operation(STRING, template, (left, right), SIZE_OF_TEXTS, failing=Failing.TOO_LONG)
     if of.base == "DECIMAL":
-        plain = _failing(of, f"({{0}} {sign} {{1}})", *decimal_operands(sign, left, right))
+        plain = _failing(of, _decimal(sign, left, right), *decimal_operands(sign, left, right))
         return _failing(of, f"cast({{0}} AS {of})", plain)
     operands = (convert(left, of), convert(right, of))
     if of == types.DOUBLE:
@@ -42,6 +42,16 @@ def computed(sign: str, left: Typed, right: Typed) -> Typed | None:
     if sign == "/":  # integers divide as integers; Spark's / would make them doubles
         return convert(_failing(types.BIGINT, "({0} div {1})", *operands), of)
     return _failing(of, f"({{0}} {sign} {{1}})", *operands)
+
+
+def _decimal(sign: str, left: Typed, right: Typed) -> str:
+    """Spark's remainder ends the query if the quotient has more than 38 digits."""
+    one, two = types.as_decimal(left.type), types.as_decimal(right.type)
+    quotient_max = 10.0 ** (one.precision - one.scale + two.scale)
+    if sign != "%" or quotient_max <= types.REMAINDER_QUOTIENT_MAX:
+        return f"({{0}} {sign} {{1}})"
+    most = f"{types.REMAINDER_QUOTIENT_MAX!r}D"
+    return f"if(abs(cast({{0}} AS DOUBLE) / cast({{1}} AS DOUBLE)) < {most}, {{0}} % {{1}}, NULL)"
 
 
 def negated(operand: Typed) -> Typed:

@@ -39,6 +39,9 @@ NUMERIC: Final = ("INTEGER", "BIGINT", "DECIMAL", "DOUBLE")
 FROM_TEXT: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "BYTES"})
 PRECISION_MAX: Final = 38  # Spark's limit; ksqlDB has none
 _SCALE_KEPT: Final = 6  # Spark's as well
+#: the remainder of DECIMALs is NULL from this quotient on: Spark ends the query with an error where
+#: it has more than 38 digits. ksqlDB's is NULL where it has more digits than the result's type
+REMAINDER_QUOTIENT_MAX: Final = 1e37
 #: A type within a type within a type …: Spark and JSON parsers recurse.
 NESTING_MAX: Final = 50
 TOO_DEEP: Final = f"A type is nested deeper than {NESTING_MAX} levels."
@@ -138,10 +141,10 @@ def fitted_decimal(precision: int, scale: int) -> SqlType:
 
 
 def literal_decimal(text: str) -> SqlType:
-    """The DECIMAL type of a literal as written: -1.50 is DECIMAL(3, 2)."""
-    digits = text.lstrip("-").replace(".", "").lstrip("0")
-    scale = len(text.partition(".")[2])
-    return decimal(max(len(digits), scale, 1), scale)
+    """The DECIMAL type of a literal as written: -1.50 is DECIMAL(3, 2), .5 is DECIMAL(2, 1): as in
+    ksqlDB, there is a digit before the point (DecimalUtil.fromValue)."""
+    whole, _, places = text.lstrip("-").partition(".")
+    return decimal(max(len(whole.lstrip("0")), 1) + len(places), len(places))
 
 
 def array(element: SqlType) -> SqlType:

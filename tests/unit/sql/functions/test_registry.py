@@ -42,7 +42,8 @@ from standpipe.sql.types.types import NULL, parse_type
         ("MAP_KEYS", ["MAP<STRING, INT>"], ["MAP<STRING, INTEGER>"], "ARRAY<STRING>", ""),
         ("COUNT", [], [], "BIGINT", "COUNT(*)"),
         ("SUM", ["INT"], ["INTEGER"], "INTEGER", "an INTEGER sum stays one"),
-        ("AVG", ["BIGINT"], ["DOUBLE"], "DOUBLE", ""),
+        ("AVG", ["BIGINT"], ["BIGINT"], "DOUBLE", "the sum is exact"),
+        ("AVG", ["DECIMAL(5, 2)"], ["DOUBLE"], "DOUBLE", "ksqlDB accepts none"),
         ("MAX", ["STRING"], ["STRING"], "STRING", ""),
     ],
 )

@@ -163,8 +163,9 @@ def test_arithmetic(operator: str, one: str, two: str, result: str | None, why: 
 
 @pytest.mark.parametrize(
     ("text", "of"),
-    [("1.50", "DECIMAL(3, 2)"), ("-0.05", "DECIMAL(2, 2)"), ("10.", "DECIMAL(2, 0)"),
-     (".5", "DECIMAL(1, 1)"), ("0.0", "DECIMAL(1, 1)")],
+    [("1.50", "DECIMAL(3, 2)"), ("-0.05", "DECIMAL(3, 2)"), ("10.", "DECIMAL(2, 0)"),
+     (".5", "DECIMAL(2, 1)"), ("0.0", "DECIMAL(2, 1)"), ("0.8", "DECIMAL(2, 1)"),
+     ("007.5", "DECIMAL(2, 1)"), ("0", "DECIMAL(1, 0)"), ("1.00", "DECIMAL(3, 2)")],
 )  # fmt: skip
 def test_a_literal_is_as_precise_as_it_is_written(text: str, of: str) -> None:
     assert str(types.literal_decimal(text)) == of

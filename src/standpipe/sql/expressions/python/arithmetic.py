@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal, localcontext
+from decimal import ROUND_05UP, ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any, Final
 
 from standpipe.sql.types import casts, values
-from standpipe.sql.types.types import SqlType
+from standpipe.sql.types.types import REMAINDER_QUOTIENT_MAX, SqlType
 
 
 def computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
@@ -29,10 +29,16 @@ def computed(sign: str, one: Any, two: Any, of: SqlType) -> Any:
     return casts.wrapped(result, of.base) if of.base in ("INTEGER", "BIGINT") else result
 
 
+#: digits enough for any two DECIMALs; what is cut off cannot be taken for a half (ROUND_05UP)
+_EXACT: Final = Context(prec=160, rounding=ROUND_05UP)
+
+
 def _computed_decimal(sign: str, one: Decimal, two: Decimal, scale: int) -> Decimal | None:
-    """With 38 digits; NULL if that is not enough."""
+    """Rounded once, half up; NULL if 38 digits are not enough."""
     try:
-        with localcontext(values.DECIMALS):
+        if sign == "%" and two and abs(float(one) / float(two)) >= REMAINDER_QUOTIENT_MAX:
+            return None
+        with localcontext(_EXACT):
             return values.at_scale(_OPERATIONS[sign](one, two), scale, ROUND_HALF_UP)
     except ArithmeticError:
         return None
@@ -54,9 +60,7 @@ def _divided(one: Any, two: Any) -> Any:
 def _remainder(one: Any, two: Any) -> Any:
     if isinstance(one, int):
         return one - two * _divided(one, two)
-    if isinstance(one, Decimal):
-        return one - two * (one / two).to_integral_value(ROUND_DOWN)
-    return math.fmod(one, two)
+    return one % two if isinstance(one, Decimal) else math.fmod(one, two)
 
 
 _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
