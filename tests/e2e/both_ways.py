@@ -253,12 +253,10 @@ def expression(text: str) -> ast.Expression:
 
 #: (about, a part of the expression's text or of a value) -> why the two differ there.
 #: `about` may be the beginning of what is tried.
-_SHOWS_ZONE: Final = "a pattern out of a column that shows the zone: Spark would show the session's"
+_OLD_ZONES: Final = "years before 1900: Java and the system have different tz databases"
 EXPLAINED: Final[Sequence[tuple[str, str, str]]] = (
     ("", "[-MM]", "Spark's test of a pattern out of a column knows no brackets: NULL"),
-    ("FORMAT_TIMESTAMP(TIMESTAMP, STRING, STRING)", "FSTAMP_0", _SHOWS_ZONE),
-    ("TIMESTAMPTOSTRING(BIGINT, STRING, STRING)", "FSTAMP_0", _SHOWS_ZONE),
-    ("CONVERT_TZ", "'CET'", "years before 1900: Java and the system have different tz databases"),
+    *((name, "'CET'", _OLD_ZONES) for name in ("CONVERT_TZ", "FORMAT_TIMESTAMP", "TIMESTAMPTOSTR")),
 )
 
 

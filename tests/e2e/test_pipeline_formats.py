@@ -158,6 +158,13 @@ def test_delimited_values(spark: SparkSession) -> None:
             60_000,
             "text, with its pattern",
         ),
+        (
+            {"timestamp_column": "AT", "timestamp_format": "EEE yyyy-MM-dd'T'HH:mmX"},
+            "STRING",
+            '"Fri 1970-01-02T24:00+01:00"',
+            47 * 3_600_000,
+            "as PARSE_TIMESTAMP reads it",
+        ),
     ],
 )
 def test_rowtime(

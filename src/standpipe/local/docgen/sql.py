@@ -277,7 +277,8 @@ CLAUSES: Final = (
     SupportRow(
         "TIMESTAMP_FORMAT",
         "differs",
-        "without E and G, which Spark and the nodes do not read alike; z is at most zzz",
+        "without G, Q, and the letters whose weeks depend on the server's language: Y, w, W, e, c;"
+        " z is at most zzz",
     ),
     SupportRow(
         "formats JSON, DELIMITED, KAFKA, NONE", "yes", "with KEY_DELIMITER and VALUE_DELIMITER"

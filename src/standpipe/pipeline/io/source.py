@@ -336,7 +336,8 @@ def _rowtime(source: SparkInput) -> SparkColumn:
         return f.unix_millis(f.col("timestamp"))
     column = _value_column(source, source.timestamp_column)
     if source.timestamp_format is not None:
-        return f.unix_millis(f.to_timestamp(column, source.timestamp_format))
+        pattern = f.lit(source.timestamp_format)
+        return f.call_function("standpipe_instant", column, pattern, f.lit("UTC"))
     declared = next(c for c in source.columns if c.name == source.timestamp_column)
     if parse_type(declared.type).base == "TIMESTAMP":
         return f.unix_millis(column)

@@ -218,7 +218,7 @@ def _check_timestamp_format(properties: Properties, column: Column) -> None:
             at,
         )
     try:
-        time_patterns.parts_of(pattern, time_patterns.DECLARED)
+        time_patterns.parts_of(pattern, time_patterns.PARSED)
     except ValueError as error:
         raise refusal(f"Invalid TIMESTAMP_FORMAT '{pattern}': {error}.", at) from None
 

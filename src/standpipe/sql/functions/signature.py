@@ -45,9 +45,6 @@ class Function:
     literals: tuple[int, ...] = ()
     #: for a table function: template of the array that `template` gets as its only argument
     inner: str = ""
-    #: template to use if pattern and zone (arguments 2 and 3) are literals and the pattern has
-    #: letters for the zone: Spark would otherwise print the session's zone
-    zoned: str = ""
     #: template of how many characters, bytes or items the result has, if that can be much more
     #: than the arguments have: a larger result than {limit} is NULL. {total}: the length of all
     #: arguments, {count}: their number

@@ -1,9 +1,9 @@
-"""Which patterns of dates and times are accepted: Java's letters, those that Spark shows as well.
+"""Which patterns of dates and times are accepted: Java's letters that mean the same everywhere.
 
 A literal with another letter is refused; such a pattern out of a column gives NULL. In ksqlDB a
 DATE has no hours, and a TIME no days: a pattern that asks for them is an error there.
-Source: java.time.format.DateTimeFormatter, "Patterns for Formatting and Parsing"; Spark's
-"Datetime Patterns for Formatting and Parsing".
+Not here: Y, w, W, e and c, whose weeks begin on a day that depends on the server's language.
+Source: java.time.format.DateTimeFormatter, "Patterns for Formatting and Parsing".
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-_DATE: Final = {"y": 6, "M": 4, "L": 4, "d": 2, "D": 3}
-_DATE_SHOWN: Final = {**_DATE, "G": 4, "E": 4, "Q": 4, "q": 4}
+_DATE: Final = {**dict.fromkeys("yu", 6), "M": 4, "L": 4, "d": 2, "D": 3}
+_DATE_SHOWN: Final = {**_DATE, **dict.fromkeys("MLGEQq", 5)}
 _TIME: Final = {"a": 1, **dict.fromkeys("hHKkms", 2), "S": 9}
+_TIME_SHOWN: Final = {**_TIME, **dict.fromkeys("AnN", 19)}
 _ZONE: Final = {**dict.fromkeys("ZXx", 5), "V": 2, "O": 4, "z": 3}
 
 
@@ -30,14 +31,12 @@ class Letters:
 
 
 SHOWN_DATE: Final = Letters(_DATE_SHOWN)
-SHOWN_TIME: Final = Letters(_TIME)
-SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME, **_ZONE})
+SHOWN_TIME: Final = Letters(_TIME_SHOWN)
+SHOWN: Final = Letters({**_DATE_SHOWN, **_TIME_SHOWN, **_ZONE})
 #: of PARSE_DATE, which reads what SimpleDateFormat does
 PARSED_DATE: Final = Letters({"y": 6, "M": 4, "d": 2, "D": 3})
 PARSED_TIME: Final = Letters(_TIME)
-PARSED: Final = Letters({**_DATE, "u": 6, "E": 4, **_TIME, **_ZONE})
-#: of the format of a timestamp column, which Spark reads itself
-DECLARED: Final = Letters({**_DATE, **_TIME, **_ZONE})
+PARSED: Final = Letters({**_DATE, "E": 4, **_TIME, **_ZONE})
 #: the first year that yy may mean to PARSE_DATE. SimpleDateFormat takes the year 80 years ago; a
 #: year that moved on would make another row of a record that is replayed
 CENTURY_FIRST: Final = 1946
@@ -96,7 +95,8 @@ def _parts_of(pattern: str, letters: Letters) -> tuple[Part, ...]:
 def _check_field(letter: str, count: int, letters: Letters) -> None:
     is_odd = (letter == "V" and count != 2) or (letter == "O" and count not in (1, 4))
     if is_odd or count > letters.counts.get(letter, 0):
-        raise ValueError(f"{letter * count} in the pattern is not supported here")
+        hint = ": it is the year of a week; write yyyy" if letter == "Y" else ""
+        raise ValueError(f"{letter * count} in the pattern is not supported here{hint}")
 
 
 def _quoted(pattern: str, at: int) -> tuple[str, int]:
@@ -114,15 +114,15 @@ def _quoted(pattern: str, at: int) -> tuple[str, int]:
         place = end + 2
 
 
-def spark_test(letters: Letters, *, zones: bool) -> str:
-    """Spark SQL: whether {1} is such a pattern, without brackets. `zones`: with letters for the
-    zone. Java's regular expressions need a stack as deep as the text, so its length is limited."""
+def spark_test(letters: Letters) -> str:
+    """Spark SQL: whether {1} is such a pattern, without brackets. Java's regular expressions need a
+    stack as deep as the text, so its length is limited."""
     fields = "|".join(
         f"{letter}{{{{1,{most}}}}}+(?!{letter})"
         for letter, most in letters.counts.items()
-        if letter not in "VO" and (zones or letter not in "zZXx")
+        if letter not in "VO"
     )
-    named = "|VV(?!V)|O(?!O)|OOOO(?!O)" if zones and "V" in letters.counts else ""
+    named = "|VV(?!V)|O(?!O)|OOOO(?!O)" if "V" in letters.counts else ""
     text = "\\'(?:[^\\']|\\'\\')*+\\'"
     return (
         f"length({{1}}) <= {PATTERN_CHARS_MAX} AND regexp_like({{1}},"

@@ -1,12 +1,10 @@
 """Scalar functions of dates and times: ksqlDB's semantics in Spark SQL.
 
-A TIME is the INT of its milliseconds. Formats are those of Java's DateTimeFormatter; for the common
-letters, Spark's are the same.
+A TIME is the INT of its milliseconds. Formats are those of Java's DateTimeFormatter.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,7 +15,6 @@ from standpipe.sql.types.typed_expression import Constant, Typed
 from standpipe.sql.types.types import (
     BIGINT,
     DATE,
-    DATE_DAYS_MAX,
     INSTANT_MS_MAX,
     INTEGER,
     STRING,
@@ -49,11 +46,6 @@ def _instant(millis: str) -> str:
     return f"timestamp_millis(if({fits}, {millis}, NULL))"
 
 
-def _days(days: str) -> str:
-    """NULL for a date whose midnight Spark cannot format: an error would end the query."""
-    return f"if({days} BETWEEN -{DATE_DAYS_MAX} AND {DATE_DAYS_MAX}, {days}, NULL)"
-
-
 def _shifts(word: str, sign: str) -> tuple[Function, ...]:
     return (
         Function(
@@ -77,16 +69,8 @@ def _shifts(word: str, sign: str) -> tuple[Function, ...]:
     )
 
 
-def _in_zone(moment: str, place: str) -> str:
-    return f"from_utc_timestamp({moment}, {place})"
-
-
-def _zoned(moment: str) -> str:
-    """Of Spark's formatters only to_json accepts a zone, which must be a literal."""
-    options = "map('timeZone', {2}, 'timestampFormat', {1})"
-    return f"get_json_object(to_json(named_struct('t', {moment}), {options}), '$.t')"
-
-
+# those with a pattern are ours (`pipeline/run/start/TimeTexts.java`): Spark's refuse what java.time
+# adjusts, and show no zone but the session's
 FUNCTIONS: Final = (
     *_shifts("ADD", "+"),
     *_shifts("SUB", "-"),
@@ -101,42 +85,40 @@ FUNCTIONS: Final = (
         "DATETOSTRING",
         (INTEGER, STRING),
         STRING,
-        f"date_format(date_from_unix_date({_days('{0}')}), {{1}})",
+        "standpipe_shown_date({0}, {1}, 'UTC')",
         letters=time_patterns.SHOWN_DATE,
     ),
     Function(
         "FORMAT_DATE",
         (DATE, STRING),
         STRING,
-        f"date_format(date_from_unix_date({_days('unix_date({0})')}), {{1}})",
+        "standpipe_shown_date(unix_date({0}), {1}, 'UTC')",
         letters=time_patterns.SHOWN_DATE,
     ),
     Function(
         "FORMAT_TIME",
         (TIME, STRING),
         STRING,
-        "date_format(timestamp_millis({0}), {1})",
+        "standpipe_shown_time({0}, {1}, 'UTC')",
         letters=time_patterns.SHOWN_TIME,
     ),
     Function(
         "FORMAT_TIMESTAMP",
         (TIMESTAMP, STRING),
         STRING,
-        "date_format({0}, {1})",
+        "standpipe_shown_instant(unix_millis({0}), {1}, 'GMT')",
         letters=time_patterns.SHOWN,
     ),
     Function(
         "FORMAT_TIMESTAMP",
         (TIMESTAMP, STRING, STRING),
         STRING,
-        f"date_format({_in_zone('{0}', '{2}')}, {{1}})",
-        zoned=_zoned("{0}"),
+        "standpipe_shown_instant(unix_millis({0}), {1}, {2})",
         letters=time_patterns.SHOWN,
         zones=(2,),
     ),
     Function("FROM_DAYS", (INTEGER,), DATE, "date_from_unix_date({0})"),
     Function("FROM_UNIXTIME", (BIGINT,), TIMESTAMP, _instant("{0}")),
-    # these are ours (`pipeline/run/start/TimeTexts.java`): Spark's refuse what java.time adjusts
     Function(
         "PARSE_DATE",
         (STRING, STRING),
@@ -192,15 +174,14 @@ FUNCTIONS: Final = (
         "TIMESTAMPTOSTRING",
         (BIGINT, STRING),
         STRING,
-        f"date_format({_instant('{0}')}, {{1}})",
+        "standpipe_shown_instant({0}, {1}, 'UTC')",
         letters=time_patterns.SHOWN,
     ),
     Function(
         "TIMESTAMPTOSTRING",
         (BIGINT, STRING, STRING),
         STRING,
-        f"date_format({_in_zone(_instant('{0}'), '{2}')}, {{1}})",
-        zoned=_zoned(_instant("{0}")),
+        "standpipe_shown_instant({0}, {1}, {2})",
         letters=time_patterns.SHOWN,
         zones=(2,),
     ),
@@ -213,15 +194,12 @@ FUNCTIONS: Final = (
 
 # ----------------------------------------------------------------------------- patterns and zones
 
-#: quoted text in a pattern, and the letters for the zone's name or offset
-#: (java.time.format.DateTimeFormatter, whose letters ksqlDB and Spark share)
-_QUOTED: Final = re.compile("'[^']*'")
-_ZONE: Final = re.compile("[zZXxOV]")
 #: whether Spark knows the zone: its CAST reads one behind a time. The short names of its own
 #: (java.time.ZoneId.SHORT_IDS) are none to ksqlDB
 _SHORT_NAMES: Final = (
     *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT"),
     *("IET", "IST", "JST", "MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
+    *("EST", "HST", "MST"),
 )
 _ZONE_TEST: Final = (
     "regexp_like({zone}, '^[A-Za-z0-9+:/_.~-]+$') AND {zone} NOT IN ("
@@ -231,11 +209,10 @@ _ZONE_TEST: Final = (
 
 
 def template_for(function: Function, arguments: Sequence[Typed]) -> str:
-    """The function's template for these arguments: `zoned` if the pattern names the zone. Out of a
-    column, a pattern that Spark would refuse, and so end the query, makes NULL.
+    """The function's template for these arguments. Out of a column, a pattern that Python does not
+    know, and a zone that Spark would refuse, and so end the query, make NULL.
 
-    Raises ValueError for a literal that is no such pattern, or no zone, and for a pattern that
-    shows the zone of a column: Spark would show the session's.
+    Raises ValueError for a literal that is no such pattern, or no zone.
     """
     tests: list[str] = []
     for index in function.zones:
@@ -244,25 +221,10 @@ def template_for(function: Function, arguments: Sequence[Typed]) -> str:
             zones.zone_of(str(zone.value))
         elif zone is not None:
             tests.append(_ZONE_TEST.replace("{zone}", f"{{{index}}}"))
-    plain = function.template
-    if function.letters is None:
-        return f"if({' AND '.join(tests)}, {plain}, NULL)" if tests else plain
-    pattern = arguments[1]
-    if not isinstance(pattern, Constant):
-        tests.append(time_patterns.spark_test(function.letters, zones=not function.zoned))
-    if tests:
-        plain = f"if({' AND '.join(tests)}, {function.template}, NULL)"
-    if not isinstance(pattern, Constant) or pattern.value is None:
-        return plain
-    time_patterns.parts_of(str(pattern.value), function.letters)
-    if not function.zoned or not names_zone(str(pattern.value)):
-        return plain
-    given = [each.value for each in arguments[1:] if isinstance(each, Constant)]
-    if len(given) < len(arguments) - 1:
-        raise ValueError("a pattern with the zone needs that as a literal")
-    return plain if None in given else function.zoned
-
-
-def names_zone(pattern: str) -> bool:
-    """Whether the pattern has a zone letter outside quotes."""
-    return _ZONE.search(_QUOTED.sub("", pattern)) is not None
+    if function.letters is not None:
+        pattern = arguments[1]
+        if not isinstance(pattern, Constant):
+            tests.append(time_patterns.spark_test(function.letters))
+        elif pattern.value is not None:
+            time_patterns.parts_of(str(pattern.value), function.letters)
+    return f"if({' AND '.join(tests)}, {function.template}, NULL)" if tests else function.template

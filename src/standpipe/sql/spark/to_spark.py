@@ -215,7 +215,7 @@ def _rowtime_sql(timestamp: Timestamp | None) -> str:
         return "`ROWTIME`"
     column = expression_sql(timestamp.typed)
     if timestamp.format is not None:
-        return f"unix_millis(to_timestamp({column}, {text_sql(timestamp.format)}))"
+        return f"standpipe_instant({column}, {text_sql(timestamp.format)}, 'UTC')"
     if timestamp.typed.type.base == "TIMESTAMP":
         return f"unix_millis({column})"
     return column

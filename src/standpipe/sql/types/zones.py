@@ -36,6 +36,7 @@ class Zone:
         self.name = name
         self.is_offset = is_offset
         self._rules = rules
+        self._names: dict[bool, str] = {}
 
     def offset_ms(self, millis: int) -> int:
         """Local time less UTC, at an instant in Unix ms."""
@@ -43,9 +44,15 @@ class Zone:
         return _millis(at.utcoffset())
 
     def short_name(self, millis: int) -> str:
-        """The zone's abbreviation at an instant: CET or CEST."""
+        """The zone's abbreviation at an instant: CET or CEST. Java has two of them for each zone,
+        and none of old ones such as LMT."""
+        if self.is_offset:
+            return self.name
         at = _datetime(millis).replace(tzinfo=UTC).astimezone(self._rules)
-        return self.name if self.is_offset else at.tzname() or self.name
+        if not self._names:
+            months = (datetime(2020, month, 1, tzinfo=self._rules) for month in range(1, 13))
+            self._names = {bool(each.dst()): each.tzname() or self.name for each in months}
+        return self._names.get(bool(at.dst()), at.tzname() or self.name)
 
     def instant(self, local_ms: int) -> int:
         """The instant of a local time. Where two have it, the first; where none has it, the clock
@@ -70,7 +77,7 @@ def zone_of(text: str) -> Zone:
             seconds = _seconds(rest)
             name = prefix + (offset_text(seconds) if seconds else "")
             return Zone(name, _fixed(seconds), is_offset=True)
-    if _REGION.fullmatch(text) is None:
+    if _REGION.fullmatch(text) is None or text in _LACKING:
         raise ValueError(f"Unknown time zone: {text!r}")
     try:
         return Zone(text, ZoneInfo(text), is_offset=False)

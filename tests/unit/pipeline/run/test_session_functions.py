@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from standpipe.model import SparkInput
 from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.session_functions import SOURCES, is_needed
 from standpipe.sql.expressions.like import like_template
@@ -42,6 +43,7 @@ def test_each_has_a_class_that_knows_what_it_is_to_do() -> None:
                 "REPLACE",
                 "RECORDS",
                 "INSTANT",
+                "SHOWN_INSTANT",
             )  # what remains of a class is not compared
             assert is_left or f'"{what}"' in texts[of_class]
         assert f"public class {of_class} " in texts[of_class]
@@ -60,7 +62,22 @@ def test_each_has_a_class_that_knows_what_it_is_to_do() -> None:
 def test_a_query_needs_them_if_any_of_its_texts_calls_one(
     texts: tuple[str | None, ...], needed: bool
 ) -> None:
-    assert is_needed(*texts) is needed
+    assert is_needed((), *texts) is needed
+
+
+@pytest.mark.parametrize("timestamp_format", [None, "yyyy-MM-dd"])
+def test_a_source_needs_them_to_read_its_time(timestamp_format: str | None) -> None:
+    source = SparkInput(
+        source="S",
+        topic="s",
+        view="S",
+        columns=(),
+        key_format="KAFKA",
+        value_format="JSON",
+        timestamp_column="AT",
+        timestamp_format=timestamp_format,
+    )
+    assert is_needed((source,), "SELECT 1") is (timestamp_format is not None)
 
 
 @pytest.mark.parametrize(

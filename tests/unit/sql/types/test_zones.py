@@ -26,7 +26,8 @@ def test_zones(text: str, name: str, hours: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "PST", "nowhere/x", "+18:01", "+2:00", "utc", "GMT2", "../x", "+0260", " UTC"]
+    "text",
+    ["", "PST", "nowhere/x", "+18:01", "+2:00", "utc", "GMT2", "../x", "+0260", " UTC", "EST"],
 )
 def test_no_zones(text: str) -> None:
     with pytest.raises(ValueError, match="Unknown time zone"):
@@ -41,6 +42,19 @@ def test_the_clock_change() -> None:
     assert paris.instant(gap) == gap - HOUR
     twice = 1_603_593_000_000  # 2020-10-25T02:30, which they showed twice
     assert paris.instant(twice) == twice - 2 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("zone", "millis", "name", "why"),
+    [
+        ("Asia/Kolkata", -(10**13), "IST", "not LMT"),
+        ("Europe/London", 0, "GMT", "standard time all year then, an hour ahead"),
+        ("America/New_York", -790_000_000_000, "EDT", "the war time of 1944, EWT"),
+        ("America/New_York", WINTER, "EST", ""),
+    ],
+)
+def test_java_has_two_abbreviations_for_a_zone(zone: str, millis: int, name: str, why: str) -> None:
+    assert zone_of(zone).short_name(millis) == name, why
 
 
 def test_years_that_python_lacks() -> None:

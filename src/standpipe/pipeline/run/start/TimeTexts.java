@@ -1,5 +1,6 @@
 package standpipe;
 
+import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalTime;
 import java.time.ZoneId;
@@ -16,15 +17,17 @@ import java.util.Map;
 import org.apache.spark.sql.api.java.UDF3;
 
 /**
- * ksqlDB's functions that read dates and times by a pattern: java.time as it is configured there,
- * which takes the 30th of February for the last day of that month, and a lenient reader for
- * PARSE_DATE, for which it is the 1st or 2nd of March. Spark's own refuse both. The same in Python:
- * sql/expressions/python/java_times.py. Compiled by session_functions.py.
+ * ksqlDB's functions that read and show dates and times by a pattern: java.time as it is configured
+ * there, which takes the 30th of February for the last day of that month, and a lenient reader for
+ * PARSE_DATE, for which it is the 1st or 2nd of March. Spark's own refuse both, and they show no
+ * zone but the session's. The same in Python: sql/expressions/python/java_times.py and formats.py.
+ * Compiled by session_functions.py.
  */
 public class TimeTexts implements UDF3 {
     private static final int FORMATTERS_MAX = 512;
     /** Spark's instants are microseconds. */
     private static final long INSTANT_MS_MAX = Long.MAX_VALUE / 1000 - 1;
+    private static final long DAYS_MAX = INSTANT_MS_MAX / 86400000 - 1;
     private static final Map FORMATTERS = Collections.synchronizedMap(new LinkedHashMap() {
         protected boolean removeEldestEntry(Map.Entry eldest) {
             return size() > FORMATTERS_MAX;
@@ -37,18 +40,24 @@ public class TimeTexts implements UDF3 {
     private final String what;
     private final int century;
 
-    /** what: DATE, LENIENT_DATE, TIME or INSTANT. century: the first year that yy may mean. */
+    /**
+     * what: DATE, LENIENT_DATE, TIME or INSTANT, which is read; SHOWN_DATE, SHOWN_TIME or
+     * SHOWN_INSTANT. century: the first year that yy may mean.
+     */
     public TimeTexts(String what, Integer century) {
         this.what = what;
         this.century = century.intValue();
     }
 
-    /** A text, a pattern, and a zone for a text without one; null where ksqlDB's throw. */
+    /** What is read or shown, a pattern, and a zone; null where ksqlDB's throw. */
     public Object call(Object text, Object pattern, Object zone) {
         if (text == null || pattern == null || zone == null) {
             return null;
         }
         try {
+            if (what.startsWith("SHOWN_")) {
+                return shown(((Number) text).longValue(), (String) pattern, (String) zone);
+            }
             if (what.equals("LENIENT_DATE")) {
                 return inRange(lenient((String) text, (String) pattern));
             }
@@ -60,10 +69,33 @@ public class TimeTexts implements UDF3 {
                 return Integer.valueOf((int) (LocalTime.from(parsed).toNanoOfDay() / 1000000L));
             }
             long millis = zoned(parsed, ZoneId.of((String) zone)).toInstant().toEpochMilli();
-            return Math.abs(millis) <= INSTANT_MS_MAX ? Long.valueOf(millis) : null;
+            return isInstant(millis) ? Long.valueOf(millis) : null;
         } catch (RuntimeException error) {
             return null;
         }
+    }
+
+    /** Days, milliseconds of a day, or Unix milliseconds; a zone in the text is not read again. */
+    private String shown(long number, String pattern, String zone) {
+        TemporalAccessor moment;
+        if (what.equals("SHOWN_DATE")) {
+            if (number < -DAYS_MAX || number > DAYS_MAX) {
+                return null;
+            }
+            moment = LocalDate.ofEpochDay(number);
+        } else if (what.equals("SHOWN_TIME")) {
+            moment = LocalTime.ofNanoOfDay(number * 1000000L);
+        } else {
+            if (!isInstant(number)) {
+                return null;
+            }
+            moment = Instant.ofEpochMilli(number).atZone(ZoneId.of(zone));
+        }
+        return formatter(pattern).format(moment);
+    }
+
+    private static boolean isInstant(long millis) {
+        return millis >= -INSTANT_MS_MAX && millis <= INSTANT_MS_MAX;
     }
 
     private static Integer inRange(long days) {

@@ -138,7 +138,7 @@ def _planned(
     tables = {_number(each, group): each.table for each in run.members}
     stream = group.plan.input
     try:
-        if session_functions.is_needed(*_texts(group.plan)):
+        if session_functions.is_needed((stream,), *_texts(group.plan)):
             session_functions.register(session)
         writer = run.members[0].writers.get(stream.topic)
         upstream = writer and Upstream(

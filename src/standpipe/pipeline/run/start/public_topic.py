@@ -19,7 +19,6 @@ from pyspark.sql import functions as f
 from standpipe.config.keys import RECORD_BYTES_MAX
 from standpipe.data.commit.committed import Committed
 from standpipe.data.encoding.store_keys import HEADER_ROWTIME
-from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.committed_source import visible
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.sink import records_of
@@ -81,7 +80,7 @@ def _in_public_form(
     """The newest records of the table's own topic as those of the public one: read as a query over
     the table reads them, and written as a batch of its query writes them."""
     table, plan = wanted.table, wanted.query.plan
-    session_functions.register_avro(session, avro_rows.writers_of(table, plan))
+    session_functions.register_needed(session, table, plan)
     source = spark_input(table, "", keeps_nulls=True)
     stored = newest.withColumns({"offset": f.lit(0), "timestamp": f.current_timestamp()})
     rows = parse(stored, source, bytes_max=bytes_max).filter("__bad IS NULL")

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
-from standpipe.model import Source, SparkPlan
+from standpipe.model import Source, SparkInput, SparkPlan
 from standpipe.pipeline.io import java_classes
 from standpipe.pipeline.io.avro import avro_rows
 from standpipe.pipeline.io.avro.avro_rows import AvroWriter
@@ -50,19 +50,26 @@ _FUNCTIONS: Final = (
     ("standpipe_lenient_date", "TimeTexts", ("LENIENT_DATE",), "INT"),
     ("standpipe_time", "TimeTexts", ("TIME",), "INT"),
     ("standpipe_instant", "TimeTexts", ("INSTANT",), "BIGINT"),
+    ("standpipe_shown_date", "TimeTexts", ("SHOWN_DATE",), "STRING"),
+    ("standpipe_shown_time", "TimeTexts", ("SHOWN_TIME",), "STRING"),
+    ("standpipe_shown_instant", "TimeTexts", ("SHOWN_INSTANT",), "STRING"),
     ("standpipe_stream_time", "StreamTime", (), "BIGINT"),
 )
 
 
-def is_needed(*texts: str | None) -> bool:
-    """Whether Spark SQL calls one of the functions: compiling takes half a second."""
+def is_needed(sources: Sequence[Source | SparkInput], *texts: str | None) -> bool:
+    """Whether rows of a source, or Spark SQL, need one of the functions: compiling takes half a
+    second."""
+    if any(each.timestamp_format is not None for each in sources):  # `io/source.py` calls one
+        return True
     return any(name in text for text in texts if text for name, *_ in _FUNCTIONS)
 
 
 def register_needed(spark: SparkSession, table: Source, plan: SparkPlan) -> None:
     """Add the functions that a query needs, to read and to write, to its session. Raises ValueError
     for schemas that cannot be used."""
-    if is_needed(plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)):
+    sources = (table, *plan.inputs)
+    if is_needed(sources, plan.sql, plan.batch_sql, *(step.sql for step in plan.steps)):
         register(spark)
     register_avro(spark, avro_rows.writers_of(table, plan))
 

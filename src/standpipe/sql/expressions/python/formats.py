@@ -63,8 +63,18 @@ def _year(moment: Moment, count: int) -> str:
     return ("+" if count > 3 and year >= 10**count else "") + _number(count, year)
 
 
-def _named(names: tuple[str, ...], index: int, count: int, short: int = 3) -> str:
-    return names[index][:short] if count < 4 else names[index]
+def _proleptic_year(moment: Moment, count: int) -> str:
+    """The year, which is 0 before the year 1, and negative before that."""
+    year = civil(moment.days)[0]
+    if count == 2:
+        return f"{abs(year) % 100:02d}"
+    sign = "-" if year < 0 else "+" if count > 3 and year >= 10**count else ""
+    return sign + _number(count, abs(year))
+
+
+def _named(names: tuple[str, ...], index: int, count: int) -> str:
+    """Three letters of the name, all of them or, of five pattern letters, the first."""
+    return names[index][: {4: None, 5: 1}.get(count, 3)]
 
 
 def _month(moment: Moment, count: int) -> str:
@@ -76,13 +86,13 @@ def _quarter(moment: Moment, count: int) -> str:
     quarter = (civil(moment.days)[1] + 2) // 3
     if count < 3:
         return _number(count, quarter)
-    return f"Q{quarter}" if count == 3 else _QUARTERS[quarter - 1]
+    return {3: f"Q{quarter}", 5: str(quarter)}.get(count, _QUARTERS[quarter - 1])
 
 
 def _era(moment: Moment, count: int) -> str:
     is_after = civil(moment.days)[0] > 0
     short, long = ("AD", "Anno Domini") if is_after else ("BC", "Before Christ")
-    return long if count == 4 else short
+    return {4: long, 5: short[0]}.get(count, short)
 
 
 def _day_of_year(moment: Moment, count: int) -> str:
@@ -140,6 +150,7 @@ def _localized(moment: Moment, count: int) -> str:
 _SHOWN: Final[dict[str, Callable[[Moment, int], str]]] = {
     "G": _era,
     "y": _year,
+    "u": _proleptic_year,
     "M": _month,
     "L": _month,
     "d": lambda moment, count: _number(count, civil(moment.days)[2]),
@@ -155,6 +166,9 @@ _SHOWN: Final[dict[str, Callable[[Moment, int], str]]] = {
     "m": _of_day(60_000, 60),
     "s": _of_day(1000, 60),
     "S": lambda moment, count: f"{moment.of_day_ms % 1000:03d}000000"[:count],
+    "A": _of_day(1, DAY_MS),
+    "n": lambda moment, count: _number(count, moment.of_day_ms % 1000 * 1_000_000),
+    "N": lambda moment, count: _number(count, moment.of_day_ms * 1_000_000),
     "z": lambda moment, _: moment.zone.short_name(moment.instant_ms),
     "Z": _basic_offset,
     "X": _offset("Z"),

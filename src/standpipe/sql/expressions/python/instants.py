@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from standpipe.sql.expressions.python import formats, java_times, time_reading
+from standpipe.sql.expressions.python import formats, java_times
 from standpipe.sql.expressions.python.computed import Computed
 from standpipe.sql.expressions.python.formats import Moment
 from standpipe.sql.functions import time_patterns
@@ -49,6 +49,11 @@ def format_timestamp(millis: int, pattern: str, zone: str = "UTC") -> str | None
     return formats.formatted(Moment.at(millis, zone_of(zone)), pattern, time_patterns.SHOWN)
 
 
+def _format_in_gmt(millis: int, pattern: str, zone: str = "GMT") -> str | None:
+    """FORMAT_TIMESTAMP: without a zone it shows GMT, TIMESTAMPTOSTRING the server's zone: UTC."""
+    return format_timestamp(millis, pattern, zone)
+
+
 def _format_date(days: int, pattern: str) -> str | None:
     if abs(days) > DATE_DAYS_MAX:
         return None
@@ -62,15 +67,9 @@ def _format_time(millis: int, pattern: str) -> str:
 
 
 @_or_null
-def parse_timestamp(text: str, pattern: str) -> int | None:
-    """Unix ms of a timestamp column, as Spark reads it. NULL for a text that the format does not
-    read; UTC for one without a zone."""
-    read = time_reading.parsed(text, pattern, time_patterns.DECLARED)
-    local = read.days * DAY_MS + read.of_day_ms
-    return instant(local if read.zone is None else read.zone.instant(local))
-
-
-def _parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
+def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
+    """Unix ms, also of a timestamp column (TIMESTAMP_FORMAT). `zone`: of a text without one. NULL
+    for a text that the pattern does not read."""
     return instant(java_times.instant(text, pattern, zone_of(zone)))
 
 
@@ -132,15 +131,15 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
     "DATETOSTRING": _formats(_format_date),
     "FORMAT_DATE": _formats(_format_date),
     "FORMAT_TIME": _formats(_format_time),
-    "FORMAT_TIMESTAMP": _formats(format_timestamp),
+    "FORMAT_TIMESTAMP": _formats(_format_in_gmt),
     "TIMESTAMPTOSTRING": _formats(format_timestamp),
     "FROM_DAYS": Computed(lambda days: days),
     "FROM_UNIXTIME": Computed(instant),
     "PARSE_DATE": _parses(java_times.lenient_date),
     "PARSE_TIME": _parses(java_times.time),
-    "PARSE_TIMESTAMP": _parses(_parse_timestamp),
+    "PARSE_TIMESTAMP": _parses(parse_timestamp),
     "STRINGTODATE": _parses(java_times.date),
-    "STRINGTOTIMESTAMP": _parses(_parse_timestamp),
+    "STRINGTOTIMESTAMP": _parses(parse_timestamp),
     # without an argument they are the clock's, which a pure package does not have
     "UNIX_DATE": Computed(lambda days: days, counts=(1,)),
     "UNIX_TIMESTAMP": Computed(lambda millis: millis, counts=(1,)),

@@ -34,7 +34,7 @@ _THURSDAY: Final = 3  # 1970-01-01, from Monday on
 def instant(text: str, pattern: str, zone: Zone) -> int:
     """Unix ms. A zone in the text counts, not `zone`; what the pattern does not have is that of
     1970-01-01T00:00."""
-    found = read(text, pattern, time_patterns.PARSED, exact=True)
+    found = read(text, pattern, time_patterns.PARSED)
     numbers = _checked(found.numbers)
     days, (of_day_ms, extra_days, is_whole) = _full_date(numbers), _time(numbers, found.nanos)
     if days is not None and is_whole and found.zone is not None:
@@ -45,7 +45,7 @@ def instant(text: str, pattern: str, zone: Zone) -> int:
 
 def date(text: str, pattern: str) -> int:
     """Days since 1970-01-01 of a text with a whole date."""
-    found = read(text, pattern, time_patterns.PARSED, exact=True)
+    found = read(text, pattern, time_patterns.PARSED)
     numbers = _checked(found.numbers)
     days, (_, extra_days, _) = _full_date(numbers), _time(numbers, found.nanos)
     if days is None or abs(days) >= _DAYS_MAX:
@@ -55,7 +55,7 @@ def date(text: str, pattern: str) -> int:
 
 def time(text: str, pattern: str) -> int:
     """Milliseconds of the day, of a text with an hour, and no hole behind it."""
-    found = read(text, pattern, time_patterns.PARSED_TIME, exact=True)
+    found = read(text, pattern, time_patterns.PARSED_TIME)
     of_day_ms, _, is_whole = _time(_checked(found.numbers), found.nanos)
     if not is_whole:
         raise NoSuchTime("a time has an hour, and minutes if it has seconds")

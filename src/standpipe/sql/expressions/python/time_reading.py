@@ -1,8 +1,6 @@
 """What a text says by one of Java's patterns: numbers, names and a zone, in English.
 
-`parsed` makes a date and a time of it as Spark does, whose parser is strict, and lets seconds have
-fewer digits than the pattern; a part that the pattern does not have is that of 1970-01-01T00:00.
-`java_times.py` does the same as ksqlDB's functions. Source: java.time.format.DateTimeFormatter.
+Which date and time that is: `java_times.py`. Source: java.time.format.DateTimeFormatter.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from typing import Final
 from standpipe.sql.expressions.python.formats import DAYS, MONTHS
 from standpipe.sql.expressions.python.zone_texts import zone_at
 from standpipe.sql.functions.time_patterns import Letters, Part, parts_of
-from standpipe.sql.types.calendar import civil, days_of, month_length
 from standpipe.sql.types.zones import Zone
 
 
@@ -31,33 +28,17 @@ class NoSuchTime(ValueError):
     """The text is not of the pattern."""
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What a text says: a local date and time, and the zone, if it has one."""
-
-    days: int
-    of_day_ms: int
-    zone: Zone | None
-
-
-def read(text: str, pattern: str, letters: Letters, *, exact: bool) -> Found:
-    """What the whole text says. `exact`: seconds have as many digits as the pattern has letters.
-    Raises NoSuchTime if the text is not of the pattern, ValueError for no pattern."""
+def read(text: str, pattern: str, letters: Letters) -> Found:
+    """What the whole text says. Raises NoSuchTime if it is not of the pattern, ValueError for no
+    pattern."""
     found = Found()
-    end = _read(text, 0, parts_of(pattern, letters), found, exact)
+    end = _read(text, 0, parts_of(pattern, letters), found)
     if end != len(text):
         raise NoSuchTime(f"{text!r} goes on after the pattern")
     return found
 
 
-def parsed(text: str, pattern: str, letters: Letters) -> Read:
-    """The date and time that the whole text denotes. Raises ValueError if it is not of the
-    pattern, or denotes none."""
-    found = read(text, pattern, letters, exact=False)
-    return Read(_days(found), _time_of_day(found), found.zone)
-
-
-def _read(text: str, at: int, parts: tuple[Part, ...], found: Found, exact: bool) -> int:
+def _read(text: str, at: int, parts: tuple[Part, ...], found: Found) -> int:
     """Reads the parts from a place on. Returns where they end."""
     index = 0
     while index < len(parts):
@@ -66,16 +47,16 @@ def _read(text: str, at: int, parts: tuple[Part, ...], found: Found, exact: bool
             end = _closing(parts, index)
             tried = Found(dict(found.numbers), found.nanos, found.zone)
             try:
-                at = _read(text, at, parts[index + 1 : end], tried, exact)
+                at = _read(text, at, parts[index + 1 : end], tried)
                 found.numbers, found.nanos, found.zone = tried.numbers, tried.nanos, tried.zone
             except NoSuchTime:
                 pass  # an optional section that is not there
             index = end + 1
             continue
         if part.letter == "S":
-            at = _read_fraction(text, at, part.count, found, exact)
+            at = _read_fraction(text, at, part.count, found)
         else:
-            at = _read_part(text, at, part, _reserved(parts, index, exact), found)
+            at = _read_part(text, at, part, _reserved(parts, index), found)
         index += 1
     return at
 
@@ -101,11 +82,11 @@ def _is_number(part: Part) -> bool:
     )
 
 
-def _reserved(parts: tuple[Part, ...], index: int, exact: bool) -> int:
+def _reserved(parts: tuple[Part, ...], index: int) -> int:
     """Digits that belong to the fields of fixed width right behind a field."""
     total = 0
     for part in parts[index + 1 :]:
-        is_fraction = exact and part.letter == "S"
+        is_fraction = part.letter == "S"
         is_long_year = part.letter in "yu" and part.count > 2
         if not is_fraction and (not _is_number(part) or part.count < 2 or is_long_year):
             break
@@ -134,10 +115,10 @@ def _read_part(text: str, at: int, part: Part, reserved: int, found: Found) -> i
     return _read_zone(text, at, part, found)
 
 
-def _read_fraction(text: str, at: int, count: int, found: Found, exact: bool) -> int:
+def _read_fraction(text: str, at: int, count: int, found: Found) -> int:
     match = _DIGITS.match(text[at : at + count])
     digits = "" if match is None else match[0]
-    if not digits or (exact and len(digits) < count):
+    if len(digits) < count:
         raise NoSuchTime("digits of a second are expected")
     found.nanos = int(digits.ljust(9, "0"))
     return at + len(digits)
@@ -186,43 +167,3 @@ def _read_zone(text: str, at: int, part: Part, found: Found) -> int:
     except ValueError as error:
         raise NoSuchTime(str(error)) from None
     return end
-
-
-def _days(found: Found) -> int:
-    numbers = found.numbers
-    year = numbers.get("y", 1970)
-    if "y" in numbers and year < 1:
-        raise NoSuchTime("a year of an era is positive")
-    if "D" in numbers and "M" not in numbers:
-        days = days_of(year, 1, 1) + numbers["D"] - 1
-        if civil(days)[0] != year or numbers["D"] < 1:
-            raise NoSuchTime("no such day of the year")
-        return days
-    month, day = numbers.get("M", 1), numbers.get("d", 1)
-    if not 1 <= month <= 12 or not 1 <= day <= month_length(year, month):
-        raise NoSuchTime("no such day")
-    return days_of(year, month, day)
-
-
-#: letter -> lowest and highest value
-_RANGES: Final = {
-    "H": (0, 23), "k": (1, 24), "K": (0, 11), "h": (1, 12), "m": (0, 59), "s": (0, 59),
-}  # fmt: skip
-
-
-def _time_of_day(found: Found) -> int:
-    numbers = found.numbers
-    for letter, (low, high) in _RANGES.items():
-        if letter in numbers and not low <= numbers[letter] <= high:
-            raise NoSuchTime(f"{letter} is {low} to {high}")
-    half = numbers.get("a", 0) * 12
-    if "H" in numbers:
-        hour = numbers["H"]
-    elif "k" in numbers:
-        hour = numbers["k"] % 24
-    else:
-        hour = numbers.get("K", numbers.get("h", 0) % 12) + half
-    if "a" in numbers and hour // 12 != numbers["a"]:
-        raise NoSuchTime("AM or PM contradicts the hour")
-    seconds = (hour * 60 + numbers.get("m", 0)) * 60 + numbers.get("s", 0)
-    return seconds * 1000 + (found.nanos or 0) // 1_000_000
