@@ -58,7 +58,8 @@ def _shifts(word: str, sign: str) -> tuple[Function, ...]:
             f"DATE{word}",
             (STRING, INTEGER, DATE),
             DATE,
-            f"date_from_unix_date(cast(unix_date({{2}}) {sign} ({_STEP} div {_DAY}) AS INT))",
+            f"date_from_unix_date(cast((unix_date({{2}}) * {_DAY} {sign} {_STEP}) div {_DAY} AS"
+            " INT))",
         ),
         Function(
             f"TIME{word}",
@@ -78,7 +79,8 @@ FUNCTIONS: Final = (
         "CONVERT_TZ",
         (TIMESTAMP, STRING, STRING),
         TIMESTAMP,
-        "from_utc_timestamp(to_utc_timestamp({0}, {1}), {2})",
+        "timestamp_millis(unix_millis({0}) + unix_millis(from_utc_timestamp({0}, {2}))"
+        " - unix_millis(from_utc_timestamp({0}, {1})))",
         zones=(1, 2),
     ),
     Function(

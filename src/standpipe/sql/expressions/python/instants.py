@@ -74,9 +74,8 @@ def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int | None:
 
 
 def _convert_tz(millis: int, given: str, wanted: str) -> int:
-    """The time that clocks of `wanted` show when those of `given` show this one."""
-    at = zone_of(given).instant(millis)
-    return at + zone_of(wanted).offset_ms(at)
+    """The difference of the zones' offsets at this instant, as UTC has it, is added: ksqlDB's."""
+    return millis + zone_of(wanted).offset_ms(millis) - zone_of(given).offset_ms(millis)
 
 
 def _step(unit: str, count: int) -> int | None:
@@ -93,9 +92,10 @@ def _shifted(sign: int, shift: Callable[[int, int], int | None]) -> Callable[...
 
 
 def _shift_date(days: int, step: int) -> int:
-    whole = abs(step) // DAY_MS
-    moved = days + (whole if step >= 0 else -whole)
-    return (moved + 2**31) % 2**32 - 2**31
+    """Hours count: the day's midnight is moved, and the result cut off towards 1970."""
+    moved = days * DAY_MS + step
+    whole = abs(moved) // DAY_MS
+    return ((whole if moved >= 0 else -whole) + 2**31) % 2**32 - 2**31
 
 
 _SHIFTS: Final[Mapping[str, Callable[[int, int], int | None]]] = {
