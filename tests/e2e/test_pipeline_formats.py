@@ -159,7 +159,7 @@ def test_delimited_values(spark: SparkSession) -> None:
             "text, with its pattern",
         ),
         (
-            {"timestamp_column": "AT", "timestamp_format": "EEE yyyy-MM-dd'T'HH:mmX"},
+            {"timestamp_column": "AT", "timestamp_format": "EEE yyyy-MM-dd'T'HH:mmXXX"},
             "STRING",
             '"Fri 1970-01-02T24:00+01:00"',
             47 * 3_600_000,
