@@ -26,6 +26,7 @@ from standpipe.adapters.store.environment import (
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import NotReady
 
+NO_NUMBER: Final = -1  # LMDB's begin with 0
 SCAN_CHUNK_ROWS: Final = 1024  # rows of one read transaction of `StoreReader.scan`
 
 
@@ -106,8 +107,9 @@ class StoreReader:
         self._environment: lmdb.Environment | None = None
         self._start: Callable[[], Instant] = self._open_and_start
         self._meta: object = None
-        #: the meta that was decoded last, and the id of the transaction that left it
-        self._decoded: tuple[int, StoreMeta] | None = None
+        #: the id of the transaction that left the meta which was decoded last, and that
+        self._number: int = NO_NUMBER
+        self._newest: StoreMeta
         self._inode = 0
         self._check_due = 0.0  # monotonic, s
         #: not closed yet
@@ -158,10 +160,9 @@ class StoreReader:
         and a reader has the number of the newest one: the meta is decoded once for each, and a
         lookup costs one call more. Raises NotReady if there is none."""
         number = instant.id()
-        decoded = self._decoded
-        if decoded is None or decoded[0] != number:
-            decoded = self._decoded = (number, self._meta_in(instant))
-        return decoded[1]
+        if number != self._number:
+            self._newest, self._number = self._meta_in(instant), number
+        return self._newest
 
     def read(self, key: bytes, now_s: float, /) -> tuple[bytes | None, StoreMeta]:
         """The stored value of a key, and what was recorded with it: `begin`, `get` and `meta_of` in
@@ -173,11 +174,10 @@ class StoreReader:
         except lmdb.MapResizedError:
             instant = self.begin()
         try:
-            value, number = instant.get(key), instant.id()
-            decoded = self._decoded
-            if decoded is None or decoded[0] != number:
-                return value, self.meta_of(instant)
-            return value, decoded[1]
+            value = instant.get(key)
+            if instant.id() == self._number:
+                return value, self._newest
+            return value, self.meta_of(instant)
         finally:
             instant.abort()
 
@@ -199,7 +199,7 @@ class StoreReader:
         if self._environment is not None:
             self._environment.close()
         self._environment, self._start = None, self._open_and_start
-        self._decoded = None  # the next store numbers its own transactions
+        self._number = NO_NUMBER  # the next store numbers its own transactions
 
     def begin(self) -> Instant:
         """The store now, to be left as a context at once: `view` without its cost."""
