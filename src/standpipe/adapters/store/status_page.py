@@ -85,6 +85,12 @@ class StatusReader:
             return self._status
         return self._read()
 
+    def settled(self) -> tuple[mmap.mmap, bytes] | None:
+        """The page, and what it begins with as long as `read` returns what it has just returned.
+        None: `read` has to be called."""
+        pages = self._map
+        return None if pages is None or not self._settled else (pages, self._settled)
+
     def _read(self) -> ReplicaStatus | None:
         if self._map is None and not self._open():
             return None

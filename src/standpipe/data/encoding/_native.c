@@ -23,7 +23,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 9 };
+enum { FORM = 10 };
 /* the flags of a stored row: whether its key is in it, and how many it has of the columns that were
  * added to its table in place (sql/declarations/added_columns.py has the same number) */
 enum { FULL_KEY = 1, ADDED_SHIFT = 1, ADDED_MAX = 127 };
@@ -856,8 +856,10 @@ static int are_numbers(PyObject *entry, Py_ssize_t count)
 /* An entry of `known`; 0 with an error: it is none. */
 static int read_known(PyObject *entry, Py_ssize_t *size, long *kind, long *partitions)
 {
-    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 4 || !are_numbers(entry, 3)) {
-        PyErr_SetString(PyExc_TypeError, "a known literal is (size, kind, partitions, meaning)");
+    if (!PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != 5 || !are_numbers(entry, 3)
+        || (PyTuple_GET_ITEM(entry, 4) != Py_None && !PyDict_CheckExact(PyTuple_GET_ITEM(entry, 4)))) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a known literal is (size, kind, partitions, meaning, dict or None)");
         return 0;
     }
     *size = PyLong_AsSsize_t(PyTuple_GET_ITEM(entry, 0));
@@ -876,53 +878,160 @@ static int read_known(PyObject *entry, Py_ssize_t *size, long *kind, long *parti
     return 1;
 }
 
+/* What is known of a message. All are references of its own: to make a tuple may collect garbage,
+ * and a finalizer may drop the entry that they came from. */
+typedef struct {
+    PyObject *meaning, *number, *key, *held;
+} Known;
+
+static void let_go(Known *found)
+{
+    Py_DECREF(found->meaning), Py_DECREF(found->number);
+    Py_DECREF(found->key), Py_DECREF(found->held);
+}
+
+/* Whether a message is known behind a mark; then `found` is to be let go. -1: with an error. */
+static int find_known(PyObject *known, PyObject *mark, PyObject *message, Known *found)
+{
+    Py_ssize_t size = PyBytes_GET_SIZE(message), expected;
+    Literal literal;
+    if (size > MESSAGE_BYTES_MAX || !find_literal(message, &literal))
+        return 0;
+    PyObject *frame = frame_of(mark, message, &literal);
+    if (!frame)
+        return -1;
+    PyObject *entry = PyDict_GetItemWithError(known, frame);
+    Py_DECREF(frame);
+    if (!entry && PyErr_Occurred())
+        return -1;
+    if (!entry || entry == Py_None)
+        return 0;
+    long kind, partitions;
+    if (!read_known(entry, &expected, &kind, &partitions))
+        return -1;
+    if (expected && expected != size)
+        return 0;
+    uint32_t hash;
+    PyObject *key = literal_key(&literal, kind, &hash);
+    if (!key)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *number = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % partitions);
+    if (!number) {
+        Py_DECREF(key);
+        return -1;
+    }
+    *found = (Known){PyTuple_GET_ITEM(entry, 3), number, key, PyTuple_GET_ITEM(entry, 4)};
+    Py_INCREF(found->meaning), Py_INCREF(found->held);
+    return 1;
+}
+
+/* 0 with an error: they are something else. */
+static int are_to_be_found(PyObject *const *args, const char *error)
+{
+    if (PyDict_CheckExact(args[0]) && PyBytes_CheckExact(args[1]) && PyBytes_CheckExact(args[2]))
+        return 1;
+    PyErr_SetString(PyExc_TypeError, error);
+    return 0;
+}
+
 PyDoc_STRVAR(known_literal_doc,
     "known_literal(known, mark, message)\n--\n\n"
     "(meaning, partition of its literal, the literal's key in the store) of a message that is in\n"
     "`known`, behind `mark` and without its literal; None: it is not, or is longer than 4,096\n"
     "bytes, or `cut` finds no literal, or the number is beyond what its column holds.\n\n"
     "known: {mark and message without its literal: (bytes of the message or 0: any, kind,\n"
-    "partitions, meaning), or None}.");
+    "partitions, meaning, what `known_part` reads), or None}.");
 
 static PyObject *known_literal(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 3 || !PyDict_CheckExact(args[0]) || !PyBytes_CheckExact(args[1])
-        || !PyBytes_CheckExact(args[2])) {
-        PyErr_SetString(PyExc_TypeError, "known_literal takes a dict and two bytes objects");
+    static const char error[] = "known_literal takes a dict and two bytes objects";
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, error);
         return NULL;
     }
-    Py_ssize_t size = PyBytes_GET_SIZE(args[2]), expected;
-    Literal literal;
-    if (size > MESSAGE_BYTES_MAX || !find_literal(args[2], &literal))
-        Py_RETURN_NONE;
-    PyObject *frame = frame_of(args[1], args[2], &literal);
-    if (!frame)
+    Known found;
+    int is_known = are_to_be_found(args, error) ? find_known(args[0], args[1], args[2], &found) : -1;
+    if (is_known < 0)
         return NULL;
-    PyObject *entry = PyDict_GetItemWithError(args[0], frame);
-    Py_DECREF(frame);
-    if (!entry && PyErr_Occurred())
-        return NULL;
-    if (!entry || entry == Py_None)
+    if (!is_known)
         Py_RETURN_NONE;
-    long kind, partitions;
-    if (!read_known(entry, &expected, &kind, &partitions))
-        return NULL;
-    if (expected && expected != size)
-        Py_RETURN_NONE;
-    uint32_t hash;
-    PyObject *key = literal_key(&literal, kind, &hash);
-    if (!key) {
-        if (PyErr_Occurred())
-            return NULL;
-        Py_RETURN_NONE;
+    PyObject *made = PyTuple_Pack(3, found.meaning, found.number, found.key);
+    let_go(&found);
+    return made;
+}
+
+enum { IS_OVER, IS_OLDER, IS_NOW };
+
+/* Whether what is held of a partition holds, if only as of another ms; -1 with an error: it is
+ * nothing that is held.
+ *
+ * The page is read while it cannot go away. To ask for its bytes may run Python (a class with
+ * __buffer__), so the caller has a reference to what is held, which has all the rest. */
+static int state_of_held(PyObject *held, PyObject *now_s, PyObject *const *causes, Py_ssize_t count)
+{
+    if (!PyTuple_Check(held) || PyTuple_GET_SIZE(held) != 5
+        || !PyLong_Check(PyTuple_GET_ITEM(held, 1)) || !PyBytes_CheckExact(PyTuple_GET_ITEM(held, 3))
+        || !PyTuple_Check(PyTuple_GET_ITEM(held, 4))) {
+        PyErr_SetString(PyExc_TypeError, "what is held is (part, ms, page, its front, causes)");
+        return -1;
     }
-    PyObject *number = PyLong_FromLong((long)(hash & 0x7FFFFFFF) % partitions), *found = NULL;
-    PyObject *meaning = PyTuple_GET_ITEM(entry, 3);
-    Py_INCREF(meaning); /* a new tuple may collect garbage, and a finalizer may drop the entry */
-    if (number)
-        found = PyTuple_Pack(3, meaning, number, key);
-    Py_XDECREF(number), Py_DECREF(key), Py_DECREF(meaning);
-    return found;
+    PyObject *front = PyTuple_GET_ITEM(held, 3), *its_causes = PyTuple_GET_ITEM(held, 4);
+    long long at_ms = PyLong_AsLongLong(PyTuple_GET_ITEM(held, 1));
+    if (at_ms == -1 && PyErr_Occurred())
+        return -1;
+    double now_ms = 1000 * PyFloat_AS_DOUBLE(now_s);
+    /* 2**53; no number fails this, too */
+    if (!(now_ms >= 0 && now_ms < 9007199254740992.0) || PyTuple_GET_SIZE(its_causes) != count)
+        return IS_OVER;
+    for (Py_ssize_t n = 0; n < count; n++)
+        if (PyTuple_GET_ITEM(its_causes, n) != causes[n])
+            return IS_OVER;
+    Py_buffer page;
+    if (PyObject_GetBuffer(PyTuple_GET_ITEM(held, 2), &page, PyBUF_SIMPLE)) {
+        if (!PyErr_ExceptionMatches(PyExc_ValueError))
+            return -1;
+        PyErr_Clear(); /* it was closed */
+        return IS_OVER;
+    }
+    Py_ssize_t size = PyBytes_GET_SIZE(front);
+    int is_same = size && page.len >= size && !memcmp(page.buf, PyBytes_AS_STRING(front), size);
+    PyBuffer_Release(&page);
+    return !is_same ? IS_OVER : (long long)now_ms == at_ms ? IS_NOW : IS_OLDER;
+}
+
+PyDoc_STRVAR(known_part_doc,
+    "known_part(known, mark, message, now_s, *causes)\n--\n\n"
+    "As `known_literal`, and two more items: what is held of the partition, if it holds now, and\n"
+    "the whole of that if it holds but as of another ms; else None.\n\n"
+    "known: the last item of an entry is {partition: (what is held, the ms as of which it holds,\n"
+    "a buffer, what that begins with as long as it holds, tuple of causes)}, or None; now_s: Unix\n"
+    "time; causes: it holds while they are the same objects.");
+
+static PyObject *known_part(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    static const char error[] = "known_part takes a dict, two bytes objects, a float, causes";
+    if (count < 4 || !PyFloat_CheckExact(args[3])) {
+        PyErr_SetString(PyExc_TypeError, error);
+        return NULL;
+    }
+    Known found;
+    int is_known = are_to_be_found(args, error) ? find_known(args[0], args[1], args[2], &found) : -1;
+    if (is_known < 0)
+        return NULL;
+    if (!is_known)
+        Py_RETURN_NONE;
+    PyObject *held = NULL, *made = NULL;
+    if (found.held != Py_None)
+        held = PyDict_GetItemWithError(found.held, found.number);
+    Py_XINCREF(held); /* what runs while it is read may drop it */
+    int state = held ? state_of_held(held, args[3], args + 4, count - 4) : PyErr_Occurred() ? -1 : IS_OVER;
+    if (state >= 0)
+        made = PyTuple_Pack(5, found.meaning, found.number, found.key,
+                            state == IS_NOW ? PyTuple_GET_ITEM(held, 0) : Py_None,
+                            state == IS_OLDER ? held : Py_None);
+    Py_XDECREF(held);
+    let_go(&found);
+    return made;
 }
 
 PyDoc_STRVAR(response_doc,
@@ -1578,6 +1687,7 @@ static PyMethodDef methods[] = {
     {"spliced", spliced, METH_VARARGS, spliced_doc},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
     {"known_literal", (PyCFunction)(void (*)(void))known_literal, METH_FASTCALL, known_literal_doc},
+    {"known_part", (PyCFunction)(void (*)(void))known_part, METH_FASTCALL, known_part_doc},
     {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, response_doc},
     {"cut_all", (PyCFunction)(void (*)(void))cut_all, METH_FASTCALL, cut_all_doc},
     {"known_statement", (PyCFunction)(void (*)(void))known_statement, METH_FASTCALL,

@@ -22,7 +22,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 9
+FORM: Final = 10
 
 try:
     from standpipe.data.encoding import _native
@@ -134,6 +134,13 @@ def known_literal(
 ) -> tuple[Any, int, bytes] | None:
     """`data.query.literal_lookup.known_literal`; `known` is a dictionary."""
     return None if _native is None else _native.known_literal(known, mark, message)
+
+
+def known_part(
+    known: Mapping[bytes, Any], mark: bytes, message: bytes, now_s: float, *causes: object
+) -> tuple[Any, int, bytes, Any, Any] | None:
+    """`data.query.literal_lookup.known_part`; `known` is a dictionary."""
+    return None if _native is None else _native.known_part(known, mark, message, now_s, *causes)
 
 
 def response(

@@ -4,7 +4,7 @@
                     │
     a request with an equal frame was planned before: what it needs besides the literal is known
                     │
-    known_literal ──► partition and store key of the literal
+    known_part ──► partition and store key of the literal, what holds of the partition
                     │
     stored row ── response ──► head, length, labels, row
 
@@ -19,16 +19,17 @@ it does in one:
 
 The two have no frame in common: one has quotes.
 
-`cut`, `known_literal` and `response` have a compiled form (`data/encoding/native.py`); the Python
-here defines it. Not here: what is checked before a frame is known
-(`node.worker.pull.known.frames`).
+`cut`, `known_literal`, `known_part` and `response` have a compiled form
+(`data/encoding/native.py`); the Python here defines it. Not here: what is checked before a frame is
+known (`node.worker.pull.known.frames`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from operator import is_not
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import (
@@ -87,6 +88,29 @@ def cut(mark: bytes, body: bytes) -> bytes | None:
 T = TypeVar("T")
 
 
+class HeldPart(NamedTuple):
+    """What is known of a partition, and what has to be as it was for that to hold."""
+
+    part: Any
+    #: Unix
+    at_ms: int
+    #: a buffer that begins with `front` for as long; it may be closed
+    page: Any
+    front: bytes
+    #: others are in their place as soon as they say something else
+    causes: tuple[object, ...]
+
+    def holds(self, causes: Sequence[object]) -> bool:
+        """With the causes as they are now, if only as of `at_ms`. A closed page says nothing."""
+        if len(causes) != len(self.causes) or any(map(is_not, causes, self.causes)):
+            return False
+        front = self.front
+        try:
+            return front != b"" and self.page[: len(front)] == front
+        except ValueError:
+            return False
+
+
 class KnownLiteral(NamedTuple, Generic[T]):
     """What bytes mean that differ only in a literal."""
 
@@ -96,6 +120,8 @@ class KnownLiteral(NamedTuple, Generic[T]):
     kind: int
     partitions: int
     meaning: T
+    #: by partition; None: of none
+    held: dict[int, HeldPart] | None = None
 
 
 def known_literal(
@@ -107,6 +133,41 @@ def known_literal(
     found = native.known_literal(known, mark, message)
     if found is not None:
         return found
+    read = _read(known, mark, message)
+    return None if read is None else (read[0].meaning, *read[1:])
+
+
+def known_part(
+    known: Mapping[bytes, KnownLiteral[T] | None],
+    mark: bytes,
+    message: bytes,
+    now_s: float,
+    *causes: object,
+) -> tuple[T, int, bytes, Any, HeldPart | None] | None:
+    """As `known_literal`, and what is held of the partition: its part, if it holds now, and the
+    whole of it if it holds as of another millisecond; else None.
+
+    `now_s`: Unix time; `causes`: as they are now.
+    """
+    found = native.known_part(known, mark, message, now_s, *causes)
+    if found is not None:
+        return found
+    read = _read(known, mark, message)
+    if read is None:
+        return None
+    entry, number, key = read
+    held = None if entry.held is None else entry.held.get(number)
+    if held is None or not held.holds(causes):
+        return entry.meaning, number, key, None, None
+    if held.at_ms != int(now_s * 1000):
+        return entry.meaning, number, key, None, held
+    return entry.meaning, number, key, held.part, None
+
+
+def _read(
+    known: Mapping[bytes, KnownLiteral[T] | None], mark: bytes, message: bytes
+) -> tuple[KnownLiteral[T], int, bytes] | None:
+    """Entry, partition and key."""
     place = place_in(message) if len(message) <= MESSAGE_BYTES_MAX else None
     if place is None:
         return None
@@ -124,7 +185,7 @@ def known_literal(
             return None
         number = -number if message[begin - 1] == _MINUS else number
         raw, key = number.to_bytes(width, "big", signed=True), ordered_longs((number,))
-    return entry.meaning, (murmur2(raw) & 0x7FFFFFFF) % entry.partitions, key
+    return entry, (murmur2(raw) & 0x7FFFFFFF) % entry.partitions, key
 
 
 class Around(NamedTuple):

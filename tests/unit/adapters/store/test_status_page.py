@@ -86,6 +86,31 @@ def test_a_page_that_is_gone_and_made_anew_is_found(tmp_path: Path) -> None:
     assert reader.read() == status(2)
 
 
+def test_as_long_as_a_page_begins_so_it_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    reader = StatusReader(path)
+    assert reader.settled() is None
+    assert reader.read() is None
+    assert reader.settled() is None, "there is none"
+    writer = StatusWriter(path)
+    assert reader.read() is None
+    assert reader.settled() is None, "it says nothing yet"
+    for number in range(3):
+        writer.write(status(number))
+        assert reader.read() == status(number)
+        pages, front = reader.settled() or (b"", b"")
+        assert len(front) > 0
+        assert pages[: len(front)] == front
+        assert reader.read() == status(number)
+        writer.write(status(number + 9))
+        assert pages[: len(front)] != front, "before it is read again"
+    reader.close()
+    assert reader.settled() is None
+    writer.write(blank_status(ReplicaState.ABSENT))
+    assert reader.read() is not None
+    assert reader.settled() is None, "its file may be gone"
+
+
 @pytest.mark.parametrize("length", [0, 7, 1000])
 def test_a_file_of_another_length_is_no_page(tmp_path: Path, length: int) -> None:
     path = tmp_path / "page"

@@ -160,6 +160,42 @@ def known_alike(learnt: bytes, message: bytes, partitions: int, kind: str = "STR
     return True
 
 
+def part_alike(
+    message: bytes,
+    now_s: float,
+    held: literal_lookup.HeldPart | None,
+    causes: tuple[object, ...] = (),
+) -> tuple[bool, bool] | None:
+    """Whether its partition is known as of now, and as of another ms; None: the message is not.
+    Asserts that Python says so, too."""
+    place, frame = literal_lookup.place_in(message), literal_lookup.cut(b"", message)
+    if place is None or frame is None:
+        return None
+    kind = KINDS["STRING" if place.is_text else "BIGINT"]
+    of_all = None if held is None else {0: held}
+    known = {frame: literal_lookup.KnownLiteral(0, kind, 1, "its frame", of_all)}
+    found = native.known_part(known, b"", message, now_s, *causes)
+    assert literal_lookup.known_part(known, b"", message, now_s, *causes) == found
+    with mock.patch.object(native, "_native", None):
+        assert literal_lookup.known_part(known, b"", message, now_s, *causes) == found
+        literal = literal_lookup.known_literal(known, b"", message)
+    if found is None:
+        assert literal is None
+        return None
+    assert found[:3] == literal
+    assert found[3] is None or (held is not None and found[3] is held.part)
+    assert found[4] is None or found[4] is held
+    return found[3] is not None, found[4] is not None
+
+
+def held_by(chance: random.Random, now_s: float) -> literal_lookup.HeldPart:
+    """Often as it is to be."""
+    front = chance.choice([b"", b"12345678", b"12345678", b"12345678", chance.randbytes(8)])
+    page = chance.choice([b"12345678", bytearray(b"12345678 and more"), b"1234567", b""])
+    at_ms = int(now_s * 1000) + chance.choice([0, 0, 0, 1, -1, 2**62])
+    return literal_lookup.HeldPart("its part", at_ms, page, front, chance.choice([(), (KINDS,)]))
+
+
 def response_alike(key: bytes, stored: bytes, kind: str = "STRING", added: int = 0) -> bool:
     """Whether it was made. Asserts that Python makes the same one of a sound row."""
     is_text = kind == "STRING"
@@ -220,6 +256,10 @@ def run(seed: int, count: int) -> tuple[int, int]:
         for number in numbers:
             known_alike(begin + numbers[0] + end, begin + number + end, 4, type_)
         known_alike(begin + one + end, begin + one + end[1:] + tail, 4)
+        now_s = chance.choice([0.0, 1.7e9 + chance.random(), chance.uniform(0, 2e9)])
+        for message in (begin + one + end, *numbers[:1]):
+            held = chance.choice([None, *(held_by(chance, now_s) for _ in "123")])
+            part_alike(message, now_s, held, chance.choice([(), (KINDS,), (KINDS,)]))
         refused = damaged(chance, pack_row(b"[1,2]", chance.randrange(2**40)))
         key = store_key((7,), ("BIGINT",)) if type_ != "STRING" else b"a\0\1"
         assert native.spliced([key], [refused], KINDS[type_]) is None

@@ -315,16 +315,17 @@ def test_what_is_no_response_is_an_error(odd: tuple[object, ...], error: type[Ex
         (({}, "", b"'a'"), TypeError),
         (([], b"", b"'a'"), TypeError),
         (({b"''": "no"}, b"", b"'a'"), TypeError),
-        (({b"''": (3, 0, 1)}, b"", b"'a'"), TypeError),
-        (({b"''": ("3", 0, 1, None)}, b"", b"'a'"), TypeError),
-        (({b"''": (3, "0", 1, None)}, b"", b"'a'"), TypeError),
-        (({b"''": (3, 0, "1", None)}, b"", b"'a'"), TypeError),
-        (({b"''": (3, 0, 0, None)}, b"", b"'a'"), ValueError),
-        (({b"''": (3, -1, 1, None)}, b"", b"'a'"), ValueError),
-        (({b"''": (3, 3, 1, None)}, b"", b"'a'"), ValueError),
-        (({b"''": (2**64, 0, 1, None)}, b"", b"'a'"), OverflowError),
-        (({b"''": (3, 2**64, 1, None)}, b"", b"'a'"), OverflowError),
-        (({b"''": (3, 0, 2**64, None)}, b"", b"'a'"), OverflowError),
+        (({b"''": (3, 0, 1, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, 1, None, [])}, b"", b"'a'"), TypeError),
+        (({b"''": ("3", 0, 1, None, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, "0", 1, None, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, "1", None, None)}, b"", b"'a'"), TypeError),
+        (({b"''": (3, 0, 0, None, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (3, -1, 1, None, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (3, 3, 1, None, None)}, b"", b"'a'"), ValueError),
+        (({b"''": (2**64, 0, 1, None, None)}, b"", b"'a'"), OverflowError),
+        (({b"''": (3, 2**64, 1, None, None)}, b"", b"'a'"), OverflowError),
+        (({b"''": (3, 0, 2**64, None, None)}, b"", b"'a'"), OverflowError),
     ],
 )
 def test_what_is_nothing_known_is_an_error(odd: tuple[Any, ...], error: type[Exception]) -> None:
@@ -336,7 +337,8 @@ def test_what_is_nothing_known_is_an_error(odd: tuple[Any, ...], error: type[Exc
 def test_nothing_is_held() -> None:
     body, stored, big = b"K = 'a'", pack_row(b"[1]", 5), 10**6
     meaning = ["meaning"]
-    known = {b"K = ''": (7, 0, 4, meaning), b"M = ": (0, 1, 4, meaning), b"N = ": None}
+    known: dict[bytes, Any] = {b"K = ''": (7, 0, 4, meaning, {}), b"M = ": (0, 1, 4, meaning, None)}
+    known[b"N = "] = None
     before = [sys.getrefcount(each) for each in (body, stored, KEY, big, meaning)]
     for _ in range(9):
         native.cut(body, body)
@@ -366,7 +368,7 @@ class DropsWhatIsKnown:
 @pytest.mark.parametrize(
     ("name", "entry", "body"),
     [
-        ("known_literal", (0, 0, 1, "its meaning"), b"'a'"),
+        ("known_literal", (0, 0, 1, "its meaning", None), b"'a'"),
         ("known_statement", (0, 0, 1, 0, False, "its meaning"), b"\"'a'\""),
         ("known_list", (1, "its meaning"), b"'a','b'"),
     ],
@@ -378,7 +380,9 @@ def test_no_number_of_an_entry_runs_python(name: str, entry: tuple[Any, ...], bo
     assert function is not None
     assert cut is not None
     assert function({cut(b"", body): entry}, b"", body) is not None
-    for place in range(len(entry) - 1):
+    for place, number in enumerate(entry):
+        if type(number) not in (int, bool):
+            continue
         known: dict[bytes, Any] = {}
         odd = (*entry[:place], DropsWhatIsKnown(known), *entry[place + 1 :])
         known[cut(b"", body)] = odd

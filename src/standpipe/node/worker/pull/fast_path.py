@@ -163,9 +163,10 @@ class LookupFastPath:
 
     def answer_message(self, message: bytes) -> bytes | None:
         """The whole HTTP response to a whole message that is known; None: the other steps."""
-        if self.in_hand.is_refusing:
+        view = self.map.newest
+        if view is None or self.in_hand.is_refusing:
             return None
-        started_s, frames, view = time.monotonic(), self._frames, self.map.view
+        started_s, frames = time.monotonic(), self._frames
         try:
             known = frames.look_up(frames.messages, b"", message, view, started_s)
             if known is None and (others := self._statements).messages:

@@ -181,7 +181,8 @@ class Map:
     def __init__(self, path: Path, replicas: Replicas) -> None:
         self._reader = SnapshotReader(path)
         self._replicas = replicas
-        self._view: ClusterView | None = None
+        #: as `view`, without a call; None: control has published none yet
+        self.newest: ClusterView | None = None
         #: table -> when its reads moved to another generation, of the monotonic clock
         self._moved_s: dict[str, float] = {}
         self._take()
@@ -189,9 +190,9 @@ class Map:
     @property
     def view(self) -> ClusterView:
         """Raises NotReady before control has published a first map."""
-        if self._view is None:
+        if self.newest is None:
             raise NotReady("this node has no map of the cluster yet")
-        return self._view
+        return self.newest
 
     def moving_tables(self) -> set[str]:
         """The tables of which nodes may not agree yet on the generation that answers."""
@@ -221,9 +222,9 @@ class Map:
             snapshot = self._reader.current()
         except NotReady:
             return False
-        before, self._view = self._view, ClusterView.of(snapshot, self._view)
+        before, self.newest = self.newest, ClusterView.of(snapshot, self.newest)
         if before is not None:
-            moved = _moved(before.sources, self._view.sources)
+            moved = _moved(before.sources, self.newest.sources)
             self._moved_s.update(dict.fromkeys(moved, time.monotonic()))
         kept = (*snapshot.sources, *snapshot.successors)
         tables = {(s.table_id or "", s.generation) for s in kept if s.is_materialized}

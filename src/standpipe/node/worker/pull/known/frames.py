@@ -6,9 +6,9 @@ bodies of its frame: plan, bounds, layout. `answer` then needs the literal only,
 and no SQL. `learn_message` keeps the same for the whole message, with its head, and
 `look_up` reads no head either.
 
-    known_literal          frame, partition and store key of the literal, in one step
-    KnownPart              of frame and partition: verdict, freshness headers, begin of the body;
-                           made again when a cause has changed, and dated in each millisecond
+    known_part             frame, partition and store key of the literal, in one step, and the
+    KnownPart              of frame and partition, if no cause has changed in this millisecond:
+                           verdict, freshness headers, begin of the body; else `_now` looks again
     one LMDB read          the row, and the number of its transaction
     response               checks and splices the row between the bytes that are there
 
@@ -34,9 +34,11 @@ from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.query.literal_lookup import (
     MESSAGE_BYTES_MAX,
     Around,
+    HeldPart,
     KnownLiteral,
     cut,
     known_literal,
+    known_part,
     place_in,
     response,
 )
@@ -46,6 +48,7 @@ from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known.parts import (
     MET_MAX,
     KnownFrame,
+    KnownPart,
     KnownParts,
     kind_of_key,
 )
@@ -76,6 +79,15 @@ class LiteralFrame(KnownFrame):
 
     added: int = 0
     respond: Respond = response
+    #: by partition, those of `parts` that were read last, and until when they hold
+    held: dict[int, HeldPart] = field(default_factory=dict[int, HeldPart])
+
+    def leave_map(self) -> None:
+        """Keep nothing that refers to a map of the cluster."""
+        super(
+            LiteralFrame, self
+        ).leave_map()  # slots make the class twice, and super() has the first
+        self.held.clear()
 
 
 #: by bytes without their literal; None: they always take the other steps
@@ -98,8 +110,9 @@ class KnownFrames(KnownParts):
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
-        self._known = native.compiled("known_literal") or known_literal
+        self._known = native.compiled("known_part") or known_part
         self._respond: Respond = native.compiled("response") or response
+        self._peers, self._forwarder = self.routes.peers, self.routes.forwarder
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -130,22 +143,16 @@ class KnownFrames(KnownParts):
         """
         if view is not self._view:
             self._adopt(view)
-        found = self._known(known, mark, message)
+        found = self._known(
+            known, mark, message, time.time(), self._peers.state, self._forwarder.open_paths
+        )
         if found is None:
             return None
-        frame, number, key = found
-        part = frame.parts.get(number)
-        now_ms = int(time.time() * 1000)
-        if (
-            part is None
-            or part.status is not part.page.read()
-            or not self.routes.is_same(part.route, view)
-        ):
-            part = self._opened(frame, number, now_ms, view)
-        elif part.at_ms != now_ms:
-            part = self._dated(frame, number, part, now_ms, view)
+        frame, number, key, part, older = found
         if part is None:
-            return None
+            part = self._now(frame, number, older, view)
+            if part is None:
+                return None
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -153,6 +160,28 @@ class KnownFrames(KnownParts):
             return self._without_row(frame, part)
         made = frame.respond(part.around, key, stored)
         return response(part.around, key, stored, frame.added) if made is None else made
+
+    def _now(
+        self, frame: LiteralFrame, number: int, older: HeldPart | None, view: ClusterView
+    ) -> KnownPart | None:
+        """A partition of a frame as of now; None: this node is not to answer for it. From then on
+        it is held until a cause changes. `older`: it is, as of another millisecond."""
+        now_ms = int(time.time() * 1000)
+        if older is None:
+            part = self._part(frame, number, view, now_ms)
+        else:
+            was, _, page, front, causes = older
+            part = self._dated(frame, number, was, now_ms, view)
+            if part is was:
+                frame.held[number] = HeldPart(was, now_ms, page, front, causes)
+                return part
+        settled = None if part is None else part.page.settled()
+        if part is None or settled is None:
+            frame.held.pop(number, None)
+            return part
+        route = part.route
+        frame.held[number] = HeldPart(part, now_ms, *settled, (route.state, route.open_paths))
+        return part
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -186,7 +215,7 @@ class KnownFrames(KnownParts):
             added=added,
             respond=partial(response, added=added) if added else self._respond,
         )
-        known = KnownLiteral(0, kind, source.partitions, frame)
+        known = KnownLiteral(0, kind, source.partitions, frame, frame.held)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
         stored = store_key(key, (source.key_columns[0].type,))
         assert known_literal({mark: known}, token.head, body) == (frame, partition, stored)

@@ -32,8 +32,8 @@ from standpipe.sql.plans import PullPlan
 #: What the partitions of all frames of one kind take; when it is more, all are dropped. Each has
 #: the layout of its answer twice, as long as the schema: names and types of the columns.
 PARTS_BYTES_MAX: Final = 16 * 1024 * 1024
-#: of a partition besides
-PART_BYTES: Final = 1024
+#: of a partition besides; 280 of it are what a frame of one literal holds
+PART_BYTES: Final = 1280
 #: Of a schema: an answer with a longer one has no frame. A SELECT list may name a column hundreds
 #: of times, and a type may be a page long.
 SCHEMA_CHARS_MAX: Final = 16 * 1024

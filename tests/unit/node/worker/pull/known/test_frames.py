@@ -379,7 +379,7 @@ def test_the_same_catalog_in_a_newer_map(tmp_path: Path) -> None:
 
 def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_frames, "FRAMES_MAX", 3)
-    monkeypatch.setattr(known_parts, "PARTS_BYTES_MAX", 2 * 1100)
+    monkeypatch.setattr(known_parts, "PARTS_BYTES_MAX", 2 * 1350)
 
     async def story(nodes: Nodes) -> None:
         path = nodes["a"].fast_path()
@@ -394,6 +394,7 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
             assert path.answer(LINES, body_of(one(key)))
         known = [each.meaning for each in path._frames._frames.values() if each]
         assert sum(len(each.parts) for each in known) <= 2
+        assert sum(len(each.held) for each in known) <= 2
 
     run(tmp_path, story)
 
