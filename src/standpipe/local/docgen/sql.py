@@ -307,8 +307,8 @@ CLAUSES: Final = (
 #: function name -> how it differs
 NOTES: Final = {
     "COUNT_DISTINCT": "Spark's HyperLogLog++ at 1 %: other estimates than ksqlDB's",
-    "AVG": "of a DECIMAL as well, as a DOUBLE: ksqlDB wants a CAST; the sum of an INTEGER does not"
-    " overflow",
+    "AVG": "of a DECIMAL as well: ksqlDB wants a CAST; the sum is a DOUBLE, and that of an INTEGER"
+    " does not overflow",
     "STDDEV_SAMP": "the variance, as in ksqlDB",
     **dict.fromkeys(
         ("ROUND", "CEIL", "FLOOR"), "of a DECIMAL: null where the result has a digit more"

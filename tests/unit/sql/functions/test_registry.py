@@ -42,7 +42,7 @@ from standpipe.sql.types.types import NULL, parse_type
         ("MAP_KEYS", ["MAP<STRING, INT>"], ["MAP<STRING, INTEGER>"], "ARRAY<STRING>", ""),
         ("COUNT", [], [], "BIGINT", "COUNT(*)"),
         ("SUM", ["INT"], ["INTEGER"], "INTEGER", "an INTEGER sum stays one"),
-        ("AVG", ["BIGINT"], ["BIGINT"], "DOUBLE", "the sum is exact"),
+        ("AVG", ["BIGINT"], ["DOUBLE"], "DOUBLE", ""),
         ("AVG", ["DECIMAL(5, 2)"], ["DOUBLE"], "DOUBLE", "ksqlDB accepts none"),
         ("MAX", ["STRING"], ["STRING"], "STRING", ""),
     ],
