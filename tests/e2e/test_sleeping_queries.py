@@ -50,7 +50,7 @@ class Topics:
     def make(self, topic: str, partitions: int = 2) -> None:
         for answer in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             answer.result()
-        wait_until(lambda: self.log.ends_of({topic: partitions}), f"leaders of {topic}")
+        wait_until(lambda: self.log.ends_of({topic: partitions}).get(topic), f"leaders of {topic}")
         # another one for each topic: it would believe in the partitions of one that is gone
         self._producer: Any = Producer({**self._common, "linger.ms": 0})
 

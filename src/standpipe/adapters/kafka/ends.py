@@ -12,22 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
-from standpipe.adapters.kafka.reader import CLIENT_OPTIONS, Partition, throttled_error_logger
+from standpipe.adapters.kafka.reader import (
+    CLIENT_OPTIONS,
+    Partition,
+    throttled_error_logger,
+)
 from standpipe.errors import KafkaUnavailable
 
 _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this module is typed
 
 PROBE_TIMEOUT_S: Final = 2.0
 REFRESH_TIMEOUT_S: Final = 0.2
+#: how long a topic that was just made, or whose leader changes, may have none
+LEADER_S_MAX: Final = 5.0
+LEADER_LOOK_S: Final = 0.1
 
 _OPTIONS: Final[dict[str, object]] = {
     **CLIENT_OPTIONS,
@@ -44,6 +53,22 @@ _UNKNOWN: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._NOENT,
+    }
+)
+#: another broker leads a partition than was asked, or none does yet, or the client does not know it
+_OUTDATED: Final = _UNKNOWN | {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+_LATE: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.REQUEST_TIMED_OUT,
     }
 )
 
@@ -64,8 +89,8 @@ class EndsReader:
         self._isolation = "read_committed" if is_stable else "read_uncommitted"
         self._lock = threading.Lock()
         self._consumer: Any = None
-        #: the last request failed. One fails as a whole if one broker does not answer: each broker
-        #: gets a request of its own until all have answered
+        #: a broker did not answer. A request fails as a whole then, so each broker gets one of its
+        #: own until all have answered
         self._is_apart = False
 
     def ask(self, partitions: Iterable[Partition]) -> Future[Ends]:
@@ -78,30 +103,26 @@ class EndsReader:
 
     def read(self, wanted: Collection[Partition]) -> Ends:
         """As `ask`, and wait for it. Raises KafkaUnavailable."""
+        told, failed = Ends(), list[KafkaException]()
         if not self._is_apart:
             try:
-                return self._read_whole(wanted)
-            except KafkaException as failed:
-                self._is_apart = True
-                if failed.args[0].code() not in _UNKNOWN:  # its time may be up
-                    raise KafkaUnavailable(_failure([failed])) from failed
-        told, failed = self._read_apart(wanted)
-        self._is_apart = bool(failed)
+                told = self.request(wanted)
+            except KafkaException as error:
+                if _is_late(error):
+                    self._is_apart = True
+                    raise KafkaUnavailable(_failure([error])) from error
+        if missing := [one for one in wanted if told.get(one) is None]:
+            found, failed = self._read_apart(missing)
+            told |= found
+        self._is_apart = any(map(_is_late, failed))
         if not told:
             raise KafkaUnavailable(_failure(failed))
         return told
 
-    def _read_whole(self, wanted: Collection[Partition]) -> Ends:
-        """With one call. Raises KafkaException if one of the brokers does not answer."""
-        told = self.request(wanted)
-        for topic in {one.topic for one in wanted if told.get(one) is None}:
-            self.look(topic)
-        return told
-
-    def _read_apart(self, wanted: Collection[Partition]) -> tuple[Ends, list[BaseException]]:
-        """With a call for each leader, side by side, and the errors of those that failed."""
+    def _read_apart(self, wanted: Collection[Partition]) -> tuple[Ends, list[KafkaException]]:
+        """With fresh leaders, and a request for each of them, side by side; and what failed."""
         leaders = {topic: self.look(topic) for topic in {one.topic for one in wanted}}
-        told = Ends()
+        told, failed = Ends(), list[KafkaException]()
         led_by = defaultdict[int, list[Partition]](list)
         for one in wanted:
             known = leaders[one.topic]
@@ -111,12 +132,22 @@ class EndsReader:
                 told[one] = None
             elif known[one.partition] >= 0:
                 led_by[known[one.partition]].append(one)
-        answers = [_in_thread(lambda led=led: self.request(led)) for led in led_by.values()]
-        failed = [error for answer in answers if (error := answer.exception()) is not None]
-        for answer in answers:
-            if answer.exception() is None:
-                told |= answer.result()
+        for answer in [_in_thread(partial(self._told_by_one, led)) for led in led_by.values()]:
+            found, errors = answer.result()
+            told |= found
+            failed += errors
         return told, failed
+
+    def _told_by_one(self, led: list[Partition]) -> tuple[Ends, list[KafkaException]]:
+        """By one broker. An error of one partition fails a whole request: halves are asked then."""
+        try:
+            return self.request(led), []
+        except KafkaException as error:
+            if len(led) == 1 or _is_late(error):
+                return Ends(), [error]
+        half = len(led) // 2
+        (told, failed), (more, others) = map(self._told_by_one, (led[:half], led[half:]))
+        return told | more, failed + others
 
     def request(
         self,
@@ -138,7 +169,21 @@ class EndsReader:
         return told
 
     def offsets(self, topic: str, partitions: int, which: int, timeout_s: float) -> dict[int, int]:
-        """As `request`, of all partitions of a topic. Raises KafkaException if any is missing."""
+        """As `request`, of all partitions of a topic. One that was just made, or whose leader
+        changes, may have none for a while. Raises KafkaException if any is missing."""
+        until_s = time.monotonic() + LEADER_S_MAX
+        while True:
+            try:
+                return self._all_of(topic, partitions, which, timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _OUTDATED or time.monotonic() > until_s:
+                    if _is_late(error):  # another broker may lead by now
+                        self.look(topic)
+                    raise
+            time.sleep(LEADER_LOOK_S)
+            self.look(topic, timeout_s)  # else the client keeps to the leader it knows
+
+    def _all_of(self, topic: str, partitions: int, which: int, timeout_s: float) -> dict[int, int]:
         wanted = [Partition(topic, number) for number in range(partitions)]
         told = self.request(wanted, which, timeout_s)
         found = {of.partition: offset for of, offset in told.items() if offset is not None}
@@ -204,6 +249,11 @@ def _in_thread(call: Callable[[], _Answer]) -> Future[_Answer]:
     return answer
 
 
-def _failure(errors: Iterable[BaseException]) -> str:
+def _is_late(error: KafkaException) -> bool:
+    """Whether nobody answered; else Kafka did, with an error."""
+    return error.args[0].code() in _LATE
+
+
+def _failure(errors: Iterable[KafkaException]) -> str:
     said = "; ".join(sorted({str(error.args[0]) for error in errors})) or "no leader is known"
     return f"Kafka does not tell where topics end: {said}"

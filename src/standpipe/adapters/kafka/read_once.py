@@ -12,7 +12,6 @@ import confluent_kafka
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.ends import EARLIEST, LATEST, EndsReader
-from standpipe.adapters.kafka.reader import LEADER_CHANGES
 from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.query.record_rows import TopicRecord
 from standpipe.errors import KafkaUnavailable
@@ -21,11 +20,6 @@ _kafka: Any = confluent_kafka  # its type hints are partial; what leaves this mo
 
 REQUEST_S_MAX: Final = 10.0
 RECORDS_AT_ONCE: Final = 1000
-#: how long a topic that was just made, or whose leader changes, may have none
-LEADER_S_MAX: Final = 5.0
-LEADER_LOOK_S: Final = 0.1
-#: the client says so of a topic none of whose partitions has one yet
-_NO_LEADER: Final = LEADER_CHANGES | {_kafka.KafkaError._UNKNOWN_PARTITION}
 
 #: for a consumer that is assigned offset 0: if retention has removed that, the first one left.
 #: OFFSET_BEGINNING would do the same half a second later: librdkafka resolves it on a timer, but
@@ -100,13 +94,8 @@ def log_starts(kafka: Kafka, topic: str, partitions: int) -> dict[int, int]:
 
 
 def _asked(kafka: Kafka, topic: str, partitions: int, which: int) -> dict[int, int]:
-    reader, until_s = EndsReader(kafka), time.monotonic() + LEADER_S_MAX
-    while True:
-        try:
-            return reader.offsets(topic, partitions, which, REQUEST_S_MAX)
-        except _kafka.KafkaException as error:
-            if error.args[0].code() not in _NO_LEADER or time.monotonic() > until_s:
-                denied = refused(kafka, error, "Describe", topic)
-                raise denied or KafkaUnavailable(f"Kafka: {error}") from error
-        time.sleep(LEADER_LOOK_S)
-        reader.look(topic, REQUEST_S_MAX)
+    try:
+        return EndsReader(kafka).offsets(topic, partitions, which, REQUEST_S_MAX)
+    except _kafka.KafkaException as error:
+        denied = refused(kafka, error, "Describe", topic)
+        raise denied or KafkaUnavailable(f"Kafka: {error}") from error

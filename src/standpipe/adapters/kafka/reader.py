@@ -44,24 +44,6 @@ _GONE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
 
-#: another broker leads a partition than was asked, or none does yet
-LEADER_CHANGES: Final = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-#: after such an error an admin client keeps using the leaders it knows, or knows to be missing,
-#: until its metadata is five minutes old; `list_topics` of that topic makes it refresh
-METADATA_OUTDATED: Final = LEADER_CHANGES | {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._NOENT,
-}
-
 #: After a network partition, an old connection stays in TCP's back-off for as long again as the
 #: partition lasted; a new one is up within two seconds. The client's defaults: 60 s and 30.
 REDIAL_OPTIONS: Final[dict[str, object]] = {

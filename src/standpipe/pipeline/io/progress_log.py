@@ -21,9 +21,9 @@ import structlog
 from standpipe import topics
 from standpipe.adapters.kafka import topic_ids
 from standpipe.adapters.kafka.connection import Kafka, connection_of
-from standpipe.adapters.kafka.ends import EARLIEST, LATEST, EndsReader
+from standpipe.adapters.kafka.ends import EARLIEST, LATEST, Ends, EndsReader
 from standpipe.adapters.kafka.read_once import FROM_THE_BEGINNING
-from standpipe.adapters.kafka.reader import METADATA_OUTDATED, Partition
+from standpipe.adapters.kafka.reader import Partition
 from standpipe.adapters.kafka.refusals import concerns_group, refused
 from standpipe.data.commit import progress as records
 from standpipe.data.commit.seal import Headers, Left, ProgressReader, ProgressSeal, left_of, said
@@ -130,21 +130,17 @@ class ProgressLog:
         try:
             return self._ends.offsets(topic, partitions, which, REQUEST_S_MAX)
         except _kafka.KafkaException as error:
-            code = error.args[0].code()
-            if code == _kafka.KafkaError._TIMED_OUT:  # a leader that is gone: others know the new
-                self._ends.look(topic)
-            if code not in METADATA_OUTDATED:
-                raise self._failed(error, "Describe", topic) from error
-        try:  # with fresh metadata; otherwise every batch would fail for five minutes
-            self._ends.look(topic, REQUEST_S_MAX)
-            return self._ends.offsets(topic, partitions, which, REQUEST_S_MAX)
-        except _kafka.KafkaException as error:
             raise self._failed(error, "Describe", topic) from error
 
     def ends_of(self, counts: Mapping[str, int]) -> dict[str, dict[int, int]]:
         """End offsets of several topics, given their numbers of partitions, with one request. A
         topic with a partition of which Kafka tells nothing is left out. Raises KafkaUnavailable."""
-        told = self._ends.read([Partition(t, p) for t, n in counts.items() for p in range(n)])
+        told: Ends = {}
+        try:
+            told = self._ends.read([Partition(t, p) for t, n in counts.items() for p in range(n)])
+        except KafkaUnavailable:
+            if all(self._ends.look(topic, ENDS_S_MAX) is None for topic in counts):
+                raise
         found: dict[str, dict[int, int]] = {}
         for of, end in told.items():
             if end is not None:

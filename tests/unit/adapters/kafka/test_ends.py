@@ -30,6 +30,8 @@ class Kafka:
     ends: dict[Partition, int] = field(default_factory=dict[Partition, int])
     leaders: dict[Partition, int] = field(default_factory=dict[Partition, int])
     gone: set[int] = field(default_factory=set[int])
+    #: partitions of which their leaders say an error
+    faults: dict[Partition, int] = field(default_factory=dict[Partition, int])
     options: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     #: partitions of each request, and topics that were looked at
     requests: list[set[Partition]] = field(default_factory=list[set[Partition]])
@@ -59,6 +61,8 @@ class Client:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if not leaders:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        for one in wanted & self.kafka.faults.keys():
+            raise KafkaException(KafkaError(self.kafka.faults[one]))
         return (self._told(one) for one in wanted)
 
     def _told(self, one: Partition) -> Any:
@@ -134,6 +138,28 @@ def test_a_partition_that_nobody_leads_holds_up_nothing(kafka: Kafka) -> None:
     kafka.requests.clear()
     assert told(reader, T0, T1) == {T0: 10}
     assert kafka.requests == [{T0, T1}], "what has no leader is left out by the client"
+
+
+def test_a_partition_whose_leader_says_an_error_hides_no_other(kafka: Kafka) -> None:
+    """A topic that was just made, or one with a broken disk."""
+    kafka.lead(1, *(every := [T0, T1, T2, U0]))
+    kafka.faults = {T1: KafkaError.NOT_LEADER_FOR_PARTITION}
+    reader = EndsReader("b")
+    assert told(reader, *every) == {T0: 10, T2: 30, U0: 10}, "at once: no time was lost"
+    assert kafka.requests[0] == {*every}
+    kafka.faults.clear()
+    kafka.requests.clear()
+    assert told(reader, *every) == {T0: 10, T1: 20, T2: 30, U0: 10}
+    assert kafka.requests == [{*every}]
+
+
+def test_a_topic_that_got_its_leaders_meanwhile_is_told_at_once(kafka: Kafka) -> None:
+    kafka.lead(1, T0)
+    kafka.lead(-1, U0)
+    reader = EndsReader("b")
+    assert told(reader, T0) == {T0: 10}
+    kafka.lead(1, U0)
+    assert told(reader, T0, U0) == {T0: 10, U0: 10}
 
 
 def test_when_it_knows_none_of_them(kafka: Kafka) -> None:

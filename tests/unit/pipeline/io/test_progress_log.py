@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from standpipe.adapters.kafka import ends
 from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch
 from standpipe.pipeline.io import progress_log
@@ -45,6 +46,10 @@ class Client:
             for p in asked
         ]
 
+    def refuse(self, *_asked: object, **_how: object) -> None:
+        assert self.code is not None
+        raise progress_log._kafka.KafkaException(KafkaError(self.code))
+
     def poll(self, _wait_s: float) -> None:
         return None
 
@@ -76,17 +81,15 @@ def test_a_topic_without_leaders_is_looked_at_again(
     assert len(client.looks) == 1
 
 
-@pytest.mark.parametrize(
-    ("code", "requests"), [(KafkaError._TIMED_OUT, 1), (KafkaError.LEADER_NOT_AVAILABLE, 2)]
-)
-def test_what_looking_does_not_mend_is_said(
-    monkeypatch: pytest.MonkeyPatch, code: int, requests: int
-) -> None:
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.LEADER_NOT_AVAILABLE])
+def test_what_looking_does_not_mend_is_said(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(ends, "LEADER_S_MAX", 0.3)
     client = Client(code, looking_helps=False)
     with pytest.raises(KafkaUnavailable):
         log_with(client, monkeypatch).end_offsets("t", 1)
-    assert client.requests == requests, "Kafka that does not answer is not asked twice"
-    assert len(client.looks) == 1, "but the next request is for the leader of then"
+    is_silent = code == KafkaError._TIMED_OUT
+    assert (client.requests == 1) is is_silent, "Kafka that does not answer is not asked twice"
+    assert client.looks, "the next request is for the leader of then"
 
 
 def test_the_end_of_the_progress_topic_is_not_before_our_own_record(
@@ -186,3 +189,10 @@ def test_without_an_answer_no_limit_is_guessed(monkeypatch: pytest.MonkeyPatch) 
     """Rows that the topic takes would be left out."""
     with pytest.raises(KafkaUnavailable):
         log_with(Configs(KafkaError._TIMED_OUT), monkeypatch).message_bytes_max("t")
+
+
+def test_topics_of_which_kafka_tells_an_error_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would be waited for."""
+    client = Client(KafkaError.NOT_LEADER_FOR_PARTITION, looking_helps=False)
+    monkeypatch.setattr(client, "offsets_for_times", client.refuse)
+    assert log_with(client, monkeypatch).ends_of({"t": 2}) == {}
