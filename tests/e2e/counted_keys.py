@@ -72,7 +72,11 @@ def batches_of(cluster: TestCluster, query_id: str, topic: str) -> dict[int, dic
 
 
 class Reader(threading.Thread):
-    """Reads through one node at a level, one `read` after the other, until it is told to stop."""
+    """Reads through one node at a level, one `read` after the other, until it is told to stop.
+
+    `pause_s`: between two reads. Readers without one leave hardly any processor to a test beside
+    theirs, and to the pipeline that they wait for.
+    """
 
     def __init__(
         self,
@@ -80,9 +84,12 @@ class Reader(threading.Thread):
         name: str,
         level: Level,
         is_over: threading.Event,
+        *,
+        pause_s: float = 0.0,
     ) -> None:
         super().__init__()
         self.name, self.address, self.level, self.is_over = name, address, level, is_over
+        self.pause_s = pause_s
         self.client = standpipe.connect(
             address, consistency=level, finds_members=False, timeout_s=30
         )
@@ -94,7 +101,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         try:
             with self.client:
-                while not self.is_over.is_set():
+                while not self.is_over.wait(self.pause_s):
                     self.read()
         except BaseException as fault:
             self.fault = fault

@@ -44,6 +44,8 @@ from standpipe.session_token import LEVEL_PROPERTY
 NAME = "SNAP"
 SCAN = "SELECT K, N FROM SNAP_COUNTS;"
 Rows = list[tuple[str, int]]
+#: of each reader, so that tests beside this one get on
+PAUSE_S = 0.03
 #: answers of all readers at the level, at least
 ANSWERS_MIN = 2_000
 #: of each kind of read, as `AllWays.kinds` has them; scans take long
@@ -56,7 +58,7 @@ class AllWays(Reader):
     """Reads keys, pieces and the whole table, each in all ways."""
 
     def __init__(self, address: str, name: str, level: Level, is_over: threading.Event) -> None:
-        super().__init__(address, name, level, is_over)
+        super().__init__(address, name, level, is_over, pause_s=PAUSE_S)
         self.kinds: dict[str, Callable[[Sequence[str]], tuple[Rows, Sequence[str]]]] = {
             "key": lambda keys: (self.queried(in_list(keys[:1])), keys[:1]),
             "keys": lambda keys: (self.queried(in_list(keys)), keys),
