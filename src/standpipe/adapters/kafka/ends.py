@@ -1,4 +1,4 @@
-"""Requests the end offsets of many partitions in a thread, so that the caller never waits.
+"""Asks Kafka for end offsets and first offsets of partitions: `ask` without a wait, in a thread.
 
 A consumer asks, not an admin client: while a request of an admin client is for a broker that is
 gone, librdkafka dials that broker without a pause, which takes two cores until the request is given
@@ -62,6 +62,7 @@ _OUTDATED: Final = _UNKNOWN | {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
 }
+#: nobody answered in time
 _LATE: Final = frozenset(
     {
         KafkaError._TIMED_OUT,

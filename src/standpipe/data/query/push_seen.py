@@ -8,8 +8,8 @@ which record it repeats, and where and when the first foreign one came (`Repeate
 
     was a foreign record perhaps shown?                        ─► show it again: it sets that right
     this query met every record since the one that is repeated ─► leave it out
-    the foreign record is younger than what Kafka compacts     ─► leave it out: whoever came past
-                                                                  the first one has seen it
+    the foreign record is younger than what Kafka compacts     ─► leave it out: who has read as
+                                                                  far has read the first one
     else                                                       ─► show it again, to be safe
 
 Two offsets of each partition are all that is kept. `whole_from`: from there on this query met every
@@ -43,7 +43,7 @@ class Seen:
         self._whole_from[partition] = before
 
     def perhaps_foreign(self, partition: int, offset: int) -> None:
-        """The record at this offset was shown, whoever wrote it."""
+        """The record at this offset was shown, and may be foreign."""
         self._exact_from[partition] = offset + 1
 
     def has(self, partition: int, repeated: Repeated, now_ms: int) -> bool:
