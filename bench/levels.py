@@ -3,11 +3,12 @@
 Sketch: one worker on one core with a filled table, the load on the other core (wrk), as in
 `bench/pull.py`. The same lookups at each level: bounds that the replica keeps, a session's token
 that it covers, a snapshot of one key and of four keys. Each round has all levels in turn, so that a
-ratio compares neighbours in time. Then WAITERS clients ask with a token that no replica covers yet,
-and `eventual` lookups are measured beside them. They may wait for longer than it takes, so that no
-time is over meanwhile: who asks again is no waiter, but another read.
+ratio compares neighbours in time; rounds are short and many, as in `bench/pull.py`. Then WAITERS
+clients ask with a token that no replica covers yet, and `eventual` lookups are measured beside
+them. They may wait for longer than it takes, so that no time is over meanwhile: who asks again is
+no waiter, but another read.
 
-    python bench/levels.py [--rounds 5] [--keys 200000] [--seconds 3]
+    python bench/levels.py [--rounds 15] [--keys 200000] [--seconds 1]
 
 Needs wrk, as bench/pull.py does. Not here: `linearizable`, which waits for Kafka and for a tailer
 (tests/e2e/test_linearizable_reads.py prints its latency; the quorum's part of it is in
@@ -66,7 +67,7 @@ from standpipe.session_token import SeenBatch, SessionToken, TableKey  # noqa: E
 #: reads that wait at a worker: as many as may
 WAITERS = WAITERS_MAX
 ALL_WAIT_S_MAX = 120.0
-#: then their arrival is over
+#: then their arrival is over, and what they leave is cleared away
 SETTLED_S = 2.0
 #: of a connection, at once
 STREAMS = 100
@@ -152,7 +153,8 @@ async def wait_at(port: int) -> None:
 
 @contextmanager
 def waiters(port: int) -> Iterator[None]:
-    """While they wait. The worker counts them, and it must count as many."""
+    """While they wait. The worker counts them, and it must count as many, and none in the end: what
+    10,000 cost that leave at once would be the next run's."""
     command = ["taskset", "-c", LOAD_CORE, sys.executable, __file__, "--wait-at", str(port)]
     process = subprocess.Popen(command)
     try:
@@ -166,6 +168,11 @@ def waiters(port: int) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(10)
+    until_s = time.monotonic() + ALL_WAIT_S_MAX
+    while waiting_reads(port):
+        assert time.monotonic() < until_s, "reads wait whose client is gone"
+        time.sleep(0.2)
+    time.sleep(SETTLED_S)
 
 
 @contextmanager
@@ -269,9 +276,9 @@ def medians(rounds: list[dict[str, Run]]) -> dict[str, dict[str, float]]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--keys", type=int, default=200_000)
-    options.add_argument("--seconds", type=int, default=3)
+    options.add_argument("--seconds", type=int, default=1)
     options.add_argument("--wait-at", type=int, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.wait_at:

@@ -2,10 +2,12 @@
 
 Sketch: POST /query with SQL text, another literal each time, 1 M keys, 16 connections, no
 pipelining; server on one core, load on the other (wrk; redis-benchmark for Redis). Every round
-runs both, so that a ratio compares neighbours in time; a round costs about 2 x SECONDS.
+runs both, so that a ratio compares neighbours in time; a round costs about 2 x SECONDS. They are
+short and many: others on a virtual machine's host slow a core by half for tenths of a second to
+minutes, which no counter shows, and both sides must meet as much of it.
 The floor of a round trip is the loopback, about 7 us.
 
-    python bench/pull.py [--rounds 5] [--keys 1000000] [--seconds 5]
+    python bench/pull.py [--rounds 31] [--keys 1000000] [--seconds 1]
 
 Needs wrk and redis-server (Debian packages of these names). Not here: forwards, failover, latency
 under an open loop.
@@ -41,9 +43,9 @@ RESULT = report.RESULTS / "pull.json"
 
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rounds", type=int, default=31)
     options.add_argument("--keys", type=int, default=1_000_000)
-    options.add_argument("--seconds", type=int, default=5)
+    options.add_argument("--seconds", type=int, default=1)
     given = options.parse_args()
     missing = [name for name in ("wrk", "redis-server", "taskset") if not shutil.which(name)]
     if missing:

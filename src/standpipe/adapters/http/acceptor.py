@@ -64,14 +64,15 @@ class AcceptedConnection:
         self.transport: asyncio.BaseTransport | None = None
         #: how far it has come
         self.look: Callable[[], ConnectionProgress] = _is_fresh
-        #: called at each sweep with the time in ms, to cut what is late within the connection
-        self.tend: Callable[[int], None] | None = None
+        #: called at each sweep with the time in ms, to cut what is late within the connection. It
+        #: returns how many streams it looked at
+        self.tend: Callable[[int], int] | None = None
 
     def serve(
         self,
         transport: asyncio.BaseTransport,
         look: Callable[[], ConnectionProgress],
-        tend: Callable[[int], None] | None = None,
+        tend: Callable[[int], int] | None = None,
     ) -> None:
         """A protocol has taken the connection."""
         self.transport, self.look, self.tend = transport, look, tend
@@ -249,10 +250,11 @@ class SocketAcceptor:
                 for accepted, reason in late:
                     accepted.cut(reason)
                 await asyncio.sleep(0)
-            for number, accepted in enumerate(list(self.connections), 1):
-                if accepted.tend is not None:
-                    accepted.tend(now_ms)
-                if number % SWEPT_AT_ONCE == 0:
+            looked = 0
+            for accepted in list(self.connections):
+                looked += 1 if accepted.tend is None else accepted.tend(now_ms)
+                if looked >= SWEPT_AT_ONCE:
+                    looked = 0
                     await asyncio.sleep(0)
             self._log(now_ms)
 

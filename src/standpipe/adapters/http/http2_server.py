@@ -436,18 +436,23 @@ class Http2Protocol(asyncio.Protocol):
             stage = WaitingFor.BUSY if self._exchanges or is_fresh else WaitingFor.IDLE
         return ConnectionProgress(stage, self._frames, is_fresh=is_fresh)
 
-    def _tend(self, now_ms: int) -> None:
-        """Called at each sweep of the listener: end streams whose body comes too slowly."""
-        for stream, exchange in list(self._exchanges.items()):
-            waits = exchange.waits_for_body
-            progress = ConnectionProgress(
-                WaitingFor.BODY if waits else WaitingFor.BUSY, 0, exchange.received
-            )
-            pace = self._paces.setdefault(stream, Pace(now_ms, progress))
-            if pace.is_late(progress, now_ms, self._listener.limits) is not None:
-                self._reset(stream, ErrorCodes.CANCEL)
-                exchange.cut()
-                self._accepted.tell(CutReason.BODY)
+    def _tend(self, now_ms: int) -> int:
+        """Called at each sweep of the listener: end streams whose body comes too slowly. Returns
+        how many there are."""
+        late: list[int] = []
+        for stream, exchange in self._exchanges.items():
+            if exchange.waits_for_body:
+                progress = ConnectionProgress(WaitingFor.BODY, 0, exchange.received)
+                pace = self._paces.setdefault(stream, Pace(now_ms, progress))
+                if pace.is_late(progress, now_ms, self._listener.limits) is not None:
+                    late.append(stream)
+            elif self._paces:
+                self._paces.pop(stream, None)
+        for stream in late:
+            self._reset(stream, ErrorCodes.CANCEL)
+            self._exchanges[stream].cut()
+            self._accepted.tell(CutReason.BODY)
+        return max(1, len(self._exchanges))
 
     def _watch_again(self) -> None:
         self._check_at = self._loop.time() + self._limits.idle_s / 3

@@ -225,11 +225,12 @@ class PipelinedProtocol(HttpToolsProtocol):
             _tell(self._running)
         super().connection_lost(exc)
 
-    def _leave_if_abandoned(self, now_ms: int) -> None:
+    def _leave_if_abandoned(self, now_ms: int) -> int:
         """Called at each sweep of the listener: while reading is paused, the loop does not tell."""
         is_hidden = self._is_unanswered and self.flow.read_paused
         if is_hidden and not self.transport.is_closing() and has_left(self.transport):
             self.transport.abort()
+        return 1
 
 
 class _Flow(FlowControl):

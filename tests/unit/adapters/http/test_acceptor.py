@@ -20,8 +20,9 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, StreamEnded, StreamReset
 from tests.tls import FIRST
 
+from standpipe.adapters.http import acceptor
 from standpipe.adapters.http.connections import CutReason, PortLimits
-from standpipe.adapters.http.http2_server import ConnectionLimits, offer_http2
+from standpipe.adapters.http.http2_server import ConnectionLimits, Http2Protocol, offer_http2
 from standpipe.adapters.http.internal import InternalApp, bind_alone
 from standpipe.adapters.http.internal import serve as serve_internal
 from standpipe.adapters.http.request_body import read_body
@@ -324,6 +325,33 @@ def test_a_slow_body_of_a_stream_ends_the_stream_alone() -> None:
         client.push()
         while not any(getattr(event, "data", b"") == b"abc" for event in await reading):
             reading = asyncio.create_task(client.events())
+
+    with_port(story)
+
+
+def test_a_sweep_of_many_streams_gives_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 reads that waited on 100 connections cost the others 10 ms of each second at once."""
+    monkeypatch.setattr(acceptor, "SWEPT_AT_ONCE", 10)
+    turn, looked = 0, Counter[int]()
+    tend = Http2Protocol._tend
+
+    def counted(self: Http2Protocol, now_ms: int) -> int:
+        looked[turn] += (streams := tend(self, now_ms))
+        return streams
+
+    monkeypatch.setattr(Http2Protocol, "_tend", counted)
+
+    async def story(port: Port) -> None:
+        nonlocal turn
+        clients = [Http2Client(port) for _ in range(6)]
+        for client in clients:
+            for stream in range(1, 16, 2):
+                client.open(stream)  # and its body does not come
+            client.push()
+        while sum(looked.values()) < 6 * 8:
+            turn += 1
+            await asyncio.sleep(0)
+        assert max(looked.values()) < 10 + 8
 
     with_port(story)
 
