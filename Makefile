@@ -131,21 +131,24 @@ format: $(DONE)/standpipe ## let ruff format, and fix what it can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-#: long ones with targets of their own: `make conformance-sample`, `make serve-loads`, …
+#: long ones with targets of their own: `make stories`, `make serve-loads`, …
 SERVE_LOADS := tests/e2e/test_load_table.py tests/e2e/test_serve_complete.py \
 	tests/e2e/test_serve_many.py tests/e2e/test_serve_columns.py
 SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_cluster.py \
 	tests/e2e/test_written_once.py
 REGISTRY_QUERIES := tests/e2e/test_registry_pipeline.py tests/e2e/test_registry_publish.py
-OWN_TARGETS := tests/e2e/test_conformance_sample.py $(SERVE_LOADS) $(SPARK_CLUSTER) \
+#: each takes minutes, and has a shorter one in `make test`
+STORIES := tests/e2e/test_topic_changes.py tests/e2e/test_crash.py tests/e2e/test_serve_fenced.py \
+	tests/e2e/test_racks.py tests/e2e/test_fetched_jars.py
+OWN_TARGETS := tests/e2e/test_conformance_sample.py $(STORIES) $(SERVE_LOADS) $(SPARK_CLUSTER) \
 	$(REGISTRY_QUERIES)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
 SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
 	tests/e2e/test_serve_dataframe.py tests/sim tests/e2e/test_query_groups.py \
-	tests/e2e/test_poison.py tests/e2e/test_crash.py tests/e2e/test_stragglers.py \
-	tests/e2e/test_window_expiry.py tests/e2e/test_isolation.py tests/e2e/test_topic_changes.py \
+	tests/e2e/test_poison.py tests/e2e/test_stragglers.py \
+	tests/e2e/test_window_expiry.py tests/e2e/test_isolation.py \
 	tests/e2e/test_source_instant.py tests/e2e/test_committed_reads.py \
 	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
@@ -185,7 +188,7 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
-        serve-loads registry-queries spark-cluster spark-kills functions conformance-sample repositories chaos feast \
+        stories serve-loads registry-queries spark-cluster spark-kills functions conformance-sample repositories chaos feast \
         exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
@@ -262,6 +265,9 @@ store-kills: $(DONE)/standpipe ## a store's writer killed 1,000 times, and a sto
 driver-kills: setup ## Spark's driver killed KILLS times, every row compared: KILLS=60 ALONE=1 HDFS=1
 	$(PYTHON_IN) -m tests.e2e.driver_kills --kills $(KILLS) $(if $(ALONE),--alone) \
 		$(if $(HDFS),--hdfs)
+
+stories: setup ## long stories end to end: topics made anew, everything killed, racks, fenced programs
+	$(PYTEST) -q $(STORIES) $(PYTEST_ARGS)
 
 serve-loads: setup ## loads into served tables, output mode complete, several tables, with kills
 	$(PYTEST) -q $(SERVE_LOADS) $(PYTEST_ARGS)

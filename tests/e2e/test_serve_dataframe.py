@@ -1,7 +1,8 @@
 """A user's DataFrame as a served table, whatever happens to the user's program.
 
 examples/serve_dataframe.py against a cluster that has no pipeline: nodes and the user's Spark are a
-complete set-up. At random moments, sixty times: `make serve-kills`.
+complete set-up. At random moments, sixty times: `make serve-kills`. Two programs at once, of which
+one is paused and comes back: test_serve_fenced.py (`make stories`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.e2e.cluster import TestCluster, wait_until
+from tests.e2e.cluster import TestCluster
 from tests.e2e.user_programs import (
     USERS,
     Purchases,
     feed_until_death,
-    holder,
     programs,
     shown,
     verify,
@@ -66,43 +66,3 @@ def check_that_it_is_as_others(cluster: TestCluster) -> None:
         rows = list(client.stream(text, from_beginning=True))
     assert len(rows) == 3
     assert {row["USER_ID"] for row in rows} <= set(USERS)
-
-
-@pytest.mark.timeout(1500)
-def test_one_program_writes_at_a_time(nodes_alone: TestCluster, tmp_path: Path) -> None:
-    nodes_alone.topic("purchases")
-    purchases = Purchases(nodes_alone)
-    with programs(nodes_alone, tmp_path) as started:
-        paused, standby = started(), started()
-        purchases.send()
-        wait_until(lambda: holder(nodes_alone) or None, "one of them has the lease")
-        if holder(nodes_alone) == standby.process.pid:
-            paused, standby = standby, paused
-        standby.wait_for("standing by: SCORES is written by")
-        purchases.check()
-
-        paused.signal(signal.SIGSTOP)
-        standby.wait_for("SCORES is served")
-        purchases.send()
-        purchases.check()
-        paused.signal(signal.SIGCONT)
-        assert paused.wait_for_end() == 1
-        assert "FENCED: this application lost the lease of SCORES" in paused.said()
-        purchases.send()
-        purchases.check()
-        wait_for_holder(nodes_alone, standby)
-
-        standby.signal(signal.SIGKILL)
-        lost = started(CHECKPOINT=str(tmp_path / "another"))
-        assert lost.wait_for_end() == 1
-        assert "CHECKPOINT_LOST: readers have seen batch" in lost.said()
-        purchases.check()
-
-        last = started()
-        last.wait_for("SCORES is served")
-        purchases.send()
-        purchases.check()
-        verify(nodes_alone)
-        nodes_alone.sql("DROP TABLE SCORES;")
-        assert last.wait_for_end() == 1
-        assert "DROPPED: SCORES was dropped" in last.said()

@@ -47,11 +47,11 @@ Rows = list[tuple[str, int]]
 #: of each reader, so that tests beside this one get on
 PAUSE_S = 0.03
 #: answers of all readers at the level, at least
-ANSWERS_MIN = 2_000
+ANSWERS_MIN = 1_000
 #: of each kind of read, as `AllWays.kinds` has them; scans take long
 SHARES = (1, 3, 1, 1, 3, 3)
 #: that each kind of read has at each node, at least
-OF_EACH_MIN = 20
+OF_EACH_MIN = 10
 
 
 class AllWays(Reader):
