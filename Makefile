@@ -139,24 +139,25 @@ SPARK_CLUSTER := tests/e2e/test_spark_cluster.py tests/e2e/test_serve_on_spark_c
 REGISTRY_QUERIES := tests/e2e/test_registry_pipeline.py tests/e2e/test_registry_publish.py
 #: each takes minutes, and has a shorter one in `make test`
 STORIES := tests/e2e/test_topic_changes.py tests/e2e/test_crash.py tests/e2e/test_serve_fenced.py \
+	tests/e2e/test_poison.py tests/e2e/test_query_groups.py tests/e2e/test_stragglers.py \
 	tests/e2e/test_racks.py tests/e2e/test_fetched_jars.py
 OWN_TARGETS := tests/e2e/test_conformance_sample.py $(STORIES) $(SERVE_LOADS) $(SPARK_CLUSTER) \
 	$(REGISTRY_QUERIES)
 
 #: these compare what is there in the end, however slowly it came; the longest first, which xdist
 #: would put last if it were not told not to
-SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_replacement.py \
-	tests/e2e/test_serve_dataframe.py tests/sim tests/e2e/test_query_groups.py \
-	tests/e2e/test_poison.py tests/e2e/test_stragglers.py \
-	tests/e2e/test_window_expiry.py tests/e2e/test_isolation.py \
-	tests/e2e/test_source_instant.py tests/e2e/test_committed_reads.py \
-	tests/e2e/test_store_crash.py tests/e2e/test_broker.py tests/e2e/test_pipeline_formats.py \
+SIDE_BY_SIDE := tests/e2e/test_pipeline.py tests/e2e/test_secured_kafka.py \
+	tests/e2e/test_replacement.py tests/e2e/test_serve_dataframe.py tests/sim \
+	tests/e2e/test_window_expiry.py tests/e2e/test_isolation.py tests/e2e/test_source_instant.py \
+	tests/e2e/test_committed_reads.py tests/e2e/test_store_crash.py tests/e2e/test_broker.py \
+	tests/e2e/test_pipeline_formats.py \
 	$(wildcard tests/assignor tests/e2e/test_*_on_spark.py) \
 	tests/e2e/test_push_tables.py tests/e2e/test_snapshot_reads.py tests/e2e/test_spark_format.py \
 	tests/e2e/test_ksqldb_client.py tests/e2e/test_forged_progress.py \
 	tests/e2e/test_source_lag.py tests/e2e/test_replication_lag.py \
 	tests/e2e/test_session_writes.py tests/e2e/test_spark_settings.py tests/e2e/test_checkpoint_paths.py \
-	tests/e2e/test_dead_leader.py
+	tests/e2e/test_dead_leader.py tests/e2e/test_avro.py tests/e2e/test_json_sr.py \
+	tests/e2e/test_schema_registry.py
 
 #: nodes without Spark, which stand each other: no JVM beside them takes a whole core for seconds
 NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
@@ -166,6 +167,8 @@ NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
 	tests/e2e/test_demo_data.py tests/e2e/test_ports.py tests/e2e/test_stranger.py \
 	tests/e2e/test_forged_reports.py tests/e2e/test_topic_keeping.py \
 	tests/e2e/test_client.py tests/e2e/test_client_sql.py \
+	tests/e2e/test_wedged_worker.py tests/e2e/test_direct_table.py \
+	tests/e2e/test_full_disk_start.py tests/e2e/test_clock_jump.py \
 	tests/e2e/test_examples.py))
 
 #: tests of properties: `make check` tries the `examples(…)` of each, and `make test` more
