@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,6 +46,7 @@ from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.pull.fast_forward import FastForward, FastForwards
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_headers import RequestFormat
@@ -106,6 +108,8 @@ class Wires(PeerClient):
         self._nodes = nodes
         #: node -> headers of the forwards that it got
         self.sent: dict[str, list[dict[str, str]]] = {}
+        #: of them over a connection that was kept
+        self.fast_count = 0
 
     async def request(
         self,
@@ -129,6 +133,35 @@ class Wires(PeerClient):
             return answer
         take(answer.body)
         return Response(200, answer.headers, b"")
+
+    def send_kept(
+        self,
+        place: tuple[str, NodeId],
+        message: bytes,
+        done: Callable[[Response | None], None],
+        *,
+        bytes_max: int,
+    ) -> Callable[[], None] | None:
+        """There is one to each node that is there."""
+        worker = self._nodes.get(place[0])
+        if worker is None:
+            return None
+        lines, _, body = message.partition(b"\r\n\r\n")
+        pairs = (line.partition(": ") for line in lines.decode().split("\r\n")[1:])
+        headers = {name: value for name, _, value in pairs}
+        self.sent.setdefault(place[0], []).append(headers)
+        self.fast_count += 1
+
+        async def answered() -> Response | None:
+            response = await worker.peer_lane(body, headers)
+            return response if len(response.body) <= bytes_max else None
+
+        def ended(task: asyncio.Task[Response | None]) -> None:
+            done(None if task.cancelled() else task.result())
+
+        task = asyncio.get_running_loop().create_task(answered())
+        task.add_done_callback(ended)
+        return task.cancel
 
 
 class Worker:
@@ -292,8 +325,16 @@ class Worker:
     async def answer(self, text: str, lag_max: int | None = None) -> PullResponse:
         return await self.slow_path.answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
+    def forwarding_path(self) -> LookupFastPath:
+        """As `fast_path`, with forwards."""
+        path = self.fast_path()
+        path.forwards = FastForwards(
+            self.forwarder, self.hedged_reads, self.routes, self.replicas, self.metrics, 20_000
+        )
+        return path
+
     def fast_path(self, *, is_peer: bool = False) -> LookupFastPath:
-        """An earlier query of that shape has taken the slow path."""
+        """An earlier query of that shape has taken the slow path. It forwards nothing."""
         self.slow_path.map.view.plans.plan(self.planned, {})
         return LookupFastPath(
             node_id=self.name,
@@ -322,7 +363,9 @@ class Worker:
 
     def fast(self, text: str, lag_max: int | None = None) -> bytes | None:
         """The response of the fast path; None: it leaves the request to the slow path."""
-        return self.fast_path().answer(RequestFormat(Form.LINES), body_of(text, lag_max))
+        found = self.fast_path().answer(RequestFormat(Form.LINES), body_of(text, lag_max))
+        assert not isinstance(found, FastForward)
+        return found
 
     async def peer_lane(self, body: bytes, headers: Mapping[str, str]) -> Response:
         """What the peer listener answers on the slow path."""
@@ -335,7 +378,9 @@ class Worker:
 
     def fast_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
         """What it answers on the fast path; empty: nothing."""
-        return (self.fast_path(is_peer=True).answer(peer_format(headers), body) or b"").decode()
+        found = self.fast_path(is_peer=True).answer(peer_format(headers), body)
+        assert not isinstance(found, FastForward)
+        return (found or b"").decode()
 
     def cluster_status(self) -> dict[str, object]:
         page = ClusterStatus(

@@ -6,10 +6,23 @@ Not here: when it asks (`adapters.http.server`), and what is answered
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Awaited(Protocol):
+    """An answer that comes later. Until then, what its connection sends is held."""
+
+    def then(self, take: Callable[[bytes | None], None]) -> None:
+        """Say who takes it: called once, in another turn of the loop, with the whole response; with
+        None if the slow path is to answer."""
+        ...
+
+    def leave(self) -> None:
+        """The client has gone: it is not taken any more."""
+        ...
 
 
 class FastPath(Protocol):
@@ -20,8 +33,8 @@ class FastPath(Protocol):
         path."""
         ...
 
-    def answer(self, token: Any, body: bytes) -> bytes | None:
-        """The whole response, head included; None: take the slow path."""
+    def answer(self, token: Any, body: bytes) -> bytes | Awaited | None:
+        """The whole response, head included, at once or later; None: take the slow path."""
         ...
 
     def answer_message(self, message: bytes) -> bytes | None:

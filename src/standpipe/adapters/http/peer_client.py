@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, cast
 
 import httptools
@@ -89,15 +90,23 @@ class _Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
 
-    async def ask(self, request: bytes) -> Response:
+    def send(self, request: bytes) -> asyncio.Future[Response]:
+        """Send it. `forget` its answer, once that has come."""
         assert self.transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self.has_received = False
         self.transport.write(request)
+        return self._answer
+
+    async def ask(self, request: bytes) -> Response:
         try:
-            return await self._answer
+            return await self.send(request)
         finally:
-            self._answer = None  # a connection that is kept must not keep an answer of megabytes
+            self.forget()
+
+    def forget(self) -> None:
+        """A connection that is kept must not keep an answer of megabytes."""
+        self._answer = self.on_data = self.take = None
 
     async def prove(self) -> None:
         """Wait until the other end has proved itself. Raises HandshakeRefused."""
@@ -184,10 +193,10 @@ class _SealedConnection(_Connection):
     async def prove(self) -> None:
         await self._proved
 
-    async def ask(self, request: bytes) -> Response:
+    def send(self, request: bytes) -> asyncio.Future[Response]:
         assert self._session is not None
         message, self._proof = self._proof + self._session.sealer.seal(request), b""
-        return await super().ask(message)
+        return super().send(message)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -256,7 +265,7 @@ class PeerClient:
         """
         verb = method or ("POST" if body else "GET")
         all_headers = {**self.headers, **(headers or {})}
-        message = _message(f"{verb} {target}", address, body, all_headers)
+        message = message_of(head_of(f"{verb} {target}", address, all_headers), body)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         silence = silence_s or timeout_s
@@ -294,6 +303,48 @@ class PeerClient:
         except OSError as error:
             raise PathFailed(_reason(error)) from error
 
+    def send_kept(
+        self,
+        place: tuple[str, NodeId],
+        message: bytes,
+        done: Callable[[Response | None], None],
+        *,
+        bytes_max: int,
+    ) -> Callable[[], None] | None:
+        """Send a whole message (`message_of`) over a connection that is kept to `place`, an address
+        and the node that is there; None: there is none. Without a task, for callers that send
+        thousands a second and have another way if it fails.
+
+        `done`: called once, in another turn of the loop, with the answer; with None if none came,
+        or one with a longer body. Returns what withdraws the request.
+        """
+        connection = self._kept(place)
+        if connection is None:
+            return None
+        parts, left_bytes = list[bytes](), bytes_max
+
+        def take(part: bytes) -> None:
+            nonlocal left_bytes
+            left_bytes -= len(part)
+            if left_bytes < 0:
+                raise ConnectionError("a longer answer than is wanted")
+            parts.append(part)
+
+        def ended(answer: asyncio.Future[Response]) -> None:
+            connection.forget()
+            if answer.exception() is not None:
+                connection.abort()
+                done(None)
+                return
+            self._keep(place, connection)
+            found = answer.result()
+            body = b"".join(parts) if found.status == HTTPStatus.OK else found.body
+            done(Response(found.status, found.headers, body))
+
+        connection.take = take
+        connection.send(message).add_done_callback(ended)
+        return connection.withdraw
+
     def close(self) -> None:
         """Close the idle connections. No request may be in flight."""
         for connections in self._idle.values():
@@ -325,19 +376,21 @@ class PeerClient:
             except asyncio.CancelledError:
                 connection.withdraw()
                 raise
-            connection.on_data = connection.take = None
             self._keep(place, connection)
             return response
 
     async def _connection(self, place: tuple[str, NodeId]) -> tuple[_Connection, bool]:
-        loop = asyncio.get_running_loop()
+        kept = self._kept(place)
+        return (kept, True) if kept is not None else (await self._dial(*place), False)
+
+    def _kept(self, place: tuple[str, NodeId]) -> _Connection | None:
         idle = self._idle[place]
         while idle:
             kept = idle.pop()
-            if kept.is_open and loop.time() - kept.used_at < IDLE_SECONDS_MAX:
-                return kept, True
+            if kept.is_open and asyncio.get_running_loop().time() - kept.used_at < IDLE_SECONDS_MAX:
+                return kept
             kept.abort()
-        return await self._dial(*place), False
+        return None
 
     async def _dial(self, address: str, to: NodeId) -> _Connection:
         """A new connection, proved. Raises ConnectFailed."""
@@ -374,13 +427,18 @@ class PeerClient:
             connection.abort()
 
 
-def _message(request: str, address: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """`request`: method and target."""
+def head_of(request: str, address: str, headers: Mapping[str, str]) -> bytes:
+    """The head of a message but for the length of its body. `request`: method and target."""
     lines = [f"{request} HTTP/1.1", f"host: {address}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    if body or request.startswith("POST"):
-        lines.append(f"content-length: {len(body)}")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+    return "\r\n".join([*lines, ""]).encode("latin-1")
+
+
+def message_of(head: bytes, body: bytes) -> bytes:
+    """A whole message. `head`: of `head_of`."""
+    if body or head.startswith(b"POST"):
+        return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+    return head + b"\r\n"
 
 
 def _reason(error: OSError) -> str:

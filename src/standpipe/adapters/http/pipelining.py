@@ -41,6 +41,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from standpipe.adapters.http.acceptor import AcceptedConnection
+from standpipe.adapters.http.fast_path import Awaited
 
 #: What the parser gets at a time. The smallest request has 18 bytes, and each takes 2.3 KiB of
 #: memory: a read of 256 KiB, parsed at once, would become 32 MB.
@@ -66,6 +67,9 @@ class PipelinedProtocol(HttpToolsProtocol):
         self._again: bytes | None = None
         #: the request that is being answered, or was answered last; others are in `pipeline`
         self._running: RequestResponseCycle | None = None
+        #: the answer of the fast path that is on its way, and the bytes of its request
+        self._awaited: tuple[Awaited, bytes] | None = None
+        self._closes_after_it = False
         #: bytes that wait for an answer
         self._held = bytearray()
         #: the last answer of this connection, to what could not be parsed
@@ -82,7 +86,9 @@ class PipelinedProtocol(HttpToolsProtocol):
     @property
     def _is_behind(self) -> bool:
         """Whether the next bytes come behind a request whose answer comes first."""
-        return bool(self.pipeline) or (self._is_unanswered and not self._partial)
+        if self._awaited is not None or self.pipeline:
+            return True
+        return self._is_unanswered and not self._partial
 
     @property
     def _must_wait(self) -> bool:
@@ -155,6 +161,28 @@ class PipelinedProtocol(HttpToolsProtocol):
 
     # -------------------------------------------------------------- answering
 
+    def _await(self, answer: Awaited, request: bytes, behind: bytes) -> None:
+        """An answer of the fast path comes later. `behind`: what follows its request."""
+        self._awaited = answer, request
+        if behind:
+            self._hold(behind)
+        answer.then(self._arrived)
+
+    def _arrived(self, answer: bytes | None) -> None:
+        """The answer that was awaited, or None: parse its request."""
+        assert self._awaited is not None
+        (_, request), self._awaited = self._awaited, None
+        if self.transport.is_closing():
+            return
+        if answer is None:
+            self._parse(request)
+        else:
+            self.transport.write(answer)
+        if self._closes_after_it:
+            self.shutdown()
+        elif self._held and not self._is_behind:
+            self._go_on()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
@@ -205,7 +233,9 @@ class PipelinedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Called by the server when it stops."""
-        if self._discarded is not None:
+        if self._awaited is not None:
+            self._closes_after_it = True
+        elif self._discarded is not None:
             self.transport.close()
         else:
             super().shutdown()
@@ -221,6 +251,9 @@ class PipelinedProtocol(HttpToolsProtocol):
         """Called by the event loop: nobody waits for the answers."""
         self.pipeline.clear()
         self._held.clear()
+        if self._awaited is not None:
+            (answer, _), self._awaited = self._awaited, None
+            answer.leave()
         if self._is_unanswered and self._running is not None:
             _tell(self._running)
         super().connection_lost(exc)

@@ -5,8 +5,9 @@ A request takes one of two paths, and both speak the same HTTP:
 - *slow path*: httptools parses, uvicorn makes a scope and a task, an ASGI application answers.
 - *fast path*: a head (request line and headers) that is, byte for byte, one that has been parsed
   before needs no second parse: same bytes, same meaning. If its body came whole in the same read,
-  `FastPath.answer` may return the complete response, without scope, task or second copy. Where it
-  returns None, the slow path starts from the request's bytes; nothing is lost.
+  `FastPath.answer` may return the complete response, without scope, task or second copy, or one
+  that comes later. Where there is none, the slow path starts from the request's bytes; nothing is
+  lost.
 
   A message of a kind that was just answered so on its connection is asked for whole, before its
   head is looked for (`FastPath.answer_message`).
@@ -46,7 +47,7 @@ from standpipe.adapters.http.connections import (
     PortLimits,
     WaitingFor,
 )
-from standpipe.adapters.http.fast_path import FastPath, Headers, NoFastPath
+from standpipe.adapters.http.fast_path import Awaited, FastPath, Headers, NoFastPath
 from standpipe.adapters.http.pipelining import PipelinedProtocol, has_left
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
@@ -222,6 +223,9 @@ class LookupProtocol(PipelinedProtocol):
                 answer = self._fast_path.answer(known[1], data[head_end:end])
                 if answer is None:
                     return data[at:]
+                if type(answer) is not bytes:
+                    self._await(cast("Awaited", answer), data[at:end], data[end:])
+                    return b""
                 self._requests += 1
                 answers.append(answer)
                 unsent_bytes += len(answer)
@@ -238,6 +242,10 @@ class LookupProtocol(PipelinedProtocol):
             return b""
         finally:
             self._send(answers)
+
+    def _arrived(self, answer: bytes | None) -> None:
+        self._requests += answer is not None  # the parser counts the others
+        super()._arrived(answer)
 
     def _send(self, answers: list[bytes]) -> None:
         """Write answers, in order, and empty the list. uvloop makes a system call of each write."""

@@ -61,6 +61,11 @@ class ReadView(Protocol):
 
 def partition_of_key(source: Source, key: Sequence[Value]) -> int:
     """Partition of the table in which a key lives. Raises UnfitKey; a null key has none (-1)."""
+    kind = native.kind_of(source)
+    if kind is not None:
+        found = native.keys_by_partition((tuple(key),), kind, source.partitions)
+        if found:
+            return next(iter(found))
     raw = encode_key(key, source.key_columns, source.key_format, source.key_delimiter)
     return -1 if raw is None else partition_of(raw, source.partitions)
 

@@ -117,6 +117,7 @@ def _fast_path(worker: Worker, *, is_peer: bool) -> LookupFastPath:
         is_peer=is_peer,
         pages=None if is_peer else worker.pages,
         in_hand=worker.in_hand,
+        forwards=None if is_peer else worker.forwards,
     )
 
 

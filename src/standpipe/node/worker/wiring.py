@@ -44,6 +44,7 @@ from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.push_registry import PushRegistry
 from standpipe.node.worker.heavy_workers import HeavyWorkers
 from standpipe.node.worker.inspect.route import Routes
+from standpipe.node.worker.pull.fast_forward import FastForwards
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.hedging import HedgedReads
 from standpipe.node.worker.pull.linearizable import Barriers
@@ -113,6 +114,14 @@ class Worker:
         )
         self.hedged_reads.silent = self.forwarder.silent
         self.route_cache = RouteCache(self.node.node_id, self.settings, self.forwarder, self.peers)
+        self.forwards = FastForwards(
+            self.forwarder,
+            self.hedged_reads,
+            self.route_cache,
+            self.replicas,
+            self.metrics,
+            timeout_ms,
+        )
         self.routes = Routes(self.map, self.replicas, self.route_cache, self.clock)
         own = (self.node.public, self.node.public_advertised, self.settings[TLS_LISTENER])
         self.pages = PageGuard.of(self.settings, [*own, socket.gethostname()])

@@ -46,6 +46,7 @@ from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
 from standpipe.model import NodeId
+from standpipe.node.worker.pull.fast_forward import FastForward, FastForwards
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
@@ -94,6 +95,8 @@ class LookupFastPath:
     in_hand: TextsInHand = field(default_factory=TextsInHand)
     tokens: SessionTokens = field(default_factory=SessionTokens)
     clock: Clock = field(default_factory=Clock)
+    #: of a listener for clients: lookups that another node answers; None: the slow path's, all
+    forwards: FastForwards | None = None
     #: the last body was answered by a known list
     _is_list: bool = False
     #: kinds of faults that were logged
@@ -121,17 +124,19 @@ class LookupFastPath:
         except StandpipeError:
             return None
 
-    def answer(self, token: RequestFormat, body: bytes) -> bytes | None:
-        """The whole HTTP response; None: the slow path answers."""
+    def answer(self, token: RequestFormat, body: bytes) -> bytes | FastForward | None:
+        """The whole HTTP response, at once or later; None: the slow path answers."""
         started_s = time.monotonic()
         try:
             view = self.map.view
-            may_be_known = token.forward is None and not self.in_hand.is_refusing
+            may_be_known = token.is_usual and not self.in_hand.is_refusing
             if may_be_known:
                 known, self._is_list = self._frames.answer(token, body, view, started_s), False
                 if known is None:
                     known = self._known_otherwise(token, body, view, started_s)
                 if known is not None:
+                    if token.forward is not None:
+                        self.metrics.count("standpipe_pull_forwarded_in", "answered")
                     self.metrics.answered_here(time.monotonic() - started_s)
                     return known
             query = parse_lookup(body)
@@ -144,10 +149,12 @@ class LookupFastPath:
                 return None  # the slow path scans it, or refuses it
             if plan.source.is_direct and (query.session is not None or query.is_snapshot):
                 return None  # the slow path refuses it
-            read = self._one if len(plan.keys) == 1 else self._many
-            found = read(token, query, view, plan)
+            is_one = len(plan.keys) == 1
+            found = (self._one if is_one else self._many)(token, query, view, plan)
             if may_be_known and found is not None:
                 self._learn(token, body, query, view, plan)
+            if found is None and may_be_known and is_one and self.forwards is not None:
+                return self.forwards.begin(token, body, query, view, plan)
         except EXPECTED:
             return None
         except Exception as fault:
@@ -194,6 +201,9 @@ class LookupFastPath:
         """The response to a body of a known list or statement; None: find it by the other steps.
         Raises as they do."""
         lists, statements = self._lists, self._statements
+        if token.forward is not None:  # most are whole rows of one key
+            self._frames.note(token, body)
+            return None
         found = lists.answer(token, body, view, started_s)
         self._is_list = found is not None
         if found is None:
@@ -208,6 +218,10 @@ class LookupFastPath:
     ) -> None:
         """The body was answered by its plan, and not by what is known."""
         lists, statements, frames = self._lists, self._statements, self._frames
+        if token.forward is not None:
+            if frames.is_new and query.session is None and not query.is_snapshot:
+                frames.learn(token, body, query, view, plan)
+            return
         if query.session is not None:  # a token is a part of a frame of one literal, of no other
             if frames.is_new:
                 frames.learn(token, body, query, view, plan)
@@ -230,6 +244,8 @@ class LookupFastPath:
         if forward is not None:
             check(forward, source, (partition,))
         replica_id = source.replica_id(partition)
+        if self.forwards is not None and self.forwards.is_elsewhere(view, replica_id):
+            return None  # to look for a page that is not here takes longer than the rest
         replica = self.replicas.get(replica_id)
         status = replica.status()
         bounds = self.routes.bounds(query.bounds, source)

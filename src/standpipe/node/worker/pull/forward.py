@@ -185,12 +185,17 @@ class Forwarder:
                 is_path_failure=True,
                 was_sent=not isinstance(failure, ConnectFailed),
             ) from failure
-        if silence_ms is None:
-            self.took(_now_ms() - started_ms)
-        self._succeeded(peer.peer)
+        self.answered(peer.peer, None if silence_ms is not None else _now_ms() - started_ms)
         if response.status != 200:
             raise refusal_of(response)
         return PartitionAnswer(rows=arriving.rows, fresh=parse_headers(response.headers))
+
+    def answered(self, address: str, took_ms: float | None) -> None:
+        """A peer has answered over this path, whatever it said. None: how long it took says nothing
+        about lookups."""
+        if took_ms is not None:
+            self.took(took_ms)
+        self._succeeded(address)
 
     def silent(self, peer: NodeInfo) -> None:
         """A read on this path is slow. SILENCES_MAX in a row are a failed path: a stopped peer must

@@ -102,6 +102,15 @@ class ForwardHeaders:
     barrier: Barrier | None = None  # of a read at level `linearizable`
     wanted: Stamp | None = None  # of a read at level `snapshot`; None: any batch
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether it wants the rows of one partition as they are, whatever their age."""
+        is_timely = self.timeout_ms is None or self.timeout_ms > 0
+        wants_more = self.waits or not (
+            self.committed_end is self.working_ms is self.barrier is self.wanted is None
+        )
+        return is_timely and self.partition is not None and self.table != "" and not wants_more
+
     @classmethod
     def read(cls, headers: Headers) -> ForwardHeaders:
         """The headers of a request. Raises BadRequest when a number is malformed."""
@@ -146,10 +155,18 @@ class RequestFormat:
     forward: ForwardHeaders | None = None
     #: the response's head up to the freshness headers
     head: bytes = field(init=False)
+    #: equal bodies behind equal marks have equal answers, of any partition that a forward wants
+    mark: bytes = field(init=False)
+    #: a client asks, or it is a forward that wants nothing but the rows as they are
+    is_usual: bool = field(init=False)
 
     def __post_init__(self) -> None:
         line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
+        forward = self.forward
+        mark = line if forward is None else b"%b%b\n" % (line, forward.table.encode())
         object.__setattr__(self, "head", line)
+        object.__setattr__(self, "mark", mark)
+        object.__setattr__(self, "is_usual", forward is None or forward.is_usual)
 
     @classmethod
     def read(cls, path: bytes, headers: Headers, *, is_peer: bool) -> RequestFormat | None:

@@ -30,8 +30,6 @@ WALK = [
     "node/worker/request/body",
     "sql/lookup/plan_cache",
     "data/query/pull",
-    "data/encoding/kafka_keys",
-    "data/encoding/store_keys",
     "adapters/store/status_page",
     "node/worker/pull/route_cache",
     "adapters/store/reader",
@@ -56,8 +54,13 @@ NOTED = [
     "data/query/list_lookup",
     "data/query/statement_lookup",
 ]
-#: where nothing is compiled
-IN_PYTHON = ["data/query/literal_lookup", "data/encoding/native", "data/encoding/store_keys"]
+#: for what is not compiled
+IN_PYTHON = [
+    "data/query/literal_lookup",
+    "data/encoding/native",
+    "data/encoding/kafka_keys",
+    "data/encoding/store_keys",
+]
 #: where the millisecond is another one
 LABELLED = [
     "node/worker/pull/known/parts",

@@ -101,6 +101,8 @@ class KnownFrames(KnownParts):
     _frames: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
+    #: while a forward is answered: the partition that it wants
+    _only: int | None = None
     #: what tokens of sessions want of a table
     tokens: SessionTokens = field(default_factory=SessionTokens)
     #: how often a frame with a token was asked for, by its hash
@@ -125,11 +127,17 @@ class KnownFrames(KnownParts):
         `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        return self.look_up(self._frames, token.head, body, view, now_s)
+        if token.forward is None:
+            return self.look_up(self._frames, token.mark, body, view, now_s)
+        self._only = token.forward.partition
+        try:
+            return self.look_up(self._frames, token.mark, body, view, now_s)
+        finally:
+            self._only = None
 
     def note(self, token: RequestFormat, body: bytes) -> None:
         """`answer` did not know a body, and others will answer it: whether `is_new`."""
-        mark = cut(token.head, body) if len(body) <= MESSAGE_BYTES_MAX else None
+        mark = cut(token.mark, body) if len(body) <= MESSAGE_BYTES_MAX else None
         self.is_new = mark is not None and mark not in self._frames and self._is_met_again(mark)
 
     def look_up(
@@ -149,6 +157,8 @@ class KnownFrames(KnownParts):
         if found is None:
             return None
         frame, number, key, part, older = found
+        if self._only is not None and number != self._only:
+            return None
         if part is None:
             part = self._now(frame, number, older, view)
             if part is None:
@@ -188,7 +198,7 @@ class KnownFrames(KnownParts):
     ) -> None:
         """A body, whose frame `is_new`, was answered by its plan: keep its frame, if other literals
         in it would be answered by it, too; else keep that they would not."""
-        mark = cut(token.head, body)
+        mark = cut(token.mark, body)
         if mark is None or (query.session is not None and not self._is_often_asked(mark)):
             return
         if len(self._frames) >= FRAMES_MAX:
@@ -211,6 +221,7 @@ class KnownFrames(KnownParts):
             bounds=self.routes.bounds(query.bounds, source),
             token=token,
             is_snapshot=query.is_snapshot,
+            is_forward=token.forward is not None,
             session=session,
             added=added,
             respond=partial(response, added=added) if added else self._respond,
@@ -218,7 +229,7 @@ class KnownFrames(KnownParts):
         known = KnownLiteral(0, kind, source.partitions, frame, frame.held)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
         stored = store_key(key, (source.key_columns[0].type,))
-        assert known_literal({mark: known}, token.head, body) == (frame, partition, stored)
+        assert known_literal({mark: known}, token.mark, body) == (frame, partition, stored)
         self._frames[mark] = known
 
     def _is_often_asked(self, mark: bytes) -> bool:
@@ -239,7 +250,7 @@ class KnownFrames(KnownParts):
         """
         if len(message) > MESSAGE_BYTES_MAX or message.find(b"'", 0, head_bytes) >= 0:
             return False
-        of_body, of_message = cut(token.head, message[head_bytes:]), cut(b"", message)
+        of_body, of_message = cut(token.mark, message[head_bytes:]), cut(b"", message)
         known = self._frames.get(of_body) if of_body else None
         if known is None or of_message is None:
             return False

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
@@ -70,6 +72,8 @@ class KnownFrame:
     bounds: Bounds
     token: RequestFormat
     is_snapshot: bool
+    #: other nodes ask: any replica that may answers, and says what its lag counts against
+    is_forward: bool = False
     #: of the session that asked: its token is a part of the frame
     session: KnownToken | None = None
     #: by partition, of those that were read
@@ -161,7 +165,7 @@ class KnownParts:
         replica = self.replicas.get(replica_id)
         status = replica.status()
         route = self.routes.of(view, replica_id, status, frame.bounds)
-        if status is None or route.first_here(is_forward=False) is None:
+        if status is None or route.first_here(is_forward=frame.is_forward) is None:
             return None
         if number not in frame.parts:
             self._parts_bytes += PART_BYTES + 2 * len(frame.plan.schema)
@@ -181,7 +185,7 @@ class KnownParts:
             part.token = frame.session.token_if_covered(meta)
             if part.token is None:
                 return False
-        here = part.route.first_here(is_forward=False)
+        here = part.route.first_here(is_forward=frame.is_forward)
         assert here is not None
         boot_ms = self.clock.boot_ms()
         fresh = freshness_of(
@@ -193,6 +197,9 @@ class KnownParts:
             boot_ms=boot_ms,
             unix_ms=part.at_ms,
         )
+        if frame.is_forward:
+            end = max(part.route.reported_end, part.status.committed_end)
+            fresh = replace(fresh, committed_end=end)
         bounds, token = frame.bounds, frame.token
         if bounds.is_time_bounded and bounds.late(fresh.replica_lag_ms, fresh.source_lag_ms):
             return False
