@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -43,6 +44,9 @@ from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.sql.plans import PullPlan, Value
 from standpipe.sql.types.names import folded, name_literal
+
+#: what follows a cell in a row
+_CELL_ENDS: Final = (b",", b"]")
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ def _placed(
         if row is None:
             return
         cell = b"[" + cell_json(key)
-        if row.startswith(cell) and row[len(cell) : len(cell) + 1] in (b",", b"]"):
+        size = len(cell)
+        if row[:size] == cell and row[size : size + 1] in _CELL_ENDS:
             yield key, row
             row = next(left, None)
     if row is not None:

@@ -11,7 +11,7 @@ Not here: the answer (`answer.py`), the reads (`reads.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -125,8 +125,8 @@ def check_keys(source: Source, keys: Sequence[str | int]) -> None:
 def statement(source: Source, keys: Sequence[Value]) -> str:
     """The lookup of some keys."""
     name, column = name_literal(source.name), name_literal(source.key_columns[0].name)
-    literals = list(map(_literal, keys))
-    where = f"= {literals[0]}" if len(literals) == 1 else f"IN ({', '.join(literals)})"
+    literals = _literals(keys)
+    where = f"= {literals}" if len(keys) == 1 else f"IN ({literals})"
     return f"SELECT * FROM {name} WHERE {column} {where};"  # noqa: S608 names are quoted
 
 
@@ -140,6 +140,9 @@ def body_of(text: str, properties: Mapping[str, object]) -> bytes:
 
 def slices(keys: Sequence[tuple[Value, ...]]) -> Iterator[slice]:
     """The keys of one partition, cut into those of one statement each."""
+    if 0 < len(keys) <= STATEMENT_KEYS_MAX and _characters_max(keys) <= STATEMENT_CHARACTERS_MAX:
+        yield slice(0, len(keys))
+        return
     start = size = 0
     for place, (key,) in enumerate(keys):
         more = len(_literal(key)) + 2
@@ -150,6 +153,21 @@ def slices(keys: Sequence[tuple[Value, ...]]) -> Iterator[slice]:
         size += more
     if keys:
         yield slice(start, len(keys))
+
+
+def _characters_max(keys: Sequence[tuple[Value, ...]]) -> int:
+    """At most so many characters have their literals, with what is between them."""
+    texts = sum(2 * len(key) for (key,) in keys if isinstance(key, str))
+    return texts + (len(str(BIGINT_MAX)) + 5) * len(keys)
+
+
+def _literals(keys: Sequence[Value]) -> str:
+    """Those of some keys, between commas. Most texts have no quote, which needs another."""
+    if isinstance(keys[0], str):
+        joined = "', '".join(cast("Sequence[str]", keys))
+        if joined.count("'") == 2 * (len(keys) - 1):
+            return f"'{joined}'"
+    return ", ".join(map(_literal, keys))
 
 
 def _literal(key: Value) -> str:
