@@ -228,6 +228,8 @@ def store_keys_from_raw(
 
 def window_at_end(key: bytes, bounds: int) -> tuple[int, ...]:
     """`window_ms` of a key in a store, shortened or not."""
+    if bounds == 1:
+        return (_long_at(key, len(key) - WINDOW_BYTES),)
     return tuple(_long_at(key, len(key) - WINDOW_BYTES * n) for n in range(bounds, 0, -1))
 
 
