@@ -6,6 +6,8 @@ stops reading meanwhile, so that it does not see the client go. Here instead:
 
 - *Bytes behind an unanswered request are held, not parsed.* Parsing is in pieces, so the requests
   that are queued are those of one piece. Reading goes on until `HELD_BYTES_MAX` are held.
+- *An answer of the fast path that comes later* (`Awaited`) is waited for as those of the slow path
+  are; if it does not come, its request is parsed.
 - *The running request is told* when the connection is lost; those that are queued are dropped.
 - *A client that leaves is noticed* while reading is paused, too: each sweep of the listener asks
   the socket. An end of the client's sending half counts as leaving, as it does while reading. It
