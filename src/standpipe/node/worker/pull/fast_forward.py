@@ -46,8 +46,10 @@ from standpipe.sql.plans import PullPlan
 LATE_WAITS: Final = 2
 #: A longer answer is the slow path's, which charges what it collects.
 ANSWER_BYTES_MAX: Final = 64 * 1024
-#: Heads of requests that are kept; when there are more, all are dropped.
+#: Heads of requests that are kept; when there are more, all are dropped. So of refused partitions.
 HEADS_MAX: Final = 1_024
+#: So long a partition that a target has refused is left to the slow path, which would ask it again.
+REFUSED_S: Final = 2.0
 
 #: to whom, of which table and partition, by which map
 _Place = tuple[str, str, int, int]
@@ -64,6 +66,8 @@ class FastForwards:
     metrics: Metrics
     timeout_ms: int
     _heads: dict[_Place, bytes] = field(default_factory=dict[_Place, bytes])
+    #: until when, on the loop's clock, in s
+    _refused: dict[ReplicaId, float] = field(default_factory=dict[ReplicaId, float])
 
     def begin(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -79,12 +83,27 @@ class FastForwards:
         if partition < 0:
             return None
         replica_id = source.replica_id(partition)
+        if self._refused and self._is_refused(replica_id):
+            return None
         peer = self._first(view, replica_id, bounds)
         if peer is None:
             return None
         begun = FastForward(self, token, plan, peer, replica_id)
         head = self._head(peer, table_name(source), partition, view)
         return begun if begun.send(message_of(head, body)) else None
+
+    def refused(self, replica_id: ReplicaId, now_s: float) -> None:
+        """A target did not answer for a partition."""
+        if len(self._refused) >= HEADS_MAX:
+            self._refused.clear()
+        self._refused[replica_id] = now_s + REFUSED_S
+
+    def _is_refused(self, replica_id: ReplicaId) -> bool:
+        until_s = self._refused.get(replica_id)
+        if until_s is None or asyncio.get_running_loop().time() < until_s:
+            return until_s is not None
+        del self._refused[replica_id]
+        return False
 
     def is_elsewhere(self, view: ClusterView, replica_id: ReplicaId) -> bool:
         """Whether other nodes have the replicas, and this one has none."""
@@ -186,10 +205,11 @@ class FastForward:
             return
         shared, took_s = self._shared, self._loop.time() - self._began_s
         shared.forwarder.answered(self._peer.peer, took_s * 1000)
-        if self._take is None:
-            return
-        answer = self._answer(response) if response.status == HTTPStatus.OK else None
-        if answer is not None:
+        answer: bytes | None = None
+        if response.status != HTTPStatus.OK:
+            shared.refused(self._replica_id, self._loop.time())
+        elif self._take is not None:
+            answer = self._answer(response)
             shared.metrics.count("standpipe_pull_forwards", "answered")
             shared.metrics.answered("remote", took_s)
         self._give(answer)
