@@ -101,8 +101,6 @@ class KnownFrames(KnownParts):
     _frames: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
-    #: while a forward is answered: the partition that it wants
-    _only: int | None = None
     #: what tokens of sessions want of a table
     tokens: SessionTokens = field(default_factory=SessionTokens)
     #: how often a frame with a token was asked for, by its hash
@@ -127,13 +125,8 @@ class KnownFrames(KnownParts):
         `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
         self.is_new = False
-        if token.forward is None:
-            return self.look_up(self._frames, token.mark, body, view, now_s)
-        self._only = token.forward.partition
-        try:
-            return self.look_up(self._frames, token.mark, body, view, now_s)
-        finally:
-            self._only = None
+        only = None if token.forward is None else token.forward.partition
+        return self.look_up(self._frames, token.mark, body, view, now_s, only=only)
 
     def note(self, token: RequestFormat, body: bytes) -> None:
         """`answer` did not know a body, and others will answer it: whether `is_new`."""
@@ -141,13 +134,21 @@ class KnownFrames(KnownParts):
         self.is_new = mark is not None and mark not in self._frames and self._is_met_again(mark)
 
     def look_up(
-        self, known: Known, mark: bytes, message: bytes, view: ClusterView, now_s: float
+        self,
+        known: Known,
+        mark: bytes,
+        message: bytes,
+        view: ClusterView,
+        now_s: float,
+        *,
+        only: int | None = None,
     ) -> bytes | None:
         """The response to bytes that behind `mark` and without their literal are `known`: a body,
         or a whole message, head included. None: they are none that is known, or their answer has to
         be found by the other steps. One function, as each call in it costs every lookup.
 
-        `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
+        `now_s`: of the monotonic clock; `only`: the partition that a forward wants. Raises
+        NotReady, DamagedRow.
         """
         if view is not self._view:
             self._adopt(view)
@@ -157,7 +158,7 @@ class KnownFrames(KnownParts):
         if found is None:
             return None
         frame, number, key, part, older = found
-        if self._only is not None and number != self._only:
+        if only is not None and number != only:
             return None
         if part is None:
             part = self._now(frame, number, older, view)

@@ -101,7 +101,6 @@ def test_what_is_not_the_senders_is_refused(tmp_path: Path) -> None:
         assert by_frame(path, forward_of(0, {TABLE_HEADER: "T2-1"}), body) is None
         assert by_frame(path, forward_of(0, {TABLE_HEADER: "T1-2"}), body) is None
         assert path.answer(forward_of(1), body) is None
-        assert path._frames._only is None
 
     run(tmp_path, story, STANDBY)
 
