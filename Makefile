@@ -292,7 +292,8 @@ spark-kills: setup ## parts of a Spark cluster killed KILLS times, every row com
 	$(PYTHON_IN) -m tests.e2e.spark_kills --kills $(KILLS)
 
 read-levels: setup ## READS answers at each read level while tailers, nodes and the driver die, judged
-	$(PYTHON_IN) -m tests.e2e.read_levels --reads $(or $(READS),1000000)
+	$(PYTHON_IN) -m tests.e2e.read_levels --reads $(or $(READS),1000000) \
+	    $(if $(MORE),--more)
 
 read-your-writes: setup ## WRITES inserts, each read back with its token at other nodes
 	$(PYTHON_IN) -m tests.e2e.writes_read_back --writes $(or $(WRITES),10000)

@@ -117,12 +117,20 @@ class Client:
         return await self.get_many(_, KEYS)
 
 
+def test_only_what_the_runs_on_record_lack_is_due() -> None:
+    record = _of_read_levels()
+    assert read_levels.reads_due(record, 2_500_000) == dict.fromkeys(LEVELS, 500_000)
+    assert read_levels.reads_due(record, 1_000_000) == dict.fromkeys(LEVELS, 0)
+    assert read_levels.reads_due({}, 1_000_000) == dict.fromkeys(LEVELS, 1_000_000)
+
+
 def test_all_levels_are_read_to_their_end_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the control, whose reads have no end of their own."""
     monkeypatch.setattr(level_readers.standpipe, "connect_async", lambda *_, **__: Client())
     monkeypatch.setattr(level_readers, "REFUSED_PAUSE_S", 0.0)
     counts, reads = [0] * (len(LEVELS) + 1), 300
-    readers = level_readers.Readers(["a", "b"], reads, counts, threading.Event())
+    due = dict.fromkeys(LEVELS, reads)
+    readers = level_readers.Readers(["a", "b"], due, counts, threading.Event())
     asyncio.run(asyncio.wait_for(readers.run(), 300))  # a second, unless it never ends
     assert min(counts[:-1]) >= reads
     keys = {number: [key for key in KEYS if int(key[1:]) % 4 == number] for number in range(4)}
