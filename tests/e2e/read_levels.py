@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -94,9 +94,11 @@ class Watcher(threading.Thread):
 class Faults(threading.Thread):
     """One after the other, each at a node in turn, until the reads are over."""
 
-    def __init__(self, cluster: TestCluster, is_over: Any) -> None:
+    def __init__(self, cluster: TestCluster, is_over: Any, batches: Sequence[object]) -> None:
         super().__init__()
         self.cluster, self.is_over = cluster, is_over
+        #: those that are committed, and how many were when the driver was killed last
+        self.batches, self.batches_before = batches, 0
         self.done: Counter[str] = Counter()
         self.fault: BaseException | None = None
 
@@ -141,6 +143,9 @@ class Faults(threading.Thread):
 
     def driver_killed(self, _: int) -> None:
         assert self.cluster.local.pipeline is not None
+        # a driver that dies twice in the same batch is said to die of its query, which then fails
+        assert len(self.batches) > self.batches_before, "nothing was committed since the last one"
+        self.batches_before = len(self.batches)
         self.cluster.local.pipeline.restarts = 0  # no pause before the next start
         self.cluster.local.kill_pipeline()
 
@@ -166,7 +171,7 @@ def _run(cluster: TestCluster, reads: Mapping[str, int], seconds_max: float) -> 
     )
     watcher = Watcher(cluster, cluster.query_of(TABLE))
     writer = Writer(cluster, topic_of(NAME), written, at_once=6, every_s=EVENTS_EVERY_S)
-    faults = Faults(cluster, is_over)
+    faults = Faults(cluster, is_over, watcher.committed)
     began = time.monotonic()
     try:
         watcher.start()
