@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ from bench.picture import PICTURES
 from bench.readme import ALL_ROWS
 from tests import report
 from tests.e2e import idle_lag, level_readers, read_levels, writes_read_back
+from tests.e2e.burst_reads import BurstAnswer, NodeGone
 from tests.e2e.counted_keys import KEYS, as_batches
 from tests.e2e.level_readers import CONTROL, LEVELS, Truth, row_violations
 from tests.e2e.test_session_writes import TABLES, History, ReadBack
@@ -117,6 +120,32 @@ class Client:
         return await self.get_many(_, KEYS)
 
 
+class Burst:
+    """The same for bursts; each tenth ends with its connection."""
+
+    transport = None
+
+    def __init__(self) -> None:
+        self.bursts = 0
+
+    @classmethod
+    async def to(cls, *_: object) -> Burst:
+        return cls()
+
+    async def ask(self, texts: Sequence[str], _: object) -> list[BurstAnswer]:
+        await asyncio.sleep(0)
+        self.bursts += 1
+        if self.bursts == 10:
+            raise NodeGone("it is started again")
+        return [
+            BurstAnswer(time.monotonic(), _rows(number, text)) for number, text in enumerate(texts)
+        ]
+
+
+def _rows(number: int, text: str) -> list[list[object]] | None:
+    return [[key, 1] for key in re.findall(r"'(\w+)'", text)] if number % 10 else None
+
+
 def test_only_what_the_runs_on_record_lack_is_due() -> None:
     record = _of_read_levels()
     assert read_levels.reads_due(record, 2_500_000) == dict.fromkeys(LEVELS, 500_000)
@@ -127,6 +156,7 @@ def test_only_what_the_runs_on_record_lack_is_due() -> None:
 def test_all_levels_are_read_to_their_end_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the control, whose reads have no end of their own."""
     monkeypatch.setattr(level_readers.standpipe, "connect_async", lambda *_, **__: Client())
+    monkeypatch.setattr(level_readers, "BurstConnection", Burst)
     monkeypatch.setattr(level_readers, "REFUSED_PAUSE_S", 0.0)
     counts, reads = [0] * (len(LEVELS) + 1), 300
     due = dict.fromkeys(LEVELS, reads)

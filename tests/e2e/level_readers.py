@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import uvloop
 from tests import report
+from tests.e2e.burst_reads import BurstConnection, NodeGone
 from tests.e2e.counted_keys import KEYS, as_batches, values_of
 from tests.sim.linear_histories import bounded_violations, linear_violations
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes, violations
@@ -27,6 +28,9 @@ from tests.sim.snapshot_histories import snapshot_violations
 
 import standpipe
 from standpipe.client import AsyncClient, NodesUnreachable, ServerRefused
+from standpipe.client.core.session import ClientSession
+from standpipe.config.lags import REPLICA_LAG_MAX
+from standpipe.session_token import LEVEL_PROPERTY, SESSION, SNAPSHOT
 
 NAME: Final = "LEVELS"
 TABLE: Final = f"{NAME}_COUNTS"
@@ -44,6 +48,9 @@ class LevelReads:
 
     settings: Mapping[str, Any]
     tasks: int
+    #: tasks that send BURST reads at once, what their requests say, and whether each is a session
+    burst_tasks: int = 0
+    properties: Mapping[str, Any] = field(default_factory=dict[str, Any])
     #: of one key, of several keys, of all rows: a scan costs as much as ten of the others
     shares: tuple[int, int, int] = (32, 7, 1)
     pause_s: float = 0.0
@@ -51,17 +58,23 @@ class LevelReads:
 
 EVENTUAL: Final = "eventual"
 LEVELS: Final = {
-    EVENTUAL: LevelReads({}, 4),
-    "bounded": LevelReads({"replica_lag_ms_max": BOUND_MS}, 8),
-    "session": LevelReads({"session": True}, 8),
-    "snapshot": LevelReads({"consistency": "snapshot"}, 8, (2, 36, 2)),
+    EVENTUAL: LevelReads({}, 2, burst_tasks=2),
+    "bounded": LevelReads(
+        {"replica_lag_ms_max": BOUND_MS}, 2, 2, {REPLICA_LAG_MAX.name: str(BOUND_MS)}
+    ),
+    "session": LevelReads({"session": True}, 2, 2, {LEVEL_PROPERTY: SESSION}),
+    "snapshot": LevelReads(
+        {"consistency": SNAPSHOT}, 2, 2, {LEVEL_PROPERTY: SNAPSHOT}, shares=(2, 36, 2)
+    ),
     # they wait for each other's barrier, so that more of them are hardly more work
     "linearizable": LevelReads({"consistency": "linearizable"}, 40),
 }
 #: reads without a level from the first instant to the last, which all judges get; too few of them
 #: to slow down the others
 CONTROL: Final = "control"
-ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 1, (6, 3, 1), pause_s=0.02)}
+ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 1, shares=(6, 3, 1), pause_s=0.02)}
+#: reads that are sent at once on one connection; a session's token is one for all of them
+BURST: Final = 32
 
 
 @dataclass
@@ -98,6 +111,46 @@ class Readers:
                     for task in range(how.tasks):
                         chance = random.Random(f"{level} {address} {task}")
                         group.create_task(self._read_on(client, number, how, mine, chance))
+                    for task in range(how.burst_tasks):
+                        one = Answers(level, f"{level} at {address}, burst {task}")
+                        self.answers.append(one)
+                        group.create_task(self._burst_on(address, number, how, one))
+
+    async def _burst_on(self, address: str, number: int, how: LevelReads, mine: Answers) -> None:
+        chance = random.Random(mine.session)
+        session = ClientSession() if how.properties.get(LEVEL_PROPERTY) == SESSION else None
+        connection: BurstConnection | None = None
+        while not self.is_over.is_set() and self.counts[number] < self.reads[number]:
+            asked = [tuple(chance.sample(KEYS, self._key_count(chance, how))) for _ in range(BURST)]
+            begin = time.monotonic()
+            try:
+                connection = connection or await BurstConnection.to(address, session)
+                begin = time.monotonic()
+                answers = await connection.ask([*map(_text_of, asked)], how.properties)
+            except (NodeGone, OSError):
+                connection = None
+                mine.refused += BURST
+                await asyncio.sleep(REFUSED_PAUSE_S)
+                continue
+            refused = 0
+            for keys, answer in zip(asked, answers, strict=True):
+                if answer.rows is None:
+                    refused += 1
+                    continue
+                _, found = _found(keys, [(row[0], row[1]) for row in answer.rows])
+                mine.seen.append((begin, answer.end, keys, found))
+                self.counts[number] += 1
+            mine.refused += refused
+            if refused:
+                await asyncio.sleep(REFUSED_PAUSE_S)
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        self._end_if_all_have_enough()
+
+    @staticmethod
+    def _key_count(chance: random.Random, how: LevelReads) -> int:
+        one, many, _ = how.shares
+        return chance.randint(2, 6) if chance.random() * (one + many) < many else 1
 
     async def _read_on(
         self,
@@ -124,6 +177,9 @@ class Readers:
             self.counts[number] += 1
             if how.pause_s:
                 await asyncio.sleep(how.pause_s)
+        self._end_if_all_have_enough()
+
+    def _end_if_all_have_enough(self) -> None:
         if all(count >= due for count, due in zip(self.counts, self.reads, strict=True)):
             self.is_over.set()  # for the control, too
 
@@ -143,6 +199,13 @@ async def _many(client: AsyncClient, keys: tuple[str, ...]) -> Found:
 
 async def _all(client: AsyncClient, _: tuple[str, ...]) -> Found:
     return _found(KEYS, [(row["K"], row["N"]) for row in await client.query(SCAN)])
+
+
+def _text_of(keys: tuple[str, ...]) -> str:
+    if len(keys) == 1:
+        return f"SELECT K, N FROM {TABLE} WHERE K = '{keys[0]}';"
+    listed = ", ".join(f"'{key}'" for key in keys)
+    return f"SELECT K, N FROM {TABLE} WHERE K IN ({listed});"
 
 
 def _found(keys: tuple[str, ...], rows: list[tuple[str, int]]) -> Found:
