@@ -70,6 +70,8 @@ class BurstConnection(asyncio.Protocol):
             for text in texts
         ]
         assert self.transport is not None
+        if self.transport.is_closing():
+            raise NodeGone("closed by the node since the last burst")
         self._found, self._due = [], len(texts)
         self._all = asyncio.get_running_loop().create_future()
         self.transport.write(b"".join(_HEAD % (len(body), body) for body in bodies))
