@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
 
 from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
+from standpipe.adapters.http.peer_channel import Asker, PeerChannel
 from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
@@ -134,34 +136,49 @@ class Wires(PeerClient):
         take(answer.body)
         return Response(200, answer.headers, b"")
 
-    def send_kept(
-        self,
-        place: tuple[str, NodeId],
-        message: bytes,
-        done: Callable[[Response | None], None],
-        *,
-        bytes_max: int,
-    ) -> Callable[[], None] | None:
+    def channel(self, place: tuple[str, NodeId], body_bytes_max: int) -> PeerChannel | None:
         """There is one to each node that is there."""
         worker = self._nodes.get(place[0])
-        if worker is None:
-            return None
+        return None if worker is None else WireChannel(self, worker, place[0], body_bytes_max)
+
+
+class WireChannel(PeerChannel):
+    """Answers come from the target's code, each in a task of its own."""
+
+    def __init__(self, wires: Wires, worker: Worker, address: str, body_bytes_max: int) -> None:
+        super().__init__(self._no_bytes, self._cancel, body_bytes_max)
+        self._wires, self._worker, self._address = wires, worker, address
+        self._bytes_max = body_bytes_max
+        self._tasks: list[asyncio.Task[Response]] = []
+
+    def send(self, message: bytes, asker: Asker) -> None:
         lines, _, body = message.partition(b"\r\n\r\n")
         pairs = (line.partition(": ") for line in lines.decode().split("\r\n")[1:])
         headers = {name: value for name, _, value in pairs}
-        self.sent.setdefault(place[0], []).append(headers)
-        self.fast_count += 1
+        self._wires.sent.setdefault(self._address, []).append(headers)
+        self._wires.fast_count += 1
 
-        async def answered() -> Response | None:
-            response = await worker.peer_lane(body, headers)
-            return response if len(response.body) <= bytes_max else None
+        def ended(task: asyncio.Task[Response]) -> None:
+            if task.cancelled() or len(task.result().body) > self._bytes_max:
+                asker.unanswered()
+                return
+            found = task.result()
+            lines = [f"HTTP/1.1 {found.status} {HTTPStatus(found.status).phrase}"]
+            lines += [f"content-type: {headers['accept']}", f"content-length: {len(found.body)}"]
+            lines += [f"{name}: {value}" for name, value in found.headers.items()]
+            asker.answered("\r\n".join([*lines, ""]).encode(), found.body)
 
-        def ended(task: asyncio.Task[Response | None]) -> None:
-            done(None if task.cancelled() else task.result())
-
-        task = asyncio.get_running_loop().create_task(answered())
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._worker.peer_lane(body, headers))
         task.add_done_callback(ended)
-        return task.cancel
+        self._tasks.append(task)
+
+    def _no_bytes(self, _: bytes) -> None:
+        raise AssertionError("it has no connection")
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
 
 class Worker:
@@ -327,13 +344,15 @@ class Worker:
 
     def forwarding_path(self) -> LookupFastPath:
         """As `fast_path`, with forwards."""
-        path = self.fast_path()
-        path.forwards = FastForwards(
-            self.forwarder, self.hedged_reads, self.routes, self.replicas, self.metrics, 20_000
+        return self.fast_path(
+            forwards=FastForwards(
+                self.forwarder, self.hedged_reads, self.routes, self.replicas, self.metrics, 20_000
+            )
         )
-        return path
 
-    def fast_path(self, *, is_peer: bool = False) -> LookupFastPath:
+    def fast_path(
+        self, *, is_peer: bool = False, forwards: FastForwards | None = None
+    ) -> LookupFastPath:
         """An earlier query of that shape has taken the slow path. It forwards nothing."""
         self.slow_path.map.view.plans.plan(self.planned, {})
         return LookupFastPath(
@@ -345,6 +364,7 @@ class Worker:
             body_bytes_max=100_000,
             is_peer=is_peer,
             clock=self.clock,
+            forwards=forwards,
         )
 
     def statements(self) -> Statements:

@@ -37,9 +37,9 @@ class FastPath(Protocol):
         """The whole response, head included, at once or later; None: take the slow path."""
         ...
 
-    def answer_message(self, message: bytes) -> bytes | None:
-        """The whole response to bytes that are exactly one message, and whose head is one that was
-        learnt; None: they may be anything."""
+    def answer_message(self, message: bytes) -> bytes | Awaited | None:
+        """The whole response, at once or later, to bytes that are exactly one message, and whose
+        head is one that was learnt; None: they may be anything."""
         ...
 
     def learn_message(self, token: Any, message: bytes, head_bytes: int) -> bool:

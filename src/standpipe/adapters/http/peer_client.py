@@ -1,4 +1,4 @@
-"""The asynchronous HTTP/1.1 client: kept connections, one request at a time on each.
+"""The asynchronous HTTP/1.1 client: kept connections, one request at a time on each, or a channel.
 
 A general client costs about five times as much per request, and a forwarded read is one request.
 It also tells a caller what it must know: did the *path* fail (refused, reset, no answer in time),
@@ -11,8 +11,9 @@ the other end has proved that it knows the cluster's secret, and that it is the 
 
 Redirects are never followed: the caller knows the address from the metadata log.
 
-Not here: which peer, what its answer means, circuit breakers (`node.worker.pull.forward`); calls of
-internal routes with their error names (`internal.HttpClient`); blocking calls (`sync_client.py`).
+Not here: many requests at once on a kept connection (`peer_channel.py`); which peer, what its
+answer means, circuit breakers (`node.worker.pull.forward`); calls of internal routes with their
+error names (`internal.HttpClient`); blocking calls (`sync_client.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Final, cast
 
 import httptools
 
+from standpipe.adapters.http.peer_channel import UNDER_WAY_MAX, PeerChannel
 from standpipe.adapters.sealed.handshake import (
     NONCE_BYTES,
     UNNAMED,
@@ -46,6 +47,10 @@ IDLE_CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 60.0
 #: `struct linger`: on, 0 s
 NO_LINGER: Final = struct.pack("ii", 1, 0)
+#: Channels to one peer: its workers share a port, and a connection is one worker's.
+CHANNELS_MAX: Final = 4
+#: Requests under way on each channel, until one more is opened.
+SHARED_MIN: Final = 32
 
 
 class PathFailed(Exception):
@@ -85,6 +90,8 @@ class _Connection(asyncio.Protocol):
         self.on_data: Callable[[], None] | None = None
         #: takes the pieces of a body with status 200; None: they are collected
         self.take: Callable[[bytes], None] | None = None
+        #: it belongs to a channel, which reads the answers
+        self.channel: PeerChannel | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
         self._headers: dict[str, str] = {}
@@ -92,11 +99,14 @@ class _Connection(asyncio.Protocol):
 
     def send(self, request: bytes) -> asyncio.Future[Response]:
         """Send it. `forget` its answer, once that has come."""
-        assert self.transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self.has_received = False
-        self.transport.write(request)
+        self.write(request)
         return self._answer
+
+    def write(self, message: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(message)
 
     async def ask(self, request: bytes) -> Response:
         try:
@@ -132,6 +142,9 @@ class _Connection(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
+        if self.channel is not None:
+            self.channel.received(data)
+            return
         self.has_received = True
         if self.on_data is not None:
             self.on_data()
@@ -143,6 +156,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        if self.channel is not None:
+            self.channel.lost()
         self._fail(exc or ConnectionResetError("closed by the peer"))
 
     def _fail(self, error: Exception) -> None:
@@ -193,10 +208,10 @@ class _SealedConnection(_Connection):
     async def prove(self) -> None:
         await self._proved
 
-    def send(self, request: bytes) -> asyncio.Future[Response]:
+    def write(self, message: bytes) -> None:
         assert self._session is not None
-        message, self._proof = self._proof + self._session.sealer.seal(request), b""
-        return super().send(message)
+        sealed, self._proof = self._proof + self._session.sealer.seal(message), b""
+        super().write(sealed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -238,6 +253,10 @@ class PeerClient:
     to: NodeId = UNNAMED
     _idle: defaultdict[tuple[str, NodeId], list[_Connection]] = field(
         default_factory=lambda: defaultdict[tuple[str, NodeId], list[_Connection]](list)
+    )
+
+    _channels: defaultdict[tuple[str, NodeId], list[PeerChannel]] = field(
+        default_factory=lambda: defaultdict[tuple[str, NodeId], list[PeerChannel]](list)
     )
 
     async def request(
@@ -303,54 +322,33 @@ class PeerClient:
         except OSError as error:
             raise PathFailed(_reason(error)) from error
 
-    def send_kept(
-        self,
-        place: tuple[str, NodeId],
-        message: bytes,
-        done: Callable[[Response | None], None],
-        *,
-        bytes_max: int,
-    ) -> Callable[[], None] | None:
-        """Send a whole message (`message_of`) over a connection that is kept to `place`, an address
-        and the node that is there; None: there is none. Without a task, for callers that send
-        thousands a second and have another way if it fails.
-
-        `done`: called once, in another turn of the loop, with the answer; with None if none came,
-        or one with a longer body. Returns what withdraws the request.
-        """
-        connection = self._kept(place)
-        if connection is None:
-            return None
-        parts, left_bytes = list[bytes](), bytes_max
-
-        def take(part: bytes) -> None:
-            nonlocal left_bytes
-            left_bytes -= len(part)
-            if left_bytes < 0:
-                raise ConnectionError("a longer answer than is wanted")
-            parts.append(part)
-
-        def ended(answer: asyncio.Future[Response]) -> None:
-            connection.forget()
-            if answer.exception() is not None:
-                connection.abort()
-                done(None)
-                return
-            self._keep(place, connection)
-            found = answer.result()
-            body = b"".join(parts) if found.status == HTTPStatus.OK else found.body
-            done(Response(found.status, found.headers, body))
-
-        connection.take = take
-        connection.send(message).add_done_callback(ended)
-        return connection.withdraw
+    def channel(self, place: tuple[str, NodeId], body_bytes_max: int) -> PeerChannel | None:
+        """A channel to `place`, an address and the node that is there, which takes one more
+        request; None: there is none, and no kept connection to make one of. For callers that send
+        thousands of whole messages (`message_of`) a second, and have another way if it fails."""
+        channels = self._channels[place]
+        best = min(channels, key=_under_way, default=None)
+        if best is not None and best.is_free and best.under_way < SHARED_MIN:
+            if best.under_way or self._is_fresh(best.used_s):
+                return best
+            best.end()  # the peer will soon drop it
+        channels[:] = [each for each in channels if each.is_open]
+        if len(channels) < CHANNELS_MAX and (kept := self._kept(place)) is not None:
+            kept.channel = PeerChannel(kept.write, kept.withdraw, body_bytes_max)
+            channels.append(kept.channel)
+            return kept.channel
+        return best if best is not None and best.is_free else None
 
     def close(self) -> None:
         """Close the idle connections. No request may be in flight."""
         for connections in self._idle.values():
             for connection in connections:
                 connection.abort()
+        for channels in self._channels.values():
+            for channel in channels:
+                channel.end()
         self._idle.clear()
+        self._channels.clear()
 
     async def _exchange(
         self,
@@ -387,10 +385,13 @@ class PeerClient:
         idle = self._idle[place]
         while idle:
             kept = idle.pop()
-            if kept.is_open and asyncio.get_running_loop().time() - kept.used_at < IDLE_SECONDS_MAX:
+            if kept.is_open and self._is_fresh(kept.used_at):
                 return kept
             kept.abort()
         return None
+
+    def _is_fresh(self, used_s: float) -> bool:
+        return asyncio.get_running_loop().time() - used_s < IDLE_SECONDS_MAX
 
     async def _dial(self, address: str, to: NodeId) -> _Connection:
         """A new connection, proved. Raises ConnectFailed."""
@@ -425,6 +426,10 @@ class PeerClient:
             idle.append(connection)
         else:
             connection.abort()
+
+
+def _under_way(channel: PeerChannel) -> int:
+    return channel.under_way if channel.is_open else UNDER_WAY_MAX
 
 
 def head_of(request: str, address: str, headers: Mapping[str, str]) -> bytes:

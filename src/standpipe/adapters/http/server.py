@@ -161,6 +161,8 @@ class LookupProtocol(PipelinedProtocol):
         #: a message that may be known has just been answered on the fast path, and nothing is
         #: under way: no other message, no part of one, no answer that waits for the client
         self._is_quiet = False
+        #: it will be, once the answer that is awaited has come
+        self._is_quiet_after = False
 
     # -------------------------------------------------------------- reading
 
@@ -169,8 +171,13 @@ class LookupProtocol(PipelinedProtocol):
         if self._is_quiet and not self._listener.is_leaving:
             answer = self._fast_path.answer_message(data)
             if answer is not None:
-                self._requests += 1
-                self.transport.write(answer)
+                if type(answer) is bytes:
+                    self._requests += 1
+                    self.transport.write(answer)
+                else:
+                    self._is_quiet = False
+                    self._is_quiet_after = True
+                    self._await(cast("Awaited", answer), data, b"")
                 return
         self._is_quiet = False
         if self._is_abandoned():
@@ -224,15 +231,16 @@ class LookupProtocol(PipelinedProtocol):
                 if answer is None:
                     return data[at:]
                 if type(answer) is not bytes:
+                    self._is_quiet_after = len(data) == end and self._may_be_known(
+                        known[1], data[at:], head_end - at
+                    )
                     self._await(cast("Awaited", answer), data[at:end], data[end:])
                     return b""
                 self._requests += 1
                 answers.append(answer)
                 unsent_bytes += len(answer)
                 if len(data) == end:
-                    self._is_quiet = self._may_be_short() and self._fast_path.learn_message(
-                        known[1], data[at:], head_end - at
-                    )
+                    self._is_quiet = self._may_be_known(known[1], data[at:], head_end - at)
                     return b""
                 if unsent_bytes >= WRITTEN_AT_ONCE_BYTES:
                     self._send(answers)
@@ -245,6 +253,9 @@ class LookupProtocol(PipelinedProtocol):
 
     def _arrived(self, answer: bytes | None) -> None:
         self._requests += answer is not None  # the parser counts the others
+        # what came meanwhile is answered by `super`
+        is_alone = answer is not None and not self._held and not self.flow.write_paused
+        self._is_quiet = self._is_quiet_after and is_alone
         super()._arrived(answer)
 
     def _send(self, answers: list[bytes]) -> None:
@@ -253,10 +264,12 @@ class LookupProtocol(PipelinedProtocol):
             self.transport.write(b"".join(answers))
             answers.clear()
 
-    def _may_be_short(self) -> bool:
+    def _may_be_known(self, token: object, message: bytes, head_bytes: int) -> bool:
         """Whether the next message may take the shortest way: not where it is to be checked that
         its client still waits, nor while the client reads too slowly."""
-        return self._listener.abandoned is None and not self.flow.write_paused
+        if self._listener.abandoned is not None or self.flow.write_paused:
+            return False
+        return self._fast_path.learn_message(token, message, head_bytes)
 
     def pause_writing(self) -> None:
         """Called by the event loop: the client reads too slowly."""

@@ -17,13 +17,9 @@ from standpipe.adapters.http.peer_client import (
     ConnectFailed,
     PathFailed,
     PeerClient,
-    Response,
     StillWorking,
-    head_of,
-    message_of,
 )
 from standpipe.adapters.sealed.handshake import PeerIdentity
-from standpipe.model import NodeId
 
 WORKING = b"HTTP/1.1 102 Processing\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -224,76 +220,3 @@ def test_a_body_is_taken_as_it_arrives(status: int) -> None:
             await asyncio.sleep(0.05)  # the server sees their ends
 
     asyncio.run(story())
-
-
-class KeptPeer:
-    """Answers each request with what its body says; a client with a connection to it that is kept.
-
-    A body of "stay" is never answered, and one of "close" ends the connection.
-    """
-
-    def __init__(self) -> None:
-        self.client = PeerClient({})
-        self.connections = 0
-        self.over = asyncio.Event()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                body = await reader.readexactly(int(head.rpartition(b"content-length: ")[2]))
-                if body == b"close":
-                    break
-                if body != b"stay":
-                    status = b"503 No" if body == b"refuse" else b"200 OK"
-                    writer.write(
-                        b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body)
-                    )
-        writer.close()
-        self.over.set()
-
-    async def ask(self, address: str, body: bytes, bytes_max: int = 100) -> Response | None:
-        answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
-        message = message_of(head_of("POST /x", address, {}), body)
-        withdraw = self.client.send_kept(
-            (address, NodeId("")), message, answer.set_result, bytes_max=bytes_max
-        )
-        if withdraw is None:
-            return Response(0, {}, b"none is kept")
-        if body == b"stay":
-            asyncio.get_running_loop().call_soon(withdraw)
-        return await answer
-
-
-@pytest.mark.parametrize("loop", [plain, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_requests_over_a_kept_connection(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def story() -> None:
-        peer = KeptPeer()
-        async with await asyncio.start_server(peer.serve, "127.0.0.1", 0) as server:
-            host, port = server.sockets[0].getsockname()
-            address = f"{host}:{port}"
-
-            async def dial() -> None:
-                await peer.client.request(address, "/", timeout_s=LONG_S, body=b"first")
-
-            async def asked(body: bytes, bytes_max: int = 100) -> tuple[int, bytes] | None:
-                found = await peer.ask(address, body, bytes_max)
-                return None if found is None else (found.status, found.body)
-
-            none = (0, b"none is kept")
-            assert await asked(b"a") == none
-            await dial()
-            for body in (b"a", b"b" * 100):
-                assert await asked(body) == (200, body)
-            assert await asked(b"refuse") == (503, b"refuse")
-            assert peer.connections == 1
-            for body, bytes_max in ((b"four", 3), (b"close", 100), (b"stay", 100)):
-                await dial()
-                assert await asked(body, bytes_max) is None
-                assert await asked(b"a") == none, "it was not kept"
-            assert peer.connections == 3
-            peer.client.close()
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(story())

@@ -44,10 +44,14 @@ def whole(body: bytes) -> bytes:
 
 @dataclass
 class Site:
-    """By the path of a request, its answer is quick, or comes later, or is the slow path's."""
+    """By the path of a request, its answer is quick, or comes later, or is the slow path's. What it
+    has answered once it knows as a message."""
 
     later: deque[Later] = field(default_factory=deque[Later])
     slow: int = 0
+    #: by head; and the bodies of messages that were answered so
+    messages: dict[bytes, Any] = field(default_factory=dict[bytes, Any])
+    known: list[bytes] = field(default_factory=list[bytes])
 
     def classify(self, path: bytes, headers: Headers) -> object | None:
         return path if path in (b"/quick", b"/later") else None
@@ -58,10 +62,15 @@ class Site:
         self.later.append(Later(body))
         return self.later[-1]
 
-    def answer_message(self, message: bytes) -> bytes | None:
-        return None
+    def answer_message(self, message: bytes) -> bytes | Later | None:
+        head, body = message[:-4], message[-4:]
+        if head not in self.messages:
+            return None
+        self.known.append(body)
+        return self.answer(self.messages[head], body)
 
     def learn_message(self, token: Any, message: bytes, head_bytes: int) -> bool:
+        self.messages[message[:head_bytes]] = token
         return True
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
@@ -122,6 +131,33 @@ def test_each_request_gets_its_answer_in_order(asked: list[tuple[str, int]]) -> 
                 answer = site.later.popleft()
                 answer.give(is_known=answer.body not in given_up)
         assert bodies(wire.sent) == expected
+
+    asyncio.run(story())
+
+
+def test_messages_that_are_known_are_asked_for_whole() -> None:
+    """Also behind an answer that was awaited, but not while it is, nor with something held."""
+
+    async def story() -> None:
+        site = Site()
+        connection, wire = taught(site)
+        for number in range(3):
+            connection.data_received(request("/later", b"%04d" % number))
+            assert len(site.later) == 1
+            site.later.popleft().give(is_known=True)
+        assert site.known == [b"0001", b"0002"]
+        connection.data_received(request("/later", b"0003"))
+        connection.data_received(request("/quick", b"0004"))
+        assert (site.known[2:], len(site.later)) == ([b"0003"], 1)
+        site.later.popleft().give(is_known=True)
+        assert site.known[3:] == [], "what was held takes the other steps"
+        connection.data_received(request("/later", b"0005"))
+        site.later.popleft().give(is_known=False)
+        await turns()
+        connection.data_received(request("/later", b"0006"))
+        assert site.known[3:] == [b"0005"], "behind the slow path, as at first"
+        site.later.popleft().give(is_known=True)
+        assert bodies(wire.sent) == [b"%04d" % number for number in range(7)]
 
     asyncio.run(story())
 

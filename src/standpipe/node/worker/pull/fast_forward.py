@@ -1,58 +1,171 @@
 """Lookups of one key that another node answers, without a task: the fast path of a forward.
 
-    FastForwards.begin     a read whose first replica is another node: sent over a connection that
-                           is kept to it, if there is one
-    FastForward            its answer, for which the client's connection waits
+    FastForwards.begin     a read whose first replica is another node: sent over a channel to it
+    FastForwards.way       the same for all reads of a partition, until a cause changes
+    FastForward            one answer, for which the client's connection waits
 
 Most lookups of a cluster are forwarded, as a client may ask any node. On the slow path each costs a
-parse, a task for the request, one for the try, and a race of tries. Here it costs the request, the
-answer and a timer. Only the usual read is sent so: one key, level `eventual`, no bound on its age.
-Whatever else happens is left to the slow path, which starts from the client's request: no
-connection is kept, the path fails, the target refuses, the answer is large, or late. Late is
-LATE_WAITS times the wait after which the slow path hedges. The answer is then still waited for as
-long as the slow path would: its time counts, and the connection can be kept.
+parse, a task for the request, one for the try, and a race of tries. Here those that wait at once go
+to a peer in one write, and come back in one. A known frame (`known/frames.py`) has its partition
+and its way, and asks the peer for the client's own layout, so that the rows pass as they are.
 
-Not here: which replica is first (`node.worker.pull.route_cache`), connections
-(`adapters.http.peer_client`), how a client's connection waits (`adapters.http.pipelining`).
+Only the usual read is sent so: one key, level `eventual`, no bound on its age. Whatever else
+happens is left to the slow path, which starts from the client's request: no connection is kept, the
+path fails, the target refuses, the answer is large, or late. Late is LATE_WAITS times the wait
+after which the slow path hedges. The answer is then still waited for as long as the slow path
+would: its time counts, and the channel can be kept.
+
+Not here: which replica is first (`node.worker.pull.route_cache`), channels
+(`adapters.http.peer_channel`), how a client's connection waits (`adapters.http.pipelining`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Final
 
-from standpipe.adapters.http.peer_client import Response, head_of, message_of
+from standpipe.adapters.http.peer_channel import PeerChannel
+from standpipe.adapters.http.peer_client import head_of, message_of
 from standpipe.adapters.metrics import Metrics
+from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.bounds import Bounds
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import partition_of_key
 from standpipe.freshness import parse_headers
-from standpipe.model import NodeInfo, ReplicaId
+from standpipe.model import NodeInfo, Offset, ReplicaId, Source
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_checks import table_name
 from standpipe.node.worker.pull.forward_headers import ForwardedRead, RequestFormat
 from standpipe.node.worker.pull.hedging import HedgedReads, is_costly
-from standpipe.node.worker.pull.route_cache import RouteCache
+from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
 from standpipe.node.worker.request.answer import against, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
+from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
 
 #: p95s of forwards, after which the slow path goes on
 LATE_WAITS: Final = 2
+#: how often it is looked for those that are late
+LATE_LOOK_S: Final = 0.002
 #: A longer answer is the slow path's, which charges what it collects.
 ANSWER_BYTES_MAX: Final = 64 * 1024
-#: Heads of requests that are kept; when there are more, all are dropped. So of refused partitions.
-HEADS_MAX: Final = 1_024
+#: Ways that are kept; when there are more, all are dropped. So of refused partitions.
+WAYS_MAX: Final = 1_024
 #: So long a partition that a target has refused is left to the slow path, which would ask it again.
 REFUSED_S: Final = 2.0
+_OK: Final = b"HTTP/1.1 200 "
+_LENGTH: Final = b"content-length: "
+#: layouts that a target may answer a forward in, which asks for them on the path `/query`
+PASSED_FORMS: Final = frozenset({Form.ARRAY, Form.LINES})
 
-#: to whom, of which table and partition, by which map
-_Place = tuple[str, str, int, int]
+
+@dataclass(slots=True)
+class Way:
+    """To whom the reads of one partition go, in one layout, and what that was decided from."""
+
+    peer: NodeInfo
+    replica_id: ReplicaId
+    #: of a request, but for the length of its body
+    head: bytes
+    route: CachedRoute
+    #: freshness headers of a peer's answer, the end that this node knew, and what a client gets
+    labelled: tuple[bytes, Offset, bytes] = (b"", NO_END, b"")
+
+
+class FastForward:
+    """One of them: `adapters.http.fast_path.Awaited`, and `adapters.http.peer_channel.Asker`."""
+
+    __slots__ = (
+        "_plan",
+        "_shared",
+        "_take",
+        "_token",
+        "began_s",
+        "channel",
+        "has_ended",
+        "late_s",
+        "way",
+    )
+
+    #: both on the loop's clock
+    began_s: float
+    late_s: float
+
+    def __init__(
+        self,
+        shared: FastForwards,
+        way: Way,
+        token: RequestFormat,
+        plan: PullPlan | None,
+        channel: PeerChannel,
+    ) -> None:
+        self._shared, self.way, self._token, self._plan = shared, way, token, plan
+        self.channel = channel
+        self.has_ended = False
+        self._take: Callable[[bytes | None], None] | None = None
+
+    def then(self, take: Callable[[bytes | None], None]) -> None:
+        """As `Awaited.then`."""
+        self._take = take
+
+    def leave(self) -> None:
+        """As `Awaited.leave`."""
+        self._take = None
+
+    def give(self, answer: bytes | None) -> None:
+        """To who takes it, if anybody still does."""
+        take, self._take = self._take, None
+        if take is not None:
+            take(answer)
+
+    def unanswered(self) -> None:
+        """As `Asker.unanswered`."""
+        self.has_ended = True
+        self.give(None)
+
+    def answered(self, head: bytes, body: bytes) -> None:
+        """As `Asker.answered`."""
+        self.has_ended = True
+        shared, now_s = self._shared, asyncio.get_running_loop().time()
+        took_s = now_s - self.began_s
+        shared.forwarder.answered(self.way.peer.peer, took_s * 1000)
+        answer: bytes | None = None
+        try:
+            if not head.startswith(_OK):
+                shared.refused(self.way.replica_id, now_s)
+            elif self._take is not None:
+                answer = self._answer(head, body)
+        finally:  # else the client would wait for ever
+            if answer is not None:
+                shared.metrics.count("standpipe_pull_forwards", "answered")
+                shared.metrics.answered("remote", took_s)
+            self.give(answer)
+
+    def _answer(self, head: bytes, body: bytes) -> bytes | None:
+        """The client's answer: the peer's rows, and what this node knows of their age; None: the
+        peer chose another layout."""
+        token, plan, way = self._token, self._plan, self.way
+        at = len(token.head)
+        if head.startswith(_LENGTH, at) and head.startswith(token.head):
+            said = head[head.index(b"\n", at) + 1 :]
+        elif plan is not None or b"\r\ncontent-type: %b\r\n" % token.form.value in head:
+            said = head
+        else:
+            return None
+        end = self._shared.routes.reported_end(way.replica_id)
+        label_of, as_of_end, label = way.labelled
+        if said != label_of or end != as_of_end:
+            label = _label(said, end)
+            way.labelled = said, end, label
+        if plan is not None:
+            rows = merged(plan, body.split(b"\n")[1:-1], is_final=True)
+            body = render_rows(token.form, plan, rows, int(time.time() * 1000))
+        return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(body), label, body)
 
 
 @dataclass
@@ -65,9 +178,18 @@ class FastForwards:
     replicas: Replicas
     metrics: Metrics
     timeout_ms: int
-    _heads: dict[_Place, bytes] = field(default_factory=dict[_Place, bytes])
+    #: by replica and by the layout that the peer answers in
+    _ways: dict[tuple[ReplicaId, Form], Way] = field(
+        default_factory=dict[tuple[ReplicaId, Form], Way]
+    )
     #: until when, on the loop's clock, in s
     _refused: dict[ReplicaId, float] = field(default_factory=dict[ReplicaId, float])
+    #: in the order in which they began, which is nearly that in which they are late; among them
+    #: are some that have ended
+    _waiting: deque[FastForward] = field(default_factory=deque[FastForward])
+    #: of them, those that the slow path answers now
+    _late: deque[FastForward] = field(default_factory=deque[FastForward])
+    _look: asyncio.TimerHandle | None = None
 
     def begin(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -82,21 +204,80 @@ class FastForwards:
         partition = partition_of_key(source, plan.keys[0])
         if partition < 0:
             return None
+        way = self.way(source, partition, Form.LINES, view, bounds)
+        return None if way is None else self.send(way, token, body, plan)
+
+    def way(
+        self, source: Source, partition: int, form: Form, view: ClusterView, bounds: Bounds
+    ) -> Way | None:
+        """Where reads of a partition go that bound nothing, to be answered in a layout; None: the
+        other paths answer them. It holds while its route is the same (`is_current`)."""
         replica_id = source.replica_id(partition)
-        if self._refused and self._is_refused(replica_id):
+        known = self._ways.get((replica_id, form))
+        is_elsewhere = self.is_elsewhere(view, replica_id)
+        if known is not None and is_elsewhere and self.is_current(known, view):
+            return known
+        status = None if is_elsewhere else self.replicas.get(replica_id).status()
+        route = self.routes.of(view, replica_id, status, bounds)
+        verdicts = route.verdicts
+        if not verdicts or verdicts[0].is_local or not verdicts[0].ok:
             return None
-        peer = self._first(view, replica_id, bounds)
-        if peer is None:
+        peer = verdicts[0].info
+        if peer is None or peer.peer in self.forwarder.open_paths:
             return None
-        begun = FastForward(self, token, plan, peer, replica_id)
-        head = self._head(peer, table_name(source), partition, view)
-        return begun if begun.send(message_of(head, body)) else None
+        read = ForwardedRead(
+            body=b"",
+            partition=partition,
+            table=table_name(source),
+            timeout_ms=self.timeout_ms,
+            assignment_epoch=view.snapshot.assignment.epoch,
+        )
+        headers = {**read.headers(), "accept": form.value.decode()}
+        if len(self._ways) >= WAYS_MAX:
+            self._ways.clear()
+        way = Way(peer, replica_id, head_of("POST /query", peer.peer, headers), route)
+        self._ways[replica_id, form] = way
+        return way
+
+    def is_current(self, way: Way, view: ClusterView) -> bool:
+        """Whether nothing has changed that a way was decided from, of a partition that this node
+        has no replica of."""
+        return self.routes.is_same(way.route, view)
+
+    def send(
+        self, way: Way, token: RequestFormat, body: bytes, plan: PullPlan | None
+    ) -> FastForward | None:
+        """Ask the peer; None: it was refused lately, or no channel to it is free. `plan`: of the
+        rows of an answer in LINES; None: the peer's layout is the client's."""
+        if self._refused and self._is_refused(way.replica_id):
+            return None
+        peer = way.peer
+        channel = self.forwarder.client.channel((peer.peer, peer.node_id), ANSWER_BYTES_MAX)
+        if channel is None:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        reads = self.hedged_reads
+        reads.hedges.read(now_s)
+        reads.retries.read(now_s)
+        late_s = min(LATE_WAITS * reads.latency.slow_ms, self.timeout_ms) / 1000
+        begun = FastForward(self, way, token, plan, channel)
+        begun.began_s, begun.late_s = now_s, now_s + late_s
+        channel.send(message_of(way.head, body), begun)
+        self._waiting.append(begun)
+        if self._look is None:
+            self._look_later()
+        return begun
 
     def refused(self, replica_id: ReplicaId, now_s: float) -> None:
         """A target did not answer for a partition."""
-        if len(self._refused) >= HEADS_MAX:
+        if len(self._refused) >= WAYS_MAX:
             self._refused.clear()
         self._refused[replica_id] = now_s + REFUSED_S
+
+    def is_elsewhere(self, view: ClusterView, replica_id: ReplicaId) -> bool:
+        """Whether other nodes have the replicas, and this one has none."""
+        placement = view.placements.get(replica_id)
+        return placement is not None and self.routes.node_id not in placement.replicas
 
     def _is_refused(self, replica_id: ReplicaId) -> bool:
         until_s = self._refused.get(replica_id)
@@ -105,126 +286,32 @@ class FastForwards:
         del self._refused[replica_id]
         return False
 
-    def is_elsewhere(self, view: ClusterView, replica_id: ReplicaId) -> bool:
-        """Whether other nodes have the replicas, and this one has none."""
-        placement = view.placements.get(replica_id)
-        return placement is not None and self.routes.node_id not in placement.replicas
+    def _look_later(self) -> None:
+        self._look = asyncio.get_running_loop().call_later(LATE_LOOK_S, self._look_for_late)
 
-    def _first(self, view: ClusterView, replica_id: ReplicaId, bounds: Bounds) -> NodeInfo | None:
-        """The node of the first replica; None: it is this one, or the path to it has failed, or no
-        replica answers."""
-        is_elsewhere = self.is_elsewhere(view, replica_id)
-        status = None if is_elsewhere else self.replicas.get(replica_id).status()
-        verdicts = self.routes.of(view, replica_id, status, bounds).verdicts
-        if not verdicts or verdicts[0].is_local or not verdicts[0].ok:
-            return None
-        peer = verdicts[0].info
-        is_suspect = peer is not None and peer.peer in self.forwarder.open_paths
-        return None if is_suspect else peer
-
-    def _head(self, peer: NodeInfo, table: str, partition: int, view: ClusterView) -> bytes:
-        epoch = view.snapshot.assignment.epoch
-        place = peer.peer, table, partition, epoch
-        found = self._heads.get(place)
-        if found is None:
-            read = ForwardedRead(
-                body=b"",
-                partition=partition,
-                table=table,
-                timeout_ms=self.timeout_ms,
-                assignment_epoch=epoch,
-            )
-            if len(self._heads) >= HEADS_MAX:
-                self._heads.clear()
-            found = self._heads[place] = head_of("POST /query", peer.peer, read.headers())
-        return found
+    def _look_for_late(self) -> None:
+        """Leave those that are late to the slow path, and withdraw those that are never answered:
+        one timer for all, as each would cost as much as half a lookup."""
+        now_s, waiting, late = asyncio.get_running_loop().time(), self._waiting, self._late
+        while waiting and (waiting[0].has_ended or waiting[0].late_s <= now_s):
+            one = waiting.popleft()
+            if not one.has_ended:
+                late.append(one)
+                self.hedged_reads.silent(one.way.peer)
+                one.give(None)
+        timeout_s = self.timeout_ms / 1000
+        while late and (late[0].has_ended or late[0].began_s + timeout_s <= now_s):
+            one = late.popleft()
+            if not one.has_ended:
+                one.channel.end()
+        if waiting or late:
+            self._look_later()
+        else:
+            self._look = None
 
 
-class FastForward:
-    """One of them: `adapters.http.fast_path.Awaited`."""
-
-    def __init__(
-        self,
-        shared: FastForwards,
-        token: RequestFormat,
-        plan: PullPlan,
-        peer: NodeInfo,
-        replica_id: ReplicaId,
-    ) -> None:
-        self._shared, self._token, self._plan = shared, token, plan
-        self._peer, self._replica_id = peer, replica_id
-        self._loop = asyncio.get_running_loop()
-        self._began_s = self._loop.time()
-        self._take: Callable[[bytes | None], None] | None = None
-        self._withdraw: Callable[[], None] = _nothing
-        #: until it is late, and then until it is withdrawn
-        self._timer: asyncio.TimerHandle | None = None
-
-    def send(self, message: bytes) -> bool:
-        """False: no connection to the peer is kept."""
-        sent = self._shared.forwarder.client.send_kept(
-            (self._peer.peer, self._peer.node_id),
-            message,
-            self._ended,
-            bytes_max=ANSWER_BYTES_MAX,
-        )
-        if sent is None:
-            return False
-        self._withdraw, reads = sent, self._shared.hedged_reads
-        reads.hedges.read(self._began_s)
-        reads.retries.read(self._began_s)
-        late_s = min(LATE_WAITS * reads.latency.slow_ms, self._shared.timeout_ms) / 1000
-        self._timer = self._loop.call_at(self._began_s + late_s, self._late)
-        return True
-
-    def then(self, take: Callable[[bytes | None], None]) -> None:
-        """As `Awaited.then`."""
-        self._take = take
-
-    def leave(self) -> None:
-        """As `Awaited.leave`."""
-        self._take = None
-
-    def _late(self) -> None:
-        until_s = self._began_s + self._shared.timeout_ms / 1000
-        self._timer = self._loop.call_at(until_s, self._withdraw)
-        self._shared.hedged_reads.silent(self._peer)
-        self._give(None)
-
-    def _give(self, answer: bytes | None) -> None:
-        take, self._take = self._take, None
-        if take is not None:
-            take(answer)
-
-    def _ended(self, response: Response | None) -> None:
-        """The peer has answered, or the path has failed."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if response is None:
-            self._give(None)
-            return
-        shared, took_s = self._shared, self._loop.time() - self._began_s
-        shared.forwarder.answered(self._peer.peer, took_s * 1000)
-        answer: bytes | None = None
-        if response.status != HTTPStatus.OK:
-            shared.refused(self._replica_id, self._loop.time())
-        elif self._take is not None:
-            answer = self._answer(response)
-            shared.metrics.count("standpipe_pull_forwards", "answered")
-            shared.metrics.answered("remote", took_s)
-        self._give(answer)
-
-    def _answer(self, response: Response) -> bytes:
-        """The client's answer: the peer's rows, and what this node knows of their age."""
-        routes, replica_id = self._shared.routes, self._replica_id
-        end = routes.reported_end(replica_id)
-        fresh = against(parse_headers(response.headers), end if end >= 0 else None)
-        rows = merged(self._plan, response.body.split(b"\n")[1:-1], is_final=True)
-        token = self._token
-        body = render_rows(token.form, self._plan, rows, int(time.time() * 1000))
-        label = header_lines(fresh)
-        return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(body), label, body)
-
-
-def _nothing() -> None:
-    pass
+def _label(said: bytes, end: Offset) -> bytes:
+    """The freshness headers for a client, from the head of a peer's answer."""
+    lines = (line.partition(": ") for line in said.decode("latin-1").split("\r\n"))
+    fresh = parse_headers({name: value for name, _, value in lines})
+    return header_lines(against(fresh, end if end >= 0 else None))

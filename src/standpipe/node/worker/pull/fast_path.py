@@ -105,7 +105,7 @@ class LookupFastPath:
     def __post_init__(self) -> None:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
         parts = (self.node_id, self.replicas, self.routes, self.clock)
-        self._frames = KnownFrames(*parts, tokens=self.tokens)
+        self._frames = KnownFrames(*parts, tokens=self.tokens, forwards=self.forwards)
         self._statements = KnownStatements(*parts)
         self._lists = KnownLists(*parts, count_snapshot=self._count_snapshot)
         self._frames.beside, self._statements.beside = self._statements, self._lists
@@ -135,9 +135,10 @@ class LookupFastPath:
                 if known is None:
                     known = self._known_otherwise(token, body, view, started_s)
                 if known is not None:
-                    if token.forward is not None:
-                        self.metrics.count("standpipe_pull_forwarded_in", "answered")
-                    self.metrics.answered_here(time.monotonic() - started_s)
+                    if type(known) is bytes:
+                        if token.forward is not None:
+                            self.metrics.count("standpipe_pull_forwarded_in", "answered")
+                        self.metrics.answered_here(time.monotonic() - started_s)
                     return known
             query = parse_lookup(body)
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
@@ -154,7 +155,10 @@ class LookupFastPath:
             if may_be_known and found is not None:
                 self._learn(token, body, query, view, plan)
             if found is None and may_be_known and is_one and self.forwards is not None:
-                return self.forwards.begin(token, body, query, view, plan)
+                begun = self.forwards.begin(token, body, query, view, plan)
+                if begun is not None and self._frames.is_new:
+                    self._frames.learn(token, body, query, view, plan)
+                return begun
         except EXPECTED:
             return None
         except Exception as fault:
@@ -168,8 +172,9 @@ class LookupFastPath:
         self.metrics.answered_here(time.monotonic() - started_s)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(content), label, content)
 
-    def answer_message(self, message: bytes) -> bytes | None:
-        """The whole HTTP response to a whole message that is known; None: the other steps."""
+    def answer_message(self, message: bytes) -> bytes | FastForward | None:
+        """The whole HTTP response to a whole message that is known, at once or later; None: the
+        other steps."""
         view = self.map.newest
         if view is None or self.in_hand.is_refusing:
             return None
@@ -183,7 +188,7 @@ class LookupFastPath:
         except Exception as fault:
             self._report(fault)
             return None
-        if known is not None:
+        if type(known) is bytes:
             self.metrics.answered_here(time.monotonic() - started_s)
         return known
 

@@ -44,7 +44,14 @@ from standpipe.data.query.literal_lookup import (
 )
 from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.errors import StandpipeError
+from standpipe.node.worker.pull.fast_forward import (
+    PASSED_FORMS,
+    FastForward,
+    FastForwards,
+    Way,
+)
 from standpipe.node.worker.pull.forward_headers import RequestFormat
+from standpipe.node.worker.pull.hedging import CHEAP_CHARS_MAX
 from standpipe.node.worker.pull.known.parts import (
     MET_MAX,
     KnownFrame,
@@ -81,6 +88,8 @@ class LiteralFrame(KnownFrame):
     respond: Respond = response
     #: by partition, those of `parts` that were read last, and until when they hold
     held: dict[int, HeldPart] = field(default_factory=dict[int, HeldPart])
+    #: by partition, of those whose replicas are all elsewhere
+    ways: dict[int, Way] = field(default_factory=dict[int, Way])
 
     def leave_map(self) -> None:
         """Keep nothing that refers to a map of the cluster."""
@@ -88,6 +97,12 @@ class LiteralFrame(KnownFrame):
             LiteralFrame, self
         ).leave_map()  # slots make the class twice, and super() has the first
         self.held.clear()
+        self.ways.clear()
+
+    def may_be_forwarded(self) -> bool:
+        """Whether another node may answer the reads of it without a task."""
+        is_plain = self.session is None and not self.is_snapshot and not self.is_forward
+        return is_plain and not self.bounds.is_bounded and self.token.form in PASSED_FORMS
 
 
 #: by bytes without their literal; None: they always take the other steps
@@ -107,6 +122,8 @@ class KnownFrames(KnownParts):
     _asked: dict[int, int] = field(default_factory=dict[int, int])
     #: by message without its literal
     messages: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
+    #: reads that another node answers; None: they are left to the other steps
+    forwards: FastForwards | None = None
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
@@ -119,8 +136,9 @@ class KnownFrames(KnownParts):
 
     def answer(
         self, token: RequestFormat, body: bytes, view: ClusterView, now_s: float
-    ) -> bytes | None:
-        """The response to a body of a known frame; None: find it by the other steps.
+    ) -> bytes | FastForward | None:
+        """The response to a body of a known frame, at once or later; None: find it by the other
+        steps.
 
         `now_s`: of the monotonic clock. Raises NotReady, DamagedRow.
         """
@@ -142,10 +160,11 @@ class KnownFrames(KnownParts):
         now_s: float,
         *,
         only: int | None = None,
-    ) -> bytes | None:
+    ) -> bytes | FastForward | None:
         """The response to bytes that behind `mark` and without their literal are `known`: a body,
         or a whole message, head included. None: they are none that is known, or their answer has to
         be found by the other steps. One function, as each call in it costs every lookup.
+        `mark` is empty for messages only.
 
         `now_s`: of the monotonic clock; `only`: the partition that a forward wants. Raises
         NotReady, DamagedRow.
@@ -161,9 +180,11 @@ class KnownFrames(KnownParts):
         if only is not None and number != only:
             return None
         if part is None:
+            if number in frame.ways:
+                return self._forwarded(frame, number, mark, message, view)
             part = self._now(frame, number, older, view)
             if part is None:
-                return None
+                return self._forwarded(frame, number, mark, message, view)
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -193,6 +214,30 @@ class KnownFrames(KnownParts):
         route = part.route
         frame.held[number] = HeldPart(part, now_ms, *settled, (route.state, route.open_paths))
         return part
+
+    def _forwarded(
+        self, frame: LiteralFrame, number: int, mark: bytes, message: bytes, view: ClusterView
+    ) -> FastForward | None:
+        """What another node answers; None: the other steps find the answer."""
+        forwards = self.forwards
+        if forwards is None:
+            return None
+        way = frame.ways.get(number)
+        if way is None or not forwards.is_current(way, view):
+            frame.ways.pop(number, None)
+            source = frame.plan.source
+            if not frame.may_be_forwarded() or not forwards.is_elsewhere(
+                view, source.replica_id(number)
+            ):
+                return None
+            way = forwards.way(source, number, frame.token.form, view, frame.bounds)
+            if way is None:
+                return None
+            frame.ways[number] = way
+        body = message if mark else message[message.index(b"\r\n\r\n") + 4 :]
+        if len(body) > CHEAP_CHARS_MAX:  # it may be what silences a peer
+            return None
+        return forwards.send(way, frame.token, body, None)
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
