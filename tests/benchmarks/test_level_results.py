@@ -160,7 +160,7 @@ def test_all_levels_are_read_to_their_end_and_judged(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(level_readers, "REFUSED_PAUSE_S", 0.0)
     counts, reads = [0] * (len(LEVELS) + 1), 300
     due = dict.fromkeys(LEVELS, reads)
-    readers = level_readers.Readers(["a", "b"], due, counts, threading.Event())
+    readers = level_readers.Readers([("a", "1"), ("b", "2")], due, counts, threading.Event())
     asyncio.run(asyncio.wait_for(readers.run(), 300))  # a second, unless it never ends
     assert min(counts[:-1]) >= reads
     keys = {number: [key for key in KEYS if int(key[1:]) % 4 == number] for number in range(4)}

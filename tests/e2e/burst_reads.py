@@ -35,10 +35,11 @@ class NodeGone(Exception):
 
 @dataclass(frozen=True)
 class BurstAnswer:
-    """Monotonic, in seconds. `rows`: None: it was refused."""
+    """`end`: monotonic, in seconds. `rows`: None: it was refused. `served_by`: a node's id."""
 
     end: float
     rows: list[Any] | None
+    served_by: str = ""
 
 
 class BurstConnection(asyncio.Protocol):
@@ -48,6 +49,7 @@ class BurstConnection(asyncio.Protocol):
         self._session = session
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
+        self._served_by = ""
         self._found: list[BurstAnswer] = []
         self._due = 0
         self._all: asyncio.Future[None] | None = None
@@ -98,12 +100,19 @@ class BurstConnection(asyncio.Protocol):
 
     # ------------------------------------------------------ called by the parser
 
+    def on_message_begin(self) -> None:
+        self._parts.clear()
+        self._served_by = ""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"standpipe-served-by":
+            self._served_by = value.decode()
+
     def on_body(self, body: bytes) -> None:
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
         lines = b"".join(self._parts).split(b"\n")
-        self._parts.clear()
         rows: list[Any] | None = None
         if self._parser.get_status_code() == HTTPStatus.OK:
             listed = [line for line in lines[1:] if line]
@@ -112,6 +121,6 @@ class BurstConnection(asyncio.Protocol):
                 assert token is not None, "an answer in a session has a token"
                 self._session.saw(token)
             rows = [msgspec.json.decode(line) for line in listed]
-        self._found.append(BurstAnswer(time.monotonic(), rows))
+        self._found.append(BurstAnswer(time.monotonic(), rows, self._served_by))
         if len(self._found) == self._due and self._all is not None and not self._all.done():
             self._all.set_result(None)

@@ -75,6 +75,8 @@ CONTROL: Final = "control"
 ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 1, shares=(6, 3, 1), pause_s=0.02)}
 #: reads that are sent at once on one connection; a session's token is one for all of them
 BURST: Final = 32
+#: the share of them that may be for another node
+ELSEWHERE: Final = 0.05
 
 
 @dataclass
@@ -91,17 +93,24 @@ class Readers:
     """All clients, on one event loop. `counts` and `is_over` are shared with the other process."""
 
     def __init__(
-        self, addresses: Sequence[str], reads: Mapping[str, int], counts: Any, is_over: Any
+        self,
+        addresses: Sequence[tuple[str, str]],
+        reads: Mapping[str, int],
+        counts: Any,
+        is_over: Any,
     ) -> None:
-        #: `reads`: the answers that each level is to have; the control goes on until all are over
+        """`addresses`: of the nodes, with their ids. `reads`: the answers that each level is to
+        have; the control goes on until all are over."""
         self.addresses, self.reads = addresses, [reads.get(level, 0) for level in ALL]
+        #: key -> the node that answered for it last
+        self.served_by: dict[str, str] = {}
         self.counts, self.is_over = counts, is_over
         self.answers: list[Answers] = []
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for number, (level, how) in enumerate(ALL.items()):
-                for address in self.addresses:
+                for node_id, address in self.addresses:
                     # the control is judged as if it were one session, so that its judge has work
                     mine = Answers(level, level if level == CONTROL else f"{level} at {address}")
                     self.answers.append(mine)
@@ -114,14 +123,18 @@ class Readers:
                     for task in range(how.burst_tasks):
                         one = Answers(level, f"{level} at {address}, burst {task}")
                         self.answers.append(one)
-                        group.create_task(self._burst_on(address, number, how, one))
+                        group.create_task(self._burst_on((node_id, address), number, how, one))
 
-    async def _burst_on(self, address: str, number: int, how: LevelReads, mine: Answers) -> None:
+    async def _burst_on(
+        self, node: tuple[str, str], number: int, how: LevelReads, mine: Answers
+    ) -> None:
+        node_id, address = node
         chance = random.Random(mine.session)
         session = ClientSession() if how.properties.get(LEVEL_PROPERTY) == SESSION else None
         connection: BurstConnection | None = None
         while not self.is_over.is_set() and self.counts[number] < self.reads[number]:
-            asked = [tuple(chance.sample(KEYS, self._key_count(chance, how))) for _ in range(BURST)]
+            own = [key for key in KEYS if self.served_by.get(key) == node_id]
+            asked = [self._keys(chance, how, own) for _ in range(BURST)]
             begin = time.monotonic()
             try:
                 connection = connection or await BurstConnection.to(address, session)
@@ -137,6 +150,7 @@ class Readers:
                 if answer.rows is None:
                     refused += 1
                     continue
+                self.served_by.update(dict.fromkeys(keys, answer.served_by))
                 _, found = _found(keys, [(row[0], row[1]) for row in answer.rows])
                 mine.seen.append((begin, answer.end, keys, found))
                 self.counts[number] += 1
@@ -148,9 +162,13 @@ class Readers:
         self._end_if_all_have_enough()
 
     @staticmethod
-    def _key_count(chance: random.Random, how: LevelReads) -> int:
+    def _keys(chance: random.Random, how: LevelReads, own: Sequence[str]) -> tuple[str, ...]:
+        """Most reads of a burst are of keys whose node is asked: the others wait for another node,
+        and those behind them for their answers."""
         one, many, _ = how.shares
-        return chance.randint(2, 6) if chance.random() * (one + many) < many else 1
+        keys = own if len(own) > 1 and chance.random() >= ELSEWHERE else KEYS
+        is_many = chance.random() * (one + many) < many
+        return tuple(chance.sample(keys, chance.randint(2, min(6, len(keys))) if is_many else 1))
 
     async def _read_on(
         self,
@@ -224,7 +242,7 @@ class Truth:
 
 
 def read_and_judge(
-    addresses: Sequence[str],
+    addresses: Sequence[tuple[str, str]],
     reads: Mapping[str, int],
     counts: Any,
     is_over: Any,

@@ -167,7 +167,7 @@ def _run(cluster: TestCluster, reads: Mapping[str, int], seconds_max: float) -> 
     counts = context.Array("q", len(ALL), lock=False)
     mine, theirs = context.Pipe()
     other = context.Process(
-        target=read_and_judge, args=(addresses, reads, counts, is_over, theirs), daemon=True
+        target=read_and_judge, args=(cluster.addresses, reads, counts, is_over, theirs), daemon=True
     )
     watcher = Watcher(cluster, cluster.query_of(TABLE))
     writer = Writer(cluster, topic_of(NAME), written, at_once=6, every_s=EVENTS_EVERY_S)
