@@ -24,7 +24,7 @@ from standpipe.client.core.session import ClientSession, token_in
 #: of one burst, after which its node counts as gone
 ANSWERS_WITHIN_S: Final = 10.0
 _HEAD: Final = (
-    b"POST /query HTTP/1.1\r\nhost: n\r\naccept: application/vnd.ksqlapi.delimited.v1\r\n"
+    b"POST /query HTTP/1.1\r\nhost: %b\r\naccept: application/vnd.ksqlapi.delimited.v1\r\n"
     b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 )
 
@@ -45,8 +45,8 @@ class BurstAnswer:
 class BurstConnection(asyncio.Protocol):
     """One keep-alive connection. One burst at a time."""
 
-    def __init__(self, session: ClientSession | None) -> None:
-        self._session = session
+    def __init__(self, address: str, session: ClientSession | None) -> None:
+        self._host, self._session = address.encode(), session
         self._parser = httptools.HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._served_by = ""
@@ -60,7 +60,7 @@ class BurstConnection(asyncio.Protocol):
         """Raises OSError."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(lambda: cls(session), host, int(port))
+        _, made = await loop.create_connection(lambda: cls(address, session), host, int(port))
         return made
 
     async def ask(self, texts: Sequence[str], properties: Mapping[str, Any]) -> list[BurstAnswer]:
@@ -76,7 +76,7 @@ class BurstConnection(asyncio.Protocol):
             raise NodeGone("closed by the node since the last burst")
         self._found, self._due = [], len(texts)
         self._all = asyncio.get_running_loop().create_future()
-        self.transport.write(b"".join(_HEAD % (len(body), body) for body in bodies))
+        self.transport.write(b"".join(_HEAD % (self._host, len(body), body) for body in bodies))
         try:
             async with asyncio.timeout(ANSWERS_WITHIN_S):
                 await self._all
