@@ -2,10 +2,10 @@
  * (data/encoding/native.py).
  *
  * The Python code beside them defines their meaning (data/replica/stage.py, data/query/pull.py,
- * partition_keys.py, literal_lookup.py, statement_lookup.py and list_lookup.py, row_values.py and stored_rows.py here): each function returns
- * what that returns, or None, "take the slow path". Unusual input is refused here, never judged;
- * test_native.py, test_native_keys.py and test_native_lookup.py in tests/unit/data/encoding compare
- * the two.
+ * partition_keys.py, literal_lookup.py, statement_lookup.py and list_lookup.py,
+ * node/worker/query_batch/reads.py, row_values.py, stored_rows.py and arrow.py here): each function
+ * returns what that returns, or None, "take the slow path". Unusual input is refused here, never
+ * judged; the tests in tests/unit/data/encoding whose names begin with test_native compare the two.
  *
  * Nothing in here releases the interpreter lock or calls back into Python.
  */
@@ -23,7 +23,7 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 10 };
+enum { FORM = 11 };
 /* the flags of a stored row: whether its key is in it, and how many it has of the columns that were
  * added to its table in place (sql/declarations/added_columns.py has the same number) */
 enum { FULL_KEY = 1, ADDED_SHIFT = 1, ADDED_MAX = 127 };
@@ -571,18 +571,33 @@ static PyObject *lists_of(PyObject *found, long partition)
     return lists;
 }
 
+/* Append a key and its bytes in the store to the lists of its partition; 0: it is unusual, or there
+ * is an error. */
+static int add_key(PyObject *found, PyObject *key, int kind, long partitions)
+{
+    uint32_t hash = 0;
+    PyObject *value = PyTuple_GET_ITEM(key, 0);
+    PyObject *stored = kind == TEXT ? text_key(value, &hash) : number_key(value, kind, &hash);
+    PyObject *lists = stored ? lists_of(found, (long)(hash & 0x7FFFFFFF) % partitions) : NULL;
+    int is_added = lists && !PyList_Append(PyTuple_GET_ITEM(lists, 0), key)
+        && !PyList_Append(PyTuple_GET_ITEM(lists, 1), stored);
+    Py_XDECREF(stored);
+    return is_added;
+}
+
 PyDoc_STRVAR(keys_by_partition_doc,
-    "keys_by_partition(keys, kind, partitions)\n--\n\n"
+    "keys_by_partition(keys, kind, partitions, are_values=False)\n--\n\n"
     "{partition: ([key, …], [key in the store, …])} of keys of one column, each a tuple of one\n"
     "value, in their order; None where a key is unusual.\n\n"
-    "kind: 0 STRING, 1 BIGINT, 2 INTEGER, all of the KAFKA format.");
+    "kind: 0 STRING, 1 BIGINT, 2 INTEGER, all of the KAFKA format; are_values: the tuples are\n"
+    "made here of what is given.");
 
 static PyObject *keys_by_partition(PyObject *module, PyObject *args)
 {
     PyObject *keys;
-    int kind;
+    int kind, are_values = 0;
     long partitions;
-    if (!PyArg_ParseTuple(args, "O!il", &PyTuple_Type, &keys, &kind, &partitions))
+    if (!PyArg_ParseTuple(args, "O!il|p", &PyTuple_Type, &keys, &kind, &partitions, &are_values))
         return NULL;
     if (partitions < 1 || partitions > INT32_MAX || kind < TEXT || kind > INT) {
         PyErr_SetString(PyExc_ValueError, "kind: 0 to 2; partitions: at least 1");
@@ -590,18 +605,15 @@ static PyObject *keys_by_partition(PyObject *module, PyObject *args)
     }
     PyObject *found = PyDict_New();
     for (Py_ssize_t n = 0; found && n < PyTuple_GET_SIZE(keys); n++) {
-        PyObject *key = PyTuple_GET_ITEM(keys, n), *stored = NULL, *lists = NULL;
-        uint32_t hash = 0;
-        if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) {
-            PyObject *value = PyTuple_GET_ITEM(key, 0);
-            stored = kind == TEXT ? text_key(value, &hash) : number_key(value, kind, &hash);
-        }
-        if (stored)
-            lists = lists_of(found, (long)(hash & 0x7FFFFFFF) % partitions);
-        if (!lists || PyList_Append(PyTuple_GET_ITEM(lists, 0), key)
-            || PyList_Append(PyTuple_GET_ITEM(lists, 1), stored))
+        PyObject *key = PyTuple_GET_ITEM(keys, n);
+        if (are_values)
+            key = PyTuple_Pack(1, key);
+        else
+            Py_INCREF(key);
+        if (!key || !PyTuple_CheckExact(key) || PyTuple_GET_SIZE(key) != 1
+            || !add_key(found, key, kind, partitions))
             Py_CLEAR(found);
-        Py_XDECREF(stored);
+        Py_XDECREF(key);
     }
     if (!found && !PyErr_Occurred())
         Py_RETURN_NONE;
@@ -723,6 +735,155 @@ static PyObject *spliced(PyObject *module, PyObject *args)
         if (!row || PyList_Append(rows, row))
             Py_CLEAR(rows);
         Py_XDECREF(row);
+    }
+    if (!rows && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return rows;
+}
+
+/* The cell of a key's value, in `room` where it is a number; NULL: to be left to Python. */
+static Text cell_of_value(PyObject *value, int is_text, char room[24], Py_ssize_t *length)
+{
+    if (!is_text) {
+        int overflow = 1;
+        long long number = PyLong_CheckExact(value)
+            ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
+        *length = overflow ? 0 : put_digits(room, number);
+        return overflow ? NULL : (Text)room;
+    }
+    Text at = PyUnicode_CheckExact(value) ? (Text)PyUnicode_AsUTF8AndSize(value, length) : NULL;
+    if (!at)
+        PyErr_Clear(); /* half a character, which has no UTF-8 */
+    for (Py_ssize_t n = 0; at && n < *length; n++)
+        if (at[n] < 0x20 || at[n] == '"' || at[n] == '\\')
+            return NULL; /* JSON escapes it */
+    return at;
+}
+
+/* Whether the first cell of a row, which has at least one, is this one. */
+static int begins_with(PyObject *row, Text cell, Py_ssize_t length, int is_text)
+{
+    Text at = (Text)PyBytes_AS_STRING(row);
+    Py_ssize_t quote = is_text ? 1 : 0, end = 1 + length + 2 * quote;
+    if (PyBytes_GET_SIZE(row) <= end || *at != '[' || memcmp(at + 1 + quote, cell, length))
+        return 0;
+    if (quote && (at[1] != '"' || at[end - 1] != '"'))
+        return 0;
+    return at[end] == ',' || at[end] == ']';
+}
+
+PyDoc_STRVAR(placed_doc,
+    "placed(found, keys, rows, kind)\n--\n\n"
+    "Put rows into `found` by the values of their keys: True; None where a key is unusual, or a\n"
+    "row is of none of them. Some may be there already then.\n\n"
+    "found: {value: row}; keys: tuples of one value; rows: JSON arrays that begin with their keys,\n"
+    "in the order of these; kind: 0 STRING, else a number.");
+
+static PyObject *placed(PyObject *module, PyObject *args)
+{
+    PyObject *found, *keys, *rows;
+    int kind;
+    if (!PyArg_ParseTuple(args, "O!O!O!i", &PyDict_Type, &found, &PyTuple_Type, &keys,
+                          &PyTuple_Type, &rows, &kind))
+        return NULL;
+    Py_ssize_t next = 0, count = PyTuple_GET_SIZE(rows);
+    for (Py_ssize_t n = 0; next < count && n < PyTuple_GET_SIZE(keys); n++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, n), *row = PyTuple_GET_ITEM(rows, next);
+        if (!PyTuple_CheckExact(key) || PyTuple_GET_SIZE(key) != 1 || !PyBytes_CheckExact(row))
+            Py_RETURN_NONE;
+        char room[24];
+        Py_ssize_t length;
+        PyObject *value = PyTuple_GET_ITEM(key, 0);
+        Text cell = cell_of_value(value, kind == TEXT, room, &length);
+        if (!cell)
+            Py_RETURN_NONE;
+        if (!begins_with(row, cell, length, kind == TEXT))
+            continue; /* this key has no row */
+        if (PyDict_SetItem(found, value, row))
+            return NULL;
+        next++;
+    }
+    if (next < count)
+        Py_RETURN_NONE;
+    Py_RETURN_TRUE;
+}
+
+/* ------------------------------------------------------------------- the windows of one key */
+
+static int64_t long_at(Text at)
+{
+    return (int64_t)(((uint64_t)big_endian(at) << 32 | big_endian(at + 4)) ^ (uint64_t)1 << 63);
+}
+
+/* [key, start, end, and the columns of a stored row; NULL without an error: it is unusual. */
+static PyObject *window_row(PyObject *begin, PyObject *key, PyObject *data, int64_t size_ms,
+                            long added)
+{
+    Py_ssize_t size = PyBytes_GET_SIZE(data), key_bytes = PyBytes_GET_SIZE(key);
+    Text stored = (Text)PyBytes_AS_STRING(data), columns = stored + HEAD;
+    Text at = (Text)PyBytes_AS_STRING(key) + key_bytes;
+    /* of less than [1] there is nothing to splice */
+    if (key_bytes < (size_ms ? 1 : 2) * LONG || size < HEAD + 3 || stored[CRC] & FULL_KEY
+        || *columns != '[' || big_endian(stored) != crc32_of(stored + CRC, size - CRC, 0))
+        return NULL;
+    long missing = added - (stored[CRC] >> ADDED_SHIFT);
+    int64_t start_ms = long_at(at - (size_ms ? 1 : 2) * LONG), end_ms;
+    if (!size_ms)
+        end_ms = long_at(at - LONG);
+    else if (__builtin_add_overflow(start_ms, size_ms, &end_ms))
+        return NULL;
+    if (missing < 0)
+        return NULL;
+    char room[50];
+    int digits = 0;
+    room[digits++] = ',', digits += put_digits(room + digits, start_ms);
+    room[digits++] = ',', digits += put_digits(room + digits, end_ms);
+    room[digits++] = ',';
+    Py_ssize_t before = PyBytes_GET_SIZE(begin), rest = size - HEAD - 1;
+    PyObject *row
+        = PyBytes_FromStringAndSize(NULL, before + digits + rest + missing * NULL_BYTES);
+    if (!row)
+        return NULL;
+    char *to = PyBytes_AS_STRING(row);
+    memcpy(to, PyBytes_AS_STRING(begin), before), to += before;
+    memcpy(to, room, digits), to += digits;
+    memcpy(to, columns + 1, rest), to += rest;
+    if (missing) {
+        for (to--; missing; missing--)
+            memcpy(to, ",null", NULL_BYTES), to += NULL_BYTES;
+        *to = ']';
+    }
+    return row;
+}
+
+PyDoc_STRVAR(windows_doc,
+    "windows(begin, pairs, size_ms, added)\n--\n\n"
+    "Rows of the windows of one key, JSON arrays; None where one is unusual or damaged.\n\n"
+    "begin: a row without its end, up to its key; pairs: (key in the store, stored row);\n"
+    "size_ms: of a window, 0: the end of each is in its key; added: how many columns were added\n"
+    "to the table in place.");
+
+static PyObject *windows(PyObject *module, PyObject *args)
+{
+    PyObject *begin, *pairs;
+    long long size_ms;
+    long added;
+    if (!PyArg_ParseTuple(args, "SO!Ll", &begin, &PyTuple_Type, &pairs, &size_ms, &added)
+        || !check_added(added))
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(pairs);
+    PyObject *rows = PyList_New(count);
+    for (Py_ssize_t n = 0; rows && n < count; n++) {
+        PyObject *pair = PyTuple_GET_ITEM(pairs, n), *row = NULL;
+        if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2
+            && PyBytes_CheckExact(PyTuple_GET_ITEM(pair, 0))
+            && PyBytes_CheckExact(PyTuple_GET_ITEM(pair, 1)))
+            row = window_row(begin, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), size_ms,
+                             added);
+        if (row)
+            PyList_SET_ITEM(rows, n, row);
+        else
+            Py_CLEAR(rows);
     }
     if (!rows && !PyErr_Occurred())
         Py_RETURN_NONE;
@@ -1504,6 +1665,197 @@ static PyObject *shown(PyObject *module, PyObject *const *args, Py_ssize_t count
     return row;
 }
 
+/* ------------------------------------------------------------------- rows as columns of Arrow */
+
+/* data/encoding/arrow.py has the same numbers */
+enum { TEXTS, LONGS, INTS, DOUBLES, BOOLEANS };
+
+/* A column of many cells, `stride` apart. */
+typedef struct {
+    const Cell *cells;
+    Py_ssize_t count, stride;
+} Cells;
+
+static Cell cell_at(const Cells *column, Py_ssize_t n) { return column->cells[n * column->stride]; }
+
+/* A number as Python's float(…) of what JSON has; 0: to be left to it. */
+static int read_double(Cell cell, double *number)
+{
+    char text[40], *end;
+    Py_ssize_t length = cell.end - cell.begin;
+    if (length >= (Py_ssize_t)sizeof text || !(is_digit(*cell.begin) || *cell.begin == '-')
+        || (length == 2 && !memcmp(cell.begin, "-0", 2))) /* the whole number has no sign */
+        return 0;
+    memcpy(text, cell.begin, length), text[length] = 0;
+    *number = PyOS_string_to_double(text, &end, PyExc_OverflowError);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return end == text + length;
+}
+
+/* The values of a column of fixed width, zeros where it is null; NULL without an error: one is
+ * unusual. */
+static PyObject *fixed_values(const Cells *column, int kind)
+{
+    Py_ssize_t count = column->count, width = kind == INTS ? 4 : 8;
+    Py_ssize_t size = kind == BOOLEANS ? (count + 7) / 8 : count * width;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    if (!made)
+        return NULL;
+    char *to = PyBytes_AS_STRING(made);
+    memset(to, 0, size);
+    for (Py_ssize_t n = 0; n < count; n++) {
+        Cell cell = cell_at(column, n);
+        int64_t number = 0;
+        double real;
+        if (is_null(cell))
+            continue;
+        if (kind == DOUBLES && read_double(cell, &real)) {
+            memcpy(to + n * width, &real, width);
+        } else if (kind == BOOLEANS && (is_word_cell(cell, "true") || is_word_cell(cell, "false"))) {
+            to[n / 8] |= (char)((*cell.begin == 't') << n % 8);
+        } else if ((kind == LONGS || kind == INTS) && read_whole(cell, &number)
+                   && (kind == LONGS || (number >= INT32_MIN && number <= INT32_MAX))) {
+            memcpy(to + n * width, &number, width); /* the low bytes are the first ones */
+        } else {
+            Py_DECREF(made);
+            return NULL;
+        }
+    }
+    return made;
+}
+
+/* Where the texts of a column begin, and where the last one ends; NULL without an error: one is
+ * unusual, or they are too many bytes. */
+static PyObject *text_offsets(const Cells *column)
+{
+    int64_t end = 0;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, (column->count + 1) * 4);
+    if (!made)
+        return NULL;
+    char *to = PyBytes_AS_STRING(made);
+    memset(to, 0, 4);
+    for (Py_ssize_t n = 0; n < column->count; n++) {
+        Cell cell = cell_at(column, n);
+        Py_ssize_t length = cell.end - cell.begin;
+        int is_text = *cell.begin == '"' && !memchr(cell.begin, '\\', length);
+        end += is_text ? length - 2 : 0;
+        if ((!is_text && !is_null(cell)) || end > INT32_MAX) {
+            Py_DECREF(made);
+            return NULL;
+        }
+        int32_t offset = (int32_t)end;
+        memcpy(to + 4 * (n + 1), &offset, 4);
+    }
+    return made;
+}
+
+static PyObject *text_values(const Cells *column, PyObject *offsets)
+{
+    int32_t size, at;
+    const char *from = PyBytes_AS_STRING(offsets);
+    memcpy(&size, from + 4 * column->count, 4);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    for (Py_ssize_t n = 0; made && n < column->count; n++) {
+        Cell cell = cell_at(column, n);
+        memcpy(&at, from + 4 * n, 4);
+        if (*cell.begin == '"')
+            memcpy(PyBytes_AS_STRING(made) + at, cell.begin + 1, cell.end - cell.begin - 2);
+    }
+    return made;
+}
+
+/* A bit for each cell that is not null, and how many are. */
+static PyObject *validity(const Cells *column, Py_ssize_t *nulls)
+{
+    Py_ssize_t size = (column->count + 7) / 8;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    if (!made)
+        return NULL;
+    char *to = PyBytes_AS_STRING(made);
+    memset(to, 0, size);
+    *nulls = 0;
+    for (Py_ssize_t n = 0; n < column->count; n++) {
+        int is_there = !is_null(cell_at(column, n));
+        to[n / 8] |= (char)(is_there << n % 8);
+        *nulls += !is_there;
+    }
+    return made;
+}
+
+/* (nulls, validity or None, offsets or None, values); NULL without an error: a cell is unusual. */
+static PyObject *arrow_column(const Cells *column, int kind)
+{
+    Py_ssize_t nulls;
+    PyObject *bits = validity(column, &nulls), *offsets = NULL, *values = NULL, *made = NULL;
+    if (bits && kind == TEXTS) {
+        offsets = text_offsets(column);
+        values = offsets ? text_values(column, offsets) : NULL;
+    } else if (bits) {
+        values = fixed_values(column, kind);
+    }
+    if (values)
+        made = Py_BuildValue("(nOOO)", nulls, nulls ? bits : Py_None, offsets ? offsets : Py_None,
+                             values);
+    Py_XDECREF(bits), Py_XDECREF(offsets), Py_XDECREF(values);
+    return made;
+}
+
+/* The cells of all rows, row by row; 0: one is unusual. */
+static int read_all_cells(PyObject *rows, Cell *cells, int columns)
+{
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(rows); n++) {
+        PyObject *row = PyTuple_GET_ITEM(rows, n);
+        if (!PyBytes_CheckExact(row))
+            return 0;
+        Text at = (Text)PyBytes_AS_STRING(row);
+        if (!read_cells(at, at + PyBytes_GET_SIZE(row), cells + n * columns, columns))
+            return 0;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(arrow_columns_doc,
+    "arrow_columns(rows, kinds)\n--\n\n"
+    "Of each column (nulls, bits of what is not null or None, offsets or None, values), as Arrow\n"
+    "has them; None where a row or a cell is unusual.\n\n"
+    "rows: JSON arrays without blanks; kinds: of each column a byte: 0 STRING, 1 BIGINT,\n"
+    "2 INTEGER, 3 DOUBLE, 4 BOOLEAN.");
+
+static PyObject *arrow_columns(PyObject *module, PyObject *args)
+{
+    PyObject *rows, *kinds;
+    if (!PyArg_ParseTuple(args, "O!S", &PyTuple_Type, &rows, &kinds))
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(rows), columns = PyBytes_GET_SIZE(kinds);
+    Text kind_of = (Text)PyBytes_AS_STRING(kinds);
+    if (columns < 1 || columns > CELLS_MAX)
+        Py_RETURN_NONE;
+    for (Py_ssize_t n = 0; n < columns; n++)
+        if (kind_of[n] > BOOLEANS) {
+            PyErr_SetString(PyExc_ValueError, "kinds: 0 to 4");
+            return NULL;
+        }
+    Cell *cells = count > PY_SSIZE_T_MAX / columns ? NULL : PyMem_New(Cell, count * columns);
+    if (!cells)
+        return PyErr_NoMemory();
+    int are_usual = read_all_cells(rows, cells, (int)columns);
+    PyObject *found = are_usual ? PyList_New(columns) : NULL;
+    for (Py_ssize_t n = 0; found && n < columns; n++) {
+        PyObject *column = arrow_column(&(Cells){cells + n, count, columns}, kind_of[n]);
+        if (column)
+            PyList_SET_ITEM(found, n, column);
+        else
+            Py_CLEAR(found);
+    }
+    PyMem_Free(cells);
+    if (!found && !PyErr_Occurred())
+        Py_RETURN_NONE;
+    return found;
+}
+
 /* ---------------------------------------------------------- a lookup by a list of texts */
 
 /* data/query/list_lookup.py has the same numbers */
@@ -1685,6 +2037,9 @@ static PyMethodDef methods[] = {
     {"in_order", in_order, METH_O, in_order_doc},
     {"keys_by_partition", keys_by_partition, METH_VARARGS, keys_by_partition_doc},
     {"spliced", spliced, METH_VARARGS, spliced_doc},
+    {"placed", placed, METH_VARARGS, placed_doc},
+    {"windows", windows, METH_VARARGS, windows_doc},
+    {"arrow_columns", arrow_columns, METH_VARARGS, arrow_columns_doc},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, cut_doc},
     {"known_literal", (PyCFunction)(void (*)(void))known_literal, METH_FASTCALL, known_literal_doc},
     {"known_part", (PyCFunction)(void (*)(void))known_part, METH_FASTCALL, known_part_doc},

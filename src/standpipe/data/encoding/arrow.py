@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
+from standpipe.data.encoding import native
 from standpipe.errors import StatementError
 from standpipe.sql.types.types import SqlType, parse_type
 
 Tuples = Sequence[tuple[Any, ...]]
+#: types whose cells have a compiled reader -> their numbers in C
+_KINDS: Final = {"STRING": 0, "BIGINT": 1, "INTEGER": 2, "DOUBLE": 3, "BOOLEAN": 4}
 
 
 def to_arrow(names: Sequence[str], types: Sequence[str], tuples: Tuples) -> Any:
@@ -25,6 +29,40 @@ def to_arrow(names: Sequence[str], types: Sequence[str], tuples: Tuples) -> Any:
         for column, text in zip(columns, types, strict=True)
     ]
     return pyarrow.Table.from_arrays(arrays, names=list(names))
+
+
+def rows_to_arrow(names: Sequence[str], types: Sequence[str], rows: Sequence[bytes]) -> Any:
+    """The same of rows as JSON arrays, as `to_arrow` makes of their values; None: there is no row,
+    nothing was compiled, or a type or a cell is unusual."""
+    pyarrow = library("pyarrow", "standpipe[pandas]")
+    kinds = _kinds_of(tuple(types))
+    columns = native.arrow_columns(rows, kinds) if kinds and rows else None
+    if columns is None:
+        return None
+    arrays: list[Any] = []
+    for text, (nulls, bits, offsets, values) in zip(types, columns, strict=True):
+        parts = (bits, values) if offsets is None else (bits, offsets, values)
+        buffers = [None if part is None else pyarrow.py_buffer(part) for part in parts]
+        of = _simple_type(pyarrow, text)
+        arrays.append(pyarrow.Array.from_buffers(of, len(rows), buffers, nulls))
+    return pyarrow.Table.from_arrays(arrays, names=list(names))
+
+
+@lru_cache(maxsize=len(_KINDS))
+def _simple_type(pyarrow: Any, text: str) -> Any:
+    return _arrow_type(pyarrow, text)
+
+
+def has_compiled_reader(types: Sequence[str]) -> bool:
+    """Whether `rows_to_arrow` takes usual cells of these columns."""
+    return native.IS_COMPILED and _kinds_of(tuple(types)) is not None
+
+
+@lru_cache(maxsize=1024)
+def _kinds_of(types: tuple[str, ...]) -> bytes | None:
+    """None: one has no compiled reader."""
+    found = [_KINDS[text] for text in types if text in _KINDS]
+    return bytes(found) if len(found) == len(types) else None
 
 
 def library(name: str, what: str) -> Any:

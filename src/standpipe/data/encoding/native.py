@@ -2,16 +2,17 @@
 Standpipe was installed.
 
 Nothing depends on it: each function returns None for "take the slow path", which is Python at the
-call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/query/partition_keys.py`,
-`data/query/pull.py`, `data/query/literal_lookup.py`, `data/query/statement_lookup.py`,
-`data/query/list_lookup.py`), and always does so if nothing was compiled. Any other result is what
-Python would return; tests/unit/data/encoding/test_native.py, and the tests beside it whose names
-begin alike, compare the two.
+call site (`data/replica/stage.py`, `data/encoding/stored_rows.py`, `data/encoding/arrow.py`,
+`data/query/partition_keys.py`, `data/query/pull.py`, `data/query/literal_lookup.py`,
+`data/query/statement_lookup.py`, `data/query/list_lookup.py`,
+`node/worker/query_batch/reads.py`), and always does so if nothing was compiled. Any other result is
+what Python would return; tests/unit/data/encoding/test_native.py, and the tests beside it whose
+names begin alike, compare the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
@@ -22,7 +23,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 10
+FORM: Final = 11
 
 try:
     from standpipe.data.encoding import _native
@@ -108,6 +109,16 @@ def keys_by_partition(
     return None if _native is None else _native.keys_by_partition(keys, kind, partitions)
 
 
+def values_by_partition(
+    values: Iterable[Value], kind: int, partitions: int
+) -> KeysByPartition | None:
+    """`keys_by_partition` of keys of one column by their values; None if one is unusual, or none
+    that its column may have."""
+    if _native is None:
+        return None
+    return _native.keys_by_partition((*values,), kind, partitions, True)
+
+
 def spliced(
     keys: Sequence[bytes], stored: Sequence[bytes | None], kind: int, added: int = 0
 ) -> list[bytes] | None:
@@ -117,6 +128,33 @@ def spliced(
     the table in place; of those that a row lacks, the cells are null.
     """
     return None if _native is None else _native.spliced([*keys], [*stored], kind, added)
+
+
+def placed(
+    found: dict[Any, bytes], keys: Sequence[tuple[Value, ...]], rows: Sequence[bytes], kind: int
+) -> bool | None:
+    """Put rows into `found` by the values of their keys, as `node.worker.query_batch.reads` does;
+    None: something is unusual, and some of them may be there already."""
+    return None if _native is None else _native.placed(found, (*keys,), (*rows,), kind)
+
+
+def windows(
+    begin: bytes, pairs: Sequence[tuple[bytes, bytes]], size_ms: int, added: int = 0
+) -> list[bytes] | None:
+    """The whole rows of the windows of one key; None if one is unusual or damaged.
+
+    `begin`: a row up to its key; `pairs`: store keys and stored rows; `size_ms`: of a window, 0:
+    the store key has its end, too.
+    """
+    return None if _native is None else _native.windows(begin, (*pairs,), size_ms, added)
+
+
+def arrow_columns(
+    rows: Iterable[bytes], kinds: bytes
+) -> list[tuple[int, bytes | None, bytes | None, bytes]] | None:
+    """Of each column nulls, validity, offsets and values as Arrow has them; None if a row is
+    unusual. `kinds`: those of `data/encoding/arrow.py`."""
+    return None if _native is None else _native.arrow_columns((*rows,), kinds)
 
 
 def cut(mark: bytes, body: bytes) -> bytes | None:

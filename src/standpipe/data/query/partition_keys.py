@@ -8,11 +8,12 @@ Not here: their rows (`data/query/pull.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import encode_key, partition_of
+from standpipe.model import Source
 from standpipe.sql.plans import PullPlan, Value
 
 
@@ -42,3 +43,17 @@ def keys_by_partition(plan: PullPlan) -> Mapping[int, PartitionKeys]:
         if raw is not None:
             keys.setdefault(partition_of(raw, source.partitions), []).append(key)
     return {partition: PartitionKeys(keys[partition]) for partition in sorted(keys)}
+
+
+def usual_values_by_partition(
+    source: Source, values: Iterable[Value]
+) -> Mapping[int, PartitionKeys] | None:
+    """The same of values of the only key column; None: one is unusual, or the column has no such
+    value."""
+    kind = native.kind_of(source)
+    if kind is None:
+        return None
+    found = native.values_by_partition(values, kind, source.partitions)
+    if found is None:
+        return None
+    return {partition: PartitionKeys(*found[partition], kind) for partition in sorted(found)}

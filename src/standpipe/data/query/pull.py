@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol
 
 import msgspec
@@ -194,7 +194,7 @@ def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[t
     if None in key:
         return
     if plan.source.window is not None:
-        yield from _scan(view, *_key_range(plan, key, types))
+        yield from chain.from_iterable(_scan(view, *_key_range(plan, key, types)))
         return
     low = store_key(key, types)
     data = view.get(low)
@@ -222,17 +222,41 @@ def _plain(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes
 
 
 def _windows(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:
-    window = plan.source.window
-    assert window is not None
     if None in key:
         return []
     types = _key_types(plan.source)
     head = [cell_json(value) for value in key]
-    bounds = bounds_of(window)
+    rows: list[bytes] = []
+    for pairs in _scan(view, *_key_range(plan, key, types)):
+        found = _whole_windows(plan, head, pairs)
+        rows += _windows_by_one(plan, key, head, pairs) if found is None else found
+    return rows
+
+
+def _whole_windows(
+    plan: PullPlan, head: list[bytes], pairs: Sequence[order.Pair]
+) -> list[bytes] | None:
+    """The rows of some windows of a key; None: they are to be judged one by one."""
+    window = plan.source.window
+    assert window is not None
+    is_session = window.kind == "SESSION"
+    has_end = plan.window_end_low_ms is not None or plan.window_end_high_ms is not None
+    if plan.projection is not None or (is_session and has_end):
+        return None
+    begin, size_ms = b"[" + b",".join(head), 0 if is_session else window.size_ms
+    return native.windows(begin, pairs, size_ms, count_added(plan.source))
+
+
+def _windows_by_one(
+    plan: PullPlan, key: tuple[Value, ...], head: list[bytes], pairs: Iterable[order.Pair]
+) -> list[bytes]:
+    window = plan.source.window
+    assert window is not None
+    types, bounds = _key_types(plan.source), bounds_of(window)
     is_whole = plan.projection is None and not plan.source.columns_first
     begin = b"[" + b",".join(head)
     rows: list[bytes] = []
-    for found_key, data in _scan(view, *_key_range(plan, key, types)):
+    for found_key, data in pairs:
         window_ms = window_at_end(found_key, bounds)
         # a session ends with its last event, so the range of starts does not determine its end
         if bounds == 2 and not is_in_window(plan, window_ms):
@@ -258,10 +282,10 @@ def _key_range(plan: PullPlan, key: tuple[Value, ...], types: Sequence[str]) -> 
     )
 
 
-def _scan(view: ReadView, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _scan(view: ReadView, low: bytes, high: bytes) -> Iterator[list[order.Pair]]:
     while low < high:
         pairs = view.scan(low, high, SCAN_ROWS_MAX)
-        yield from pairs
+        yield pairs
         if len(pairs) < SCAN_ROWS_MAX:
             return
         low = pairs[-1][0] + b"\0"

@@ -15,7 +15,7 @@ from operator import itemgetter
 from types import ModuleType
 
 import msgspec
-from tests.unit.data.encoding import native_keys_fuzz, native_statements_fuzz
+from tests.unit.data.encoding import native_keys_fuzz, native_rows_fuzz, native_statements_fuzz
 from tests.unit.data.rows import commit, table
 
 from standpipe.data.encoding import native
@@ -148,6 +148,9 @@ def main() -> None:
     assert min(taken, refused) > lists // 20, "else this shows nothing"
     taken, refused = native_statements_fuzz.run(options.seed, lists)
     print(f"{taken} rows shown as Python shows them, {refused} refused")
+    assert min(taken, refused) > lists // 20, "else this shows nothing"
+    taken, refused = native_rows_fuzz.run(options.seed, lists)
+    print(f"{taken} lists of rows laid out as Python lays them out, {refused} refused")
     assert min(taken, refused) > lists // 20, "else this shows nothing"
 
 
