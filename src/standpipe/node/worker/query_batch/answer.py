@@ -14,16 +14,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from standpipe.data.encoding.answer_values import reader_of
-from standpipe.data.encoding.arrow import library, to_arrow
+from standpipe.data.encoding.arrow import (
+    has_compiled_reader,
+    library,
+    rows_to_arrow,
+    to_arrow,
+)
+from standpipe.data.query.pull import cell_json
 from standpipe.errors import NoArrow
 from standpipe.freshness import Freshness
 from standpipe.node.worker.request.answer import oldest
+from standpipe.node.worker.request.answer_pieces import PIECE_BYTES
 from standpipe.sql.plans import PullPlan, Value
+
+#: in place of a row that is not there
+NO_ROW: Final = b"null"
 
 
 class BatchForm(Enum):
@@ -56,7 +67,8 @@ class PartitionFreshness(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchAnswer:
-    """The rows of a batch. `keys`: as asked, with duplicates; `rows`: of those that have one."""
+    """The rows of a batch. `keys`: as asked, with duplicates; `rows`: of each key, in the order in
+    which they were first asked for."""
 
     plan: PullPlan
     keys: Sequence[Value]
@@ -73,36 +85,54 @@ class BatchAnswer:
     @property
     def rows_bytes(self) -> int:
         """Of all rows as they are answered: a key that is asked twice has its row twice."""
-        return sum(len(self.rows.get(key, b"null")) for key in self.keys)
+        return sum(map(len, self._listed))
+
+    def takes_long(self, form: BatchForm) -> bool:
+        """Whether `body` may take more than some ms."""
+        is_quick = has_compiled_reader(self.plan.column_types) and self.rows_bytes <= PIECE_BYTES
+        return form is BatchForm.ARROW and not is_quick
 
     def body(self, form: BatchForm) -> bytes:
         """Raises NoArrow if pyarrow is not installed, ServerError for a row that is none."""
         return self._as_json() if form is BatchForm.JSON else self._as_arrow()
 
+    @cached_property
+    def _listed(self) -> Sequence[bytes]:
+        """The row of each key asked."""
+        rows = self.rows
+        if len(rows) == len(self.keys):
+            return [*rows.values()]
+        return [rows[key] for key in self.keys]
+
     def _as_json(self) -> bytes:
-        plan, rows = self.plan, self.rows
+        plan = self.plan
         head = {
             "table": plan.source.name,
             "columnNames": plan.column_names,
             "columnTypes": plan.column_types,
             "freshness": self._described(),
         }
-        listed = b",".join([rows.get(key, b"null") for key in self.keys])
-        return b'%b,"rows":[%b]}' % (msgspec.json.encode(head)[:-1], listed)
+        return b'%b,"rows":[%b]}' % (msgspec.json.encode(head)[:-1], b",".join(self._listed))
 
     def _as_arrow(self) -> bytes:
         pyarrow = arrow()
         names, types = self.plan.column_names, self.plan.column_types
-        read = reader_of(tuple(types)).rows(list(self.rows.values()))
-        found = dict(zip(self.rows, read, strict=True))
-        nulls = (None,) * (len(names) - 1)
-        tuples = [found.get(key, (key, *nulls)) for key in self.keys]
-        missing = [place for place, key in enumerate(self.keys) if key not in found]
+        listed = self._listed
+        missing: list[int] = []
+        if NO_ROW in listed:
+            nulls = b",null" * (len(names) - 1)
+            missing = [place for place, row in enumerate(listed) if row is NO_ROW]
+            listed = [*listed]
+            for place in missing:
+                listed[place] = b"[%b%b]" % (cell_json(self.keys[place]), nulls)
+        table = rows_to_arrow(names, types, listed)
+        if table is None:
+            table = to_arrow(names, types, reader_of(tuple(types)).rows(listed))
         metadata = {
             "standpipe.freshness": msgspec.json.encode(self._described()),
             "standpipe.missing": msgspec.json.encode(missing),
         }
-        table = to_arrow(names, types, tuples).replace_schema_metadata(metadata)
+        table = table.replace_schema_metadata(metadata)
         sink: Any = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)

@@ -10,6 +10,7 @@ Not here: the reads (`reads.py`), the layouts (`answer.py`).
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +68,11 @@ class BatchEndpoint:
         send: Send,
     ) -> None:
         body = await read_body(headers, receive, self.body_bytes_max)
-        if form is BatchForm.ARROW:
-            await asyncio.to_thread(arrow)  # before any row is read; the first import takes a while
+        if form is BatchForm.ARROW:  # before any row is read
+            await _import_arrow()
         answer = await BatchReads(self.slow_path).answer(parse_batch(body), requester)
         requester.hold(answer.rows_bytes)
-        if form is BatchForm.ARROW:  # a second for some MiB: the loop turns meanwhile
+        if answer.takes_long(form):  # a second for some MiB: the loop turns meanwhile
             content = await asyncio.to_thread(answer.body, form)
         else:
             content = answer.body(form)
@@ -82,3 +83,11 @@ class BatchEndpoint:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": lines})
         await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+async def _import_arrow() -> None:
+    """The first import takes a while. Raises NoArrow."""
+    if "pyarrow" in sys.modules:
+        arrow()
+    else:
+        await asyncio.to_thread(arrow)

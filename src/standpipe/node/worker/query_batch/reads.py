@@ -1,7 +1,7 @@
 """Many keys of one table, for POST /query-batch: a row for each key, or the news that it has none.
 
     sample           a lookup of the table, planned once; its plan with the keys is the batch's
-    keys_by_partition  each key hashed once
+    keys_by_partition  each key checked and hashed once
     PullQuery        the keys of a partition, and the statement that a peer gets for them
     SlowPath.parts   one read of each, here or forwarded, side by side, as for any pull query
     _placed          rows back to the places of their keys
@@ -17,19 +17,25 @@ Not here: HTTP (`endpoint.py`), the layouts (`answer.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
 
-from standpipe.data.query.partition_keys import PartitionKeys, keys_by_partition
+from standpipe.data.encoding import native
+from standpipe.data.query.partition_keys import (
+    PartitionKeys,
+    keys_by_partition,
+    usual_values_by_partition,
+)
 from standpipe.data.query.pull import cell_json
 from standpipe.errors import BadRequest, ServerError
 from standpipe.node.worker.pull.forward import PartitionAnswer
 from standpipe.node.worker.pull.pull_query import PullQuery
 from standpipe.node.worker.pull.slow_path import SlowPath
-from standpipe.node.worker.query_batch.answer import BatchAnswer, PartitionFreshness
+from standpipe.node.worker.query_batch.answer import NO_ROW, BatchAnswer, PartitionFreshness
 from standpipe.node.worker.query_batch.request_body import (
     Batch,
     body_of,
@@ -69,26 +75,32 @@ class BatchReads:
     ) -> BatchAnswer:
         started = time.perf_counter()
         plan = _plan(batch, view)
+        rows: dict[Value, bytes] = dict.fromkeys(batch.keys, NO_ROW)
+        wanted = _keys(batch, plan, rows)
         refuse_unbatched(batch.properties, plan.source)
-        asked = list(self._asked(batch, plan, view, requester))
+        asked = list(self._asked(batch, plan, wanted, view, requester))
         parts = await self.slow_path.parts(asked)
-        rows: dict[Value, bytes] = {}
         for (query, partition), part in zip(asked, parts, strict=True):
-            rows.update(_placed(query.keys[partition].keys, part.rows))
+            _place(rows, query.keys[partition], part.rows)
         nodes = {part.fresh.served_by for part in parts}
         route = "local" if nodes <= {self.slow_path.node_id} else "remote"
         self.slow_path.metrics.answered(route, time.perf_counter() - started)
         return BatchAnswer(plan, batch.keys, rows, _freshness(asked, parts))
 
     def _asked(
-        self, batch: Batch, plan: PullPlan, view: ClusterView, requester: ScanRequester
+        self,
+        batch: Batch,
+        plan: PullPlan,
+        wanted: Mapping[int, PartitionKeys],
+        view: ClusterView,
+        requester: ScanRequester,
     ) -> Iterator[tuple[PullQuery, int]]:
         slow_path = self.slow_path
         bounds = slow_path.routes.bounds(batch.bounds, plan.source)
-        for partition, its in keys_by_partition(plan).items():
-            for part in slices(its.keys):
+        for partition, its in wanted.items():
+            for part in slices(its):
                 keys = PartitionKeys(its.keys[part], its.store_keys[part], its.kind)
-                text = statement(plan.source, [value for (value,) in keys.keys])
+                text = statement(plan.source, list(chain.from_iterable(keys.keys)))
                 query = PullQuery(
                     text=text,
                     body=body_of(text, batch.properties),
@@ -104,15 +116,29 @@ class BatchReads:
 
 
 def _plan(batch: Batch, view: ClusterView) -> PullPlan:
-    """The plan of a lookup of all keys, each once. Raises StatementError, BadRequest."""
+    """The plan of a lookup of one key. Raises StatementError, BadRequest."""
     name = folded(batch.table)
     source = view.sources.get(name)
     if source is None:  # its error is that of a statement
         view.plans.plan(f"SELECT * FROM {name_literal(name)} WHERE K = 0;", {})  # noqa: S608
         raise BadRequest(f"{name} cannot be read by its keys")
-    plan = view.plans.plan(sample(source), {})
-    check_keys(source, batch.keys)
-    return replace(plan, keys=tuple((key,) for key in dict.fromkeys(batch.keys)))
+    return view.plans.plan(sample(source), {})
+
+
+def _keys(batch: Batch, plan: PullPlan, once: Iterable[Value]) -> Mapping[int, PartitionKeys]:
+    """All keys by partition. `once`: each once. Raises BadRequest."""
+    found = usual_values_by_partition(plan.source, once)
+    if found is not None:
+        return found
+    check_keys(plan.source, batch.keys)
+    return keys_by_partition(replace(plan, keys=tuple((key,) for key in once)))
+
+
+def _place(rows: dict[Value, bytes], asked: PartitionKeys, found: Sequence[bytes]) -> None:
+    """Put the rows of a partition to their keys. Raises ServerError if one is of none."""
+    if asked.store_keys and native.placed(rows, asked.keys, found, asked.kind):
+        return
+    rows.update(_placed(asked.keys, found))
 
 
 def _placed(

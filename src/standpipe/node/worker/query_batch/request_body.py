@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from standpipe.control.routing.bounds import AskedBounds
+from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.errors import BadRequest
 from standpipe.model import Source
 from standpipe.node.worker.request.body import (
@@ -138,9 +139,10 @@ def body_of(text: str, properties: Mapping[str, object]) -> bytes:
     return msgspec.json.encode({"ksql": text, "streamsProperties": shown})
 
 
-def slices(keys: Sequence[tuple[Value, ...]]) -> Iterator[slice]:
+def slices(asked: PartitionKeys) -> Iterator[slice]:
     """The keys of one partition, cut into those of one statement each."""
-    if 0 < len(keys) <= STATEMENT_KEYS_MAX and _characters_max(keys) <= STATEMENT_CHARACTERS_MAX:
+    keys = asked.keys
+    if 0 < len(keys) <= STATEMENT_KEYS_MAX and _characters_max(asked) <= STATEMENT_CHARACTERS_MAX:
         yield slice(0, len(keys))
         return
     start = size = 0
@@ -155,10 +157,13 @@ def slices(keys: Sequence[tuple[Value, ...]]) -> Iterator[slice]:
         yield slice(start, len(keys))
 
 
-def _characters_max(keys: Sequence[tuple[Value, ...]]) -> int:
+def _characters_max(asked: PartitionKeys) -> int:
     """At most so many characters have their literals, with what is between them."""
-    texts = sum(2 * len(key) for (key,) in keys if isinstance(key, str))
-    return texts + (len(str(BIGINT_MAX)) + 5) * len(keys)
+    if asked.store_keys:  # a text has no more characters than bytes
+        texts = 2 * sum(map(len, asked.store_keys))
+    else:
+        texts = sum(2 * len(key) for (key,) in asked.keys if isinstance(key, str))
+    return texts + (len(str(BIGINT_MAX)) + 5) * len(asked.keys)
 
 
 def _literals(keys: Sequence[Value]) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.unit.node.workers import USERS
 
 from standpipe.control.routing.bounds import AskedBounds
+from standpipe.data.query.partition_keys import PartitionKeys
 from standpipe.errors import BadRequest
 from standpipe.model import Column, Source, Window
 from standpipe.node.worker.query_batch import request_body
@@ -114,7 +115,7 @@ def test_slices_are_all_keys_in_order(texts: list[str], keys_max: int, size_max:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(request_body, "STATEMENT_KEYS_MAX", keys_max)
         patch.setattr(request_body, "STATEMENT_CHARACTERS_MAX", size_max)
-        parts = [keys[each] for each in request_body.slices(keys)]
+        parts = [keys[each] for each in request_body.slices(PartitionKeys(keys))]
     assert [key for part in parts for key in part] == keys
     assert all(0 < len(part) <= keys_max for part in parts)
     for part in parts:
