@@ -8,13 +8,14 @@ conditions and columns as C reads them. `answer` then reads no JSON and no SQL.
 
     known_statement        statement, partition and store key of the key, all literals
     KnownPart              as for one literal
-    one LMDB read          the row, and the number of its transaction
+    one LMDB read          the row, and the number of its transaction; of windows, `lookup` by the
+                           plan of these literals
     shown                  the row, if the conditions hold; what it leaves is computed by the plan
                            of these literals, as the other steps compute it
 
 Whether a statement may be known is checked once, with other literals in each place
-(`_mean_their_literals`). Not known are windows, LIMIT, lists of keys, and literals of other kinds
-that differ: 1.5 is a part of the statement.
+(`_mean_their_literals`). Not known are LIMIT, lists of keys, and literals of other kinds that
+differ: 1.5 is a part of the statement.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from standpipe.adapters.store.reader import View
 from standpipe.data.encoding import native
 from standpipe.data.query.literal_lookup import MESSAGE_BYTES_MAX, LiteralPlace
+from standpipe.data.query.pull import lookup
 from standpipe.data.query.statement_lookup import (
     KnownStatement,
     cut_all,
@@ -40,7 +43,13 @@ from standpipe.data.query.statement_lookup import (
 from standpipe.errors import StandpipeError
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.known.frames import kind_of_rows
-from standpipe.node.worker.pull.known.parts import KnownFrame, KnownParts, kind_of_key
+from standpipe.node.worker.pull.known.parts import (
+    KnownFrame,
+    KnownPart,
+    KnownParts,
+    kind_of_key,
+)
+from standpipe.node.worker.request.answer import render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.lookup.plan_cache import bytes_of
@@ -52,6 +61,8 @@ STATEMENTS_MAX: Final = 256
 STATEMENT_MESSAGES_MAX: Final = 1_024
 #: What their plans may take; when it is more, all are dropped.
 STATEMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
+#: stands for a row while a layout is cut between two: no JSON has it
+_ROW: Final = b"\0"
 #: what is put into all places of a statement, the texts and the numbers, to see whether it passes
 #: them on; first with the number of the place
 OTHERS: Final = (("Zz {}", "7{}"), ("", "0"), ("7", "2147483648"))
@@ -68,6 +79,8 @@ class StatementFrame(KnownFrame):
     are_texts: tuple[bool, ...] = ()
     #: the column of the key is one
     is_text: bool = False
+    #: what stands between two rows of an answer
+    between: bytes = b""
 
     def plan_of(self, literals: Sequence[bytes]) -> PullPlan:
         """Raises StatementError."""
@@ -124,6 +137,8 @@ class KnownStatements(KnownParts):
         part = self._part(frame, number, view, int(time.time() * 1000))
         if part is None:
             return None
+        if frame.plan.source.window is not None:
+            return self._windows(frame, part, number, literals)
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -135,6 +150,19 @@ class KnownStatements(KnownParts):
         if row is None:
             row = row_of_plan(frame.plan_of(literals), stored, number)
         return whole(part.around, row) if isinstance(row, bytes) else self._without_row(frame, part)
+
+    def _windows(
+        self, frame: StatementFrame, part: KnownPart, number: int, literals: Sequence[bytes]
+    ) -> bytes | None:
+        """The response with the windows of a key. Raises as `look_up`, and UnfitKey."""
+        plan, store = frame.plan_of(literals), part.store
+        with store.begin() as instant:
+            rows, meta = lookup(plan, View(instant), number), store.meta_of(instant)
+        if part.meta is not meta and not self._describe(frame, part, meta):
+            return None
+        if not rows:
+            return self._without_row(frame, part)
+        return whole(part.around, frame.between.join(rows))
 
     def note(self, token: RequestFormat, body: bytes) -> bool:
         """`answer` did not know a body, and others will answer it: whether `is_new`. True: it has
@@ -165,6 +193,7 @@ class KnownStatements(KnownParts):
         place = template.key_place
         if place is None or not _mean_their_literals(body, query, places, slices):
             return False
+        is_windowed = plan.source.window is not None
         plan_bytes = bytes_of(len(query.text), plan)
         if self._plans_bytes + plan_bytes > STATEMENTS_BYTES_MAX:
             self.forget()
@@ -175,10 +204,12 @@ class KnownStatements(KnownParts):
             token=token,
             is_snapshot=query.is_snapshot,
             template=template,
-            program=program_of(template) if native.IS_COMPILED else None,
+            program=program_of(template) if native.IS_COMPILED and not is_windowed else None,
             are_texts=tuple(each.is_text for each in places),
             is_text=plan.source.key_columns[0].type == "STRING",
         )
+        two = render_rows(token.form, plan, (_ROW, _ROW), 0)
+        frame.between = two.split(_ROW)[1]
         is_negated = template.slots[place].negated
         self._statements[mark] = KnownStatement(
             0, kind, plan.source.partitions, place, is_negated, frame
@@ -215,13 +246,13 @@ class KnownStatements(KnownParts):
 
 
 def _kind_of(plan: PullPlan) -> int | None:
-    """The kind of its key, if one get finds what the row is made of; None: it takes more."""
+    """The kind of its key, if one get finds what the row is made of, or one walk its windows; None:
+    it takes more."""
     is_one_get = not (
         plan.is_scan
         or plan.is_merged
         or plan.has_costly_rows
         or plan.limit is not None
-        or plan.source.window is not None
         or len(plan.keys) != 1
     )
     return kind_of_key(plan) if is_one_get else None
