@@ -613,6 +613,8 @@ static PyObject *keys_by_partition(PyObject *module, PyObject *args)
         if (!key || !PyTuple_CheckExact(key) || PyTuple_GET_SIZE(key) != 1
             || !add_key(found, key, kind, partitions))
             Py_CLEAR(found);
+        else if (are_values)
+            PyObject_GC_UnTrack(key); /* of a text or a number: it is in no circle */
         Py_XDECREF(key);
     }
     if (!found && !PyErr_Occurred())

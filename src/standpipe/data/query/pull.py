@@ -224,10 +224,18 @@ def _plain(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes
 def _windows(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:
     if None in key:
         return []
-    types = _key_types(plan.source)
+    bounds = bounds_of(plan.source.window)
+    return windows_of(plan, view, key, store_prefix(key, _key_types(plan.source), bounds))
+
+
+def windows_of(
+    plan: PullPlan, view: ReadView, key: tuple[Value, ...], prefix: bytes
+) -> list[bytes]:
+    """Rows of the windows of a key, of a plan that shows columns as they are stored. `prefix`: of
+    their keys in the store. Raises DamagedRow."""
     head = [cell_json(value) for value in key]
     rows: list[bytes] = []
-    for pairs in _scan(view, *_key_range(plan, key, types)):
+    for pairs in _scan(view, *_range_of(plan, prefix)):
         found = _whole_windows(plan, head, pairs)
         rows += _windows_by_one(plan, key, head, pairs) if found is None else found
     return rows
@@ -237,14 +245,15 @@ def _whole_windows(
     plan: PullPlan, head: list[bytes], pairs: Sequence[order.Pair]
 ) -> list[bytes] | None:
     """The rows of some windows of a key; None: they are to be judged one by one."""
-    window = plan.source.window
+    source, window = plan.source, plan.source.window
     assert window is not None
     is_session = window.kind == "SESSION"
     has_end = plan.window_end_low_ms is not None or plan.window_end_high_ms is not None
     if plan.projection is not None or (is_session and has_end):
         return None
     begin, size_ms = b"[" + b",".join(head), 0 if is_session else window.size_ms
-    return native.windows(begin, pairs, size_ms, count_added(plan.source))
+    added = count_added(source) if source.columns_first else 0  # to count them takes long
+    return native.windows(begin, pairs, size_ms, added)
 
 
 def _windows_by_one(
@@ -274,8 +283,12 @@ def _windows_by_one(
 
 
 def _key_range(plan: PullPlan, key: tuple[Value, ...], types: Sequence[str]) -> tuple[bytes, bytes]:
+    return _range_of(plan, store_prefix(key, types, bounds_of(plan.source.window)))
+
+
+def _range_of(plan: PullPlan, prefix: bytes) -> tuple[bytes, bytes]:
+    """The keys in the store that begin with `prefix` and are of windows that the plan wants."""
     low_ms, high_ms = window_bounds(plan)
-    prefix = store_prefix(key, types, bounds_of(plan.source.window))
     return (
         prefix if low_ms is None else prefix + ordered_longs((low_ms,)),
         prefix + (_NO_BOUND_BYTES if high_ms is None else ordered_longs((high_ms + 1,))),
@@ -298,16 +311,14 @@ def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:
     assert window is not None
     if window.kind == "SESSION":
         return plan.window_start_low_ms, plan.window_start_high_ms
-    lows = (plan.window_start_low_ms, _less(plan.window_end_low_ms, window.size_ms))
-    highs = (plan.window_start_high_ms, _less(plan.window_end_high_ms, window.size_ms))
-    return (
-        max((low for low in lows if low is not None), default=None),
-        min((high for high in highs if high is not None), default=None),
-    )
-
-
-def _less(end_ms: int | None, size_ms: int) -> int | None:
-    return None if end_ms is None else end_ms - size_ms
+    low_ms, high_ms = plan.window_start_low_ms, plan.window_start_high_ms
+    if plan.window_end_low_ms is not None:
+        low_by_end_ms = plan.window_end_low_ms - window.size_ms
+        low_ms = low_by_end_ms if low_ms is None else max(low_ms, low_by_end_ms)
+    if plan.window_end_high_ms is not None:
+        high_by_end_ms = plan.window_end_high_ms - window.size_ms
+        high_ms = high_by_end_ms if high_ms is None else min(high_ms, high_by_end_ms)
+    return low_ms, high_ms
 
 
 def _key_types(source: Source) -> list[str]:

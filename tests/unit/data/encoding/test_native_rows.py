@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -59,6 +60,20 @@ def test_random_rows_are_refused_or_laid_out_alike(seed: int) -> None:
 def test_which_values_are_taken(type_: str, value: object, is_taken: bool) -> None:
     assert values_taken_alike(type_, [], 4)
     assert values_taken_alike(type_, [value], 4) is is_taken
+
+
+@needs_it
+def test_keys_are_no_work_for_the_collector_and_let_go() -> None:
+    """A batch makes thousands of them, and collections of young objects took as long as they."""
+    values = ["a" * 3, "b" * 3]
+    before = [*map(sys.getrefcount, values)]
+    found = native.values_by_partition(values, 0, 1)
+    assert found is not None
+    assert not any(map(gc.is_tracked, found[0][0]))
+    assert [*map(sys.getrefcount, values)] == [count + 1 for count in before]
+    del found
+    assert native.values_by_partition([*values, "\0"], 0, 1) is None
+    assert [*map(sys.getrefcount, values)] == before
 
 
 @needs_it

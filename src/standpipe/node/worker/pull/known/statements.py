@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from standpipe.adapters.store.reader import View
 from standpipe.data.encoding import native
 from standpipe.data.query.literal_lookup import MESSAGE_BYTES_MAX, LiteralPlace
-from standpipe.data.query.pull import lookup
+from standpipe.data.query.pull import lookup, windows_of
 from standpipe.data.query.statement_lookup import (
     KnownStatement,
     cut_all,
@@ -81,6 +81,8 @@ class StatementFrame(KnownFrame):
     is_text: bool = False
     #: what stands between two rows of an answer
     between: bytes = b""
+    #: windows have their whole key in the store, and are shown as they are there
+    are_stored: bool = False
 
     def plan_of(self, literals: Sequence[bytes]) -> PullPlan:
         """Raises StatementError."""
@@ -138,7 +140,7 @@ class KnownStatements(KnownParts):
         if part is None:
             return None
         if frame.plan.source.window is not None:
-            return self._windows(frame, part, number, literals)
+            return self._windows(frame, part, number, key, literals)
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -152,12 +154,22 @@ class KnownStatements(KnownParts):
         return whole(part.around, row) if isinstance(row, bytes) else self._without_row(frame, part)
 
     def _windows(
-        self, frame: StatementFrame, part: KnownPart, number: int, literals: Sequence[bytes]
+        self,
+        frame: StatementFrame,
+        part: KnownPart,
+        number: int,
+        prefix: bytes,
+        literals: Sequence[bytes],
     ) -> bytes | None:
-        """The response with the windows of a key. Raises as `look_up`, and UnfitKey."""
+        """The response with the windows of a key. `prefix`: of their keys in the store. Raises as
+        `look_up`, and UnfitKey."""
         plan, store = frame.plan_of(literals), part.store
         with store.begin() as instant:
-            rows, meta = lookup(plan, View(instant), number), store.meta_of(instant)
+            if frame.are_stored:
+                rows = windows_of(plan, View(instant), plan.keys[0], prefix)
+            else:
+                rows = lookup(plan, View(instant), number)
+            meta = store.meta_of(instant)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
         if not rows:
@@ -210,6 +222,7 @@ class KnownStatements(KnownParts):
         )
         two = render_rows(token.form, plan, (_ROW, _ROW), 0)
         frame.between = two.split(_ROW)[1]
+        frame.are_stored = _are_stored(plan)
         is_negated = template.slots[place].negated
         self._statements[mark] = KnownStatement(
             0, kind, plan.source.partitions, place, is_negated, frame
@@ -243,6 +256,13 @@ class KnownStatements(KnownParts):
 
     def _frames_known(self) -> Iterable[KnownFrame]:
         return [known.meaning for known in self._statements.values() if known is not None]
+
+
+def _are_stored(plan: PullPlan) -> bool:
+    """Whether windows need not be computed. A session leaves less room for the key."""
+    window = plan.source.window
+    is_computed = plan.where is not None or plan.cells is not None
+    return window is not None and window.kind != "SESSION" and not is_computed
 
 
 def _kind_of(plan: PullPlan) -> int | None:
