@@ -31,8 +31,8 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.load.cases import select, select_columns, select_many  # noqa: E402
-from bench.load.tables import make_node  # noqa: E402
+from bench.load.cases import select, select_columns, select_day, select_many  # noqa: E402
+from bench.load.tables import hourly_keys, make_node  # noqa: E402
 
 from standpipe.adapters.clock import Clock  # noqa: E402
 from standpipe.adapters.http.peer_client import PeerClient  # noqa: E402
@@ -60,6 +60,7 @@ CASES: Mapping[str, Callable[[int], str]] = {
     "one text": select,
     "one text, columns": lambda number: select(number).replace("*", "DEST, FLIGHTS"),
     "two predicates, columns": select_columns,
+    "windows of a day": lambda number: select_day(number % hourly_keys(KEYS)),
     "IN of 10": lambda number: select_many(range(number, number + 10)),
     "IN of 100": lambda number: select_many(range(number, number + 100)),
 }
@@ -70,7 +71,7 @@ ALWAYS_BY_BODY = (CASES["IN of 10"], CASES["IN of 100"])
 
 def fast_path(folder: Path) -> LookupFastPath:
     """The fast path of a worker over a filled table."""
-    config = make_node(folder, KEYS)
+    config = make_node(folder, KEYS, with_hours=True)
     settings = registry.load({})
     replicas = Replicas(config.paths.state, config.paths.status)
     peers = PeerStateReader(config.paths.liveness, config.paths.lags, settings)

@@ -121,7 +121,8 @@ def _day_start(number: int) -> int:
     return number % 2 * DAY_HOURS
 
 
-def _select_day(number: int) -> str:
+def select_day(number: int) -> str:
+    """All windows of a day of a key."""
     first_ms = ROWTIME_MS + _day_start(number) * HOUR_MS
     return (
         f"SELECT * FROM HOURS_BY_PLANE WHERE TAILNUM = '{key_of(number)}'"
@@ -196,7 +197,7 @@ CASES: Final = (
     Case("projection", _one(select_columns), _two_columns, _query_rows),
     Case(
         "windowed",
-        _one(_select_day),
+        _one(select_day),
         lambda numbers: _day_rows(numbers[0]),
         _query_rows,
         among=hourly_keys,

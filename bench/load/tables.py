@@ -172,11 +172,17 @@ def new_config(
     return made
 
 
-def make_node(folder: Path, keys: int, settings: Mapping[str, Setting] | None = None) -> NodeConfig:
-    """A node that holds the table of rows by key."""
+def make_node(
+    folder: Path,
+    keys: int,
+    settings: Mapping[str, Setting] | None = None,
+    *,
+    with_hours: bool = False,
+) -> NodeConfig:
+    """A node that holds the table of rows by key. `with_hours`: the other one, too."""
     config = new_config(folder, config=settings)
-    fill(config, keys)
-    publish(config)
+    fill(config, keys, with_hours=with_hours)
+    publish(config, sources=(TABLE, HOURLY) if with_hours else (TABLE,))
     return config
 
 

@@ -44,6 +44,7 @@ def test_a_dearer_step_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "one text",
         "one text, columns",
         "two predicates, columns",
+        "windows of a day",
         "IN of 10",
         "IN of 100",
         "one text, new ms",
