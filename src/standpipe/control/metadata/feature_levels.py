@@ -36,6 +36,8 @@
             of an older release would take for AVRO and leave out
     20      tables that applications write get columns in place (create_source 5), whose rows an
             older node would cut off; catalog version 15
+    21      logs nothing new: queries of Spark that show times by our own functions, whose names a
+            pipeline of an older release does not know
 
 A program knows a range of levels. A cluster is at one level, which its log names; a log that names
 none is at level 1. A leader logs every command in the form of that level, so that older nodes can
@@ -74,7 +76,7 @@ from standpipe.model import FeatureLevels, NodeId, NodeInfo, PersistentQuery, So
 from standpipe.sql.declarations.published import public_form
 
 OLDEST: Final = 1
-NEWEST: Final = 20
+NEWEST: Final = 21
 #: leases are granted query by query; below, the newest pipeline writes all queries
 LEASES: Final = 3
 #: below, every node expects heartbeats from every other
@@ -109,6 +111,8 @@ REGISTRY_QUERIES: Final = 18
 JSON_SR_QUERIES: Final = 19
 #: below, the columns of tables that applications write never change
 ADDED_COLUMNS: Final = 20
+#: below, queries of Spark that show times by our own functions are refused
+SHOWN_TIMES: Final = 21
 #: levels of a program from before levels existed, which reports none
 FIRST: Final[FeatureLevels] = (1, 1)
 
@@ -148,7 +152,13 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 #: levels at which the catalog has no more fields than below
-_SAME_CATALOG: Final = (GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS, JSON_SR_QUERIES)
+_SAME_CATALOG: Final = (
+    *(GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS, JSON_SR_QUERIES, SHOWN_TIMES),
+)
+
+#: beginning of the names of functions that pipelines add to Spark's -> level from which on every
+#: pipeline has them; all others: as long as there have been levels for them
+_FUNCTIONS_SINCE: Final = {"standpipe_shown_": SHOWN_TIMES}
 
 
 def catalog_version(level: int) -> int:
@@ -268,8 +278,9 @@ def at_level(command: Command, level: int) -> Command:
 
 
 def check_query(query: PersistentQuery, sink: Source | None, level: int) -> None:
-    """Raises BadRequest for a query over or into JSON_SR where a pipeline may not know it. `sink`:
-    what it writes, which a command of INSERT INTO does not have; None: not known here."""
+    """Raises BadRequest for a query over or into JSON_SR, or that calls a function of ours, where a
+    pipeline may not know it. `sink`: what it writes, which a command of INSERT INTO does not have;
+    None: not known here."""
     formats = {of for read in query.plan.inputs for of in (read.key_format, read.value_format)}
     if sink is not None:
         public = public_form(sink)
@@ -280,6 +291,14 @@ def check_query(query: PersistentQuery, sink: Source | None, level: int) -> None
             f" at {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
             " newer release"
         )
+    texts = (query.plan.sql, query.plan.batch_sql or "", *(step.sql for step in query.plan.steps))
+    for name, needed in _FUNCTIONS_SINCE.items():
+        if level < needed and any(name in text for text in texts):
+            raise BadRequest(
+                f"a query that shows times needs feature level {needed}, this cluster is at"
+                f" {level}: `standpipe quorum upgrade`, once every pipeline and every node runs the"
+                " newer release"
+            )
 
 
 def _reads_avro(command: Command) -> bool:

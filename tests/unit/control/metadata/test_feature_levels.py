@@ -40,7 +40,7 @@ from standpipe.control.metadata.commands import (
     encode,
 )
 from standpipe.errors import BadRequest, FeatureLevelRefused
-from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo, SparkInput
+from standpipe.model import FeatureLevels, LogIndex, NodeId, NodeInfo, SparkInput, SparkStep
 
 DIRECT = sample_table(table_id="T_1", is_materialized=True, is_direct=True)
 Made = TypeVar("Made", CreateTableAs, ReplaceTableAs)
@@ -169,6 +169,7 @@ def test_every_other_form_is_of_a_level() -> None:
         feature_levels.FORGOTTEN_REQUESTS,
         feature_levels.REGISTRY_QUERIES,
         feature_levels.JSON_SR_QUERIES,
+        feature_levels.SHOWN_TIMES,
     }
     levels = {*feature_levels.SINCE.values(), *logs_nothing}
     assert levels == set(range(2, feature_levels.NEWEST + 1))
@@ -336,7 +337,7 @@ def test_a_table_that_gets_columns_waits_until_every_node_keeps_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(0, (1, 20)), (1, (1, 1)), (2, (1, 2)), (21, (1, 20))]
+    ("limit", "known"), [(0, (1, 21)), (1, (1, 1)), (2, (1, 2)), (22, (1, 21))]
 )
 def test_a_program_admits_to_no_more_than_it_knows(limit: int, known: FeatureLevels) -> None:
     assert feature_levels.known_to_program(limit) == known
@@ -361,3 +362,20 @@ def test_a_level_without_a_new_field_keeps_the_version_of_the_catalog(
 ) -> None:
     """Otherwise a program that knows the level refuses a snapshot that it can read."""
     assert feature_levels.catalog_version(level) == version, why
+
+
+@pytest.mark.parametrize("where", ["sql", "batch_sql", "steps"])
+def test_a_query_that_shows_times_waits_until_every_pipeline_has_the_functions(where: str) -> None:
+    """Spark of an older one does not know their names, and the query would fail for good."""
+    made = table_as("T", "S", 4)
+    text = "SELECT standpipe_shown_instant(0, 'yyyy', 'UTC')"
+    step = SparkStep(view="V", operator="CHANGES", sql=text)
+    given: dict[str, Any] = {where: (step,) if where == "steps" else text}
+    plan = structs.replace(made.query.plan, **given)
+    shows = structs.replace(made, query=structs.replace(made.query, plan=plan))
+    with pytest.raises(
+        BadRequest, match="shows times needs feature level 21, this cluster is at 20"
+    ):
+        feature_levels.at_level(shows, 20)
+    assert feature_levels.at_level(shows, 21) == shows
+    assert feature_levels.at_level(made, 20) == made, "all others as before"
