@@ -196,6 +196,20 @@ def _body(typer: Types, node: ast.Lambda, of: Sequence[Typed]) -> Typed:
     return made
 
 
+#: ksqlDB's function fails (Java's Collectors.toMap) for two entries with one key, and for a value
+#: that is null. A key that is null would end the query
+_MAP_OF_ENTRIES: Final = (
+    "transform(array(transform(map_entries({0}), {1})), es -> if("
+    "size(array_distinct(filter(transform(es, e -> e.k), k -> k IS NOT NULL))) < size(es)"
+    " OR exists(es, e -> e.v IS NULL), NULL, map_from_entries(es)))[0]"
+)
+#: likewise of the entries that it keeps
+_MAP_OF_KEPT: Final = (
+    "transform(array(map_filter({0}, {1})), m -> if("
+    "exists(map_values(m), v -> v IS NULL), NULL, m))[0]"
+)
+
+
 def _pair(entry: LambdaVariable, of: SqlType) -> list[Typed]:
     key, value = of.arguments
     return [Operation(key, "{0}.`key`", (entry,)), Operation(value, "{0}.`value`", (entry,))]
@@ -216,13 +230,7 @@ def _transform(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed
     value = _body(typer, second, _pair(entry, collection.type))
     pair = Operation(NULL, "named_struct('k', {0}, 'v', {1})", (key, value))
     result = types.map_of(key.type, value.type)
-    made = "transform(map_entries({0}), {1})"
-    # two entries with one key: ksqlDB's function fails, and a failure is null. A key that is null
-    # would end the query
-    keys = f"transform({made}, e -> e.k)"
-    different = f"size(array_distinct(filter({keys}, e -> e IS NOT NULL)))"
-    template = f"if({different} < size({keys}), NULL, map_from_entries({made}))"
-    plain = _walk(result, template, collection, LambdaBody(NULL, (entry,), pair))
+    plain = _walk(result, _MAP_OF_ENTRIES, collection, LambdaBody(NULL, (entry,), pair))
     tests = [failing.test_of(key), failing.test_of(value)]
     return _unless_failing(plain, "exists(map_entries({0}), {1})", (entry,), tests)
 
@@ -237,7 +245,8 @@ def _filter(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
         raise refusal(f"FILTER's lambda must return BOOLEAN, not {made.type}", body.at)
     word = "filter" if count == 1 else "map_filter"
     walked = LambdaBody(BOOLEAN, variables, made)
-    plain = _walk(of, f"{word}({{0}}, {{1}})", collection, walked)
+    template = "filter({0}, {1})" if count == 1 else _MAP_OF_KEPT
+    plain = _walk(of, template, collection, walked)
     tests = [failing.undecided(made)]
     return _unless_failing(plain, f"size({word}({{0}}, {{1}})) > 0", variables, tests)
 
@@ -284,6 +293,8 @@ def _reduce(typer: Types, node: ast.FunctionCall, collection: Typed) -> Typed:
     common = types.common_type(start.type, made.type)
     if common is None:
         raise refusal(f"REDUCE: the lambda makes {made.type}, its state is {start.type}.", body.at)
+    if not isinstance(start, Constant):  # ksqlDB: NULL without a step
+        template = template.replace("{0} IS NULL", "{0} IS NULL OR {1} IS NULL")
     started, body_of = convert(start, common), convert(made, common)
     test = failing.test_of(body_of)
     stays_null = test is None or (failing.shows(body_of) and _is_null_with(state, body_of))

@@ -194,9 +194,11 @@ def _transform(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
 
 
 def _map(entries: Sequence[Element]) -> dict[Any, Any] | None:
-    """NULL if two have one key, for which ksqlDB's function fails, or one has none."""
+    """NULL if two have one key or one has no value, for which ksqlDB's functions fail, or one has
+    no key."""
     made: dict[Any, Any] = dict(entries)  # pyright: ignore[reportArgumentType] - pairs
-    return made if len(made) == len(entries) and None not in made else None
+    is_whole = len(made) == len(entries) and None not in made and None not in made.values()
+    return made if is_whole else None
 
 
 def _size(value: Any) -> int:
@@ -221,7 +223,7 @@ def _filter(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
             return None
         _spend(row[place], body.work * len(elements))
         kept = [each for each in elements if is_wanted((*row, *each))]
-        return [item for (item,) in kept] if of.base == "ARRAY" else dict(kept)  # pyright: ignore[reportArgumentType] - pairs
+        return [item for (item,) in kept] if of.base == "ARRAY" else _map(kept)
 
     return compute
 
@@ -236,6 +238,8 @@ def _reduce(compiler: LambdaCompiler, node: ast.FunctionCall) -> Compute:
 
     def compute(row: Row) -> Any:
         state, elements = start(row), elements_of(row) or []
+        if state is None:
+            return None
         _spend(row[place], body.work * len(elements))
         try:
             for each in elements:

@@ -16,7 +16,7 @@ from standpipe.sql.types.types import SqlType
 #: functions that are not NULL for each NULL argument
 NOT_STRICT: Final = frozenset(
     {
-        *("ARRAY_CONCAT", "ARRAY_CONTAINS", "ARRAY_JOIN", "ARRAY_REMOVE", "ARRAY_SORT", "COALESCE"),
+        *("ARRAY_CONCAT", "ARRAY_CONTAINS", "ARRAY_JOIN", "ARRAY_REMOVE", "COALESCE"),
         *("CONCAT", "CONCAT_WS", "ELT", "ENTRIES", "FIELD", "GEO_DISTANCE", "GREATEST", "IFNULL"),
         *("INSTR", "IS_JSON_STRING", "JSON_ARRAY_CONTAINS", "LEAST", "MAP_UNION"),
         *("MASK", "MASK_KEEP_LEFT", "MASK_KEEP_RIGHT", "MASK_LEFT", "MASK_RIGHT", "NULLIF"),

@@ -94,7 +94,7 @@ _COLLECTIONS: Final = (
         (array(T), STRING),
         array(T),
         "CASE WHEN upper({1}) IN ('DESC', 'DESCENDING') THEN sort_array({0}, false)"
-        " WHEN coalesce(upper({1}), 'ASC') IN ('ASC', 'ASCENDING') THEN array_sort({0}) END",
+        " WHEN upper({1}) IN ('ASC', 'ASCENDING') THEN array_sort({0}) END",
     ),
     Function("ARRAY_UNION", (array(T), array(T)), array(T), "array_union({0}, {1})"),
     Function(

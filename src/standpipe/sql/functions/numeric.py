@@ -62,7 +62,11 @@ _EXACT: Final = "cast({} AS DECIMAL(38, 18))"
 _IS_HALF: Final = (
     f"{_EXACT.format('({0})')} - {_EXACT.format(_ROUNDED)} = {_EXACT.format(f'0.5D * {_UNIT}')}"
 )
-_ROUNDED_TO: Final = f"if({{0}} < 0 AND {_IS_HALF}, round({_ROUNDED} + {_UNIT}, {{1}}), {_ROUNDED})"
+#: NaN, which Spark takes for the largest, and the infinities have no decimal: Java's BigDecimal
+_IF_FINITE: Final = "if(abs({{0}}) < double('Infinity'), {}, NULL)"
+_ROUNDED_TO: Final = _IF_FINITE.format(
+    f"if({{0}} < 0 AND {_IS_HALF}, round({_ROUNDED} + {_UNIT}, {{1}}), {_ROUNDED})"
+)
 #: Java's Math.round: 0.49999999999999994 + 0.5 would be 1
 _NEAREST: Final = (
     f"if(abs({{0}}) < {_WHOLE_FROM}, floor({{0}}) + if({{0}} - floor({{0}}) >= 0.5D, 1L, 0L),"
@@ -73,7 +77,7 @@ _HALF_UP: Final = (
     "if({0} - floor({0}, {1}) < ceil({0}, {1}) - {0}, floor({0}, {1}), ceil({0}, {1}))"
 )
 #: rounded, and one step back where that went away from zero
-_CUT_TO: Final = (
+_CUT_TO: Final = _IF_FINITE.format(
     f"if(abs({_ROUNDED}) > abs({{0}}), round({_ROUNDED} - sign({{0}}) * {_UNIT}, {{1}}),"
     f" {_ROUNDED})"
 )
@@ -145,7 +149,7 @@ FUNCTIONS: Final = (
         "LOG",
         "(CASE WHEN {0} IS NULL OR {1} IS NULL THEN NULL"
         " WHEN {0} <= 0 OR {0} = 1 OR {1} < 0 THEN double('NaN')"
-        " WHEN {1} = 0 THEN double('-Infinity') ELSE ln({1}) / ln({0}) END)",
+        " WHEN {1} = 0 THEN double('-Infinity') / ln({0}) ELSE ln({1}) / ln({0}) END)",
     ),
     _real("SQRT", "sqrt({0})"),
     _real("CBRT", "cbrt({0})"),

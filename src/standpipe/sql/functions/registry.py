@@ -51,6 +51,8 @@ _COMPARING: Final = frozenset({"MIN", "MAX", "TOPK", "TOPKDISTINCT"})
 _AS_VARIED: Final = frozenset({"ATAN2", "GREATEST", "LEAST", "LOG", "POWER", "ROUND", "TRUNC"})
 _EXACT: Final = frozenset({"INTEGER", "BIGINT"})
 _ORDERS: Final = frozenset({"ARRAY_MAX", "ARRAY_MIN", "ARRAY_SORT"})
+#: elements that ARRAY_JOIN has a text for. For others ksqlDB's fails at each row that has one
+_JOINED: Final = frozenset({"BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING", "NULL"})
 
 
 class NoSuchFunction(Exception):
@@ -76,6 +78,8 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
     fits = _fits(variants, arguments, casts=False) or _fits(variants, arguments, casts=True)
     if name in _ORDERS and any(each.contains("MAP") for each in arguments):
         fits = []  # maps have no order
+    if name == "ARRAY_JOIN" and any(each.arguments[0].base not in _JOINED for each in _lists(fits)):
+        fits = []
     compared = arguments[:1] if name in _COMPARING else ()
     if any(each.is_nested or each.base == "BOOLEAN" for each in compared):
         fits = []
@@ -94,6 +98,10 @@ def resolve(name: str, arguments: Sequence[SqlType]) -> Resolved:
             f" calls.\nValid function calls are:{valid}\n{DETAILS}"
         )
     return min(fits, key=lambda fit: sum(map(SqlType.__ne__, fit.parameters, arguments)))
+
+
+def _lists(fits: Sequence[Resolved]) -> list[SqlType]:
+    return [of for fit in fits for of in fit.parameters if of.base == "ARRAY"]
 
 
 def is_aggregate(name: str) -> bool:

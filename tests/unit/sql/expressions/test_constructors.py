@@ -55,7 +55,7 @@ def carried_out(sources: dict[str, Source], sql: str) -> None:
         ("MAP(1 := 'x')[1]", "map((1), 'x')"),
         (
             "TRANSFORM(MAP('a' := 1), (k, v) => NULLIF(k, 'a'), (k, v) => v)",
-            "e -> e.k), e -> e IS NOT NULL))) < size(",
+            "e -> e.k), k -> k IS NOT NULL))) < size(",
         ),
     ],
 )

@@ -72,6 +72,8 @@ def test_resolve(
         ("ROUND", ["INT", "INT"], "ambiguous method parameters (INTEGER, INTEGER)."),
         ("TRUNC", ["BIGINT", "INT"], "ambiguous method parameters (BIGINT, INTEGER)."),
         ("LOG", ["NULL", "NULL"], "ambiguous method parameters (null, null)."),
+        ("ARRAY_JOIN", ["ARRAY<DATE>"], "'array_join' does not accept parameters (ARRAY<DATE>)."),
+        ("ARRAY_JOIN", ["ARRAY<ARRAY<INT>>", "STRING"], "does not accept parameters"),
         ("CONCAT", [], "Valid alternatives are:\nCONCAT(STRING...)"),
         ("GREATEST", ["BOOLEAN"] * 2, "'greatest' does not accept parameters (BOOLEAN, BOOLEAN)."),
         ("LEAST", ["INT", "ARRAY<INT>"], "does not accept parameters (INTEGER, ARRAY<INTEGER>)."),

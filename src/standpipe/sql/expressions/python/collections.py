@@ -103,11 +103,10 @@ def _join_work(items: list[Any] | None, *by: str | None) -> int:
 _IS_DOWN: Final = {"ASC": False, "ASCENDING": False, "DESC": True, "DESCENDING": True}
 
 
-def _sorted(items: list[Any] | None, *way: str | None) -> list[Any] | None:
+def _sorted(items: list[Any], way: str = "ASC") -> list[Any] | None:
     """NULLs come last in both directions; NULL for a direction that there is not."""
-    towards = (way[0] if way else None) or "ASC"
-    is_down = _IS_DOWN.get(towards.upper())
-    if items is None or is_down is None:
+    is_down = _IS_DOWN.get(way.upper())
+    if is_down is None:
         return None
     found = sorted(present(*items), key=order_of, reverse=is_down)
     return found + [None] * (len(items) - len(found))
@@ -182,7 +181,7 @@ FUNCTIONS: Final[Mapping[str, Computed]] = {
         lambda items: min(present(*items), key=order_of, default=None), work=first_length
     ),
     "ARRAY_REMOVE": Computed(_remove, is_strict=False, work=first_length),
-    "ARRAY_SORT": Computed(_sorted, is_strict=False, work=times(8, first_length)),
+    "ARRAY_SORT": Computed(_sorted, work=times(8, first_length)),
     "ARRAY_UNION": Computed(lambda one, two: _first([*one, *two]), work=lengths),
     "AS_MAP": Computed(_as_map, work=lengths),
     "ENTRIES": Computed(_entries, is_strict=False, work=times(8, first_length)),

@@ -104,13 +104,14 @@ def _down(value: Decimal, scale: int) -> Decimal:
 
 
 def _to_scale(made: Callable[[Decimal, int], Decimal], result: SqlType) -> Callable[..., Any]:
-    """A number at a scale: a DOUBLE through the shortest decimal that denotes it."""
+    """A number at a scale: a DOUBLE through the shortest decimal that denotes it, which NaN and the
+    infinities do not have: NULL."""
     fit = _fitting(result)
 
     def compute(value: Any, scale: int) -> Any:
         scale = max(-_SCALE_MAX, min(scale, _SCALE_MAX))
         if isinstance(value, float):
-            return fit(made(Decimal(repr(value)), scale)) if math.isfinite(value) else value
+            return fit(made(Decimal(repr(value)), scale)) if math.isfinite(value) else None
         return fit(made(Decimal(value), scale))
 
     return compute
@@ -141,7 +142,7 @@ def _log(base: float, value: float | None = None) -> float:
         return log(base)
     if base <= 0 or base == 1 or value < 0:
         return math.nan
-    return -math.inf if value == 0 else log(value) / log(base)
+    return log(value) / log(base)
 
 
 def _power(base: float, exponent: float) -> float:
