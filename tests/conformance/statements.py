@@ -22,7 +22,7 @@ from standpipe.model import LogIndex, PersistentQuery, Source
 from standpipe.node.worker.request.drawn import statement_values
 from standpipe.node.worker.statements.insert_record import record_of
 from standpipe.pipeline.run import reconcile
-from standpipe.sql.expressions.statement_values import in_insert, in_text
+from standpipe.sql.expressions.statement_values import in_text, in_tree
 from standpipe.sql.plans import InsertValuesPlan, SetPropertyPlan
 from standpipe.sql.syntax import ast, variables
 from standpipe.sql.syntax.ast_statements import (
@@ -117,7 +117,7 @@ class Session:
             self.selects.append((number, in_text(statement.text, values)))
             return
         if isinstance(statement, InsertValues):
-            statement = in_insert(statement, values)
+            statement = in_tree(statement, values)
         asked = _partitions_asked(statement)
         known = {source.topic: source.partitions for source in self.catalog.sources.values()}
         own = _topic_made(statement) - set(known) - set(self.case.partitions)

@@ -25,6 +25,7 @@ from standpipe.sql.expressions.python.arithmetic import computed, with_nan
 from standpipe.sql.expressions.python.collections import element, entries_of, key_of
 from standpipe.sql.expressions.python.computed import ITEM_WORK, Computed, lengths
 from standpipe.sql.expressions.scope import Names
+from standpipe.sql.expressions.statement_values import NAMES, Draw
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.functions.failing_calls import failing_of
 from standpipe.sql.syntax import ast
@@ -64,12 +65,16 @@ class RowNames(Names, Protocol):
 class Evaluator:
     """Compiles the expressions of one clause ("SELECT", "WHERE" or "VALUES").
 
-    `kind`: the name of the statement in refusals.
+    `kind`: the name of the statement in refusals. `draw`: what RANDOM() and the like are in a row;
+    None: they are refused, as the statement has them as literals.
     """
 
-    def __init__(self, names: RowNames, clause: str, kind: str = "a pull query") -> None:
+    def __init__(
+        self, names: RowNames, clause: str, kind: str = "a pull query", draw: Draw | None = None
+    ) -> None:
         self.names = names
         self.kind = kind
+        self._draw = draw
         self.typer = Typer(names, clause)
         #: functions of the clause that share WORK_MAX
         self._limited_count = 0
@@ -238,6 +243,10 @@ class Evaluator:
         """A function of `evaluator_functions.FUNCTIONS`. Raises StatementError for others."""
         if node.name in lambdas.NAMES:
             return lambdas.call(self, node)
+        draw = self._draw
+        if draw is not None and node.name in NAMES and not node.arguments:
+            self.typer.called(node)
+            return lambda _: draw(node.name)
         made = FUNCTIONS.get(node.name)
         if made is None or (made.counts and len(node.arguments) not in made.counts):
             shown = node.name if made is None else f"{node.name}()"

@@ -1,7 +1,8 @@
 """The functions that pull and push queries and INSERT can compute, in Python.
 
 Persistent queries have all of them. Not here: RANDOM, UUID and what asks the clock, which a pure
-package does not have. In pull queries and INSERT VALUES they are literals (`statement_values.py`).
+package does not have. In pull queries and INSERT VALUES they are literals, in push queries they are
+drawn for each row (`statement_values.py`).
 """
 
 from __future__ import annotations

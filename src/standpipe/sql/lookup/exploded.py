@@ -14,6 +14,7 @@ from standpipe.errors import NotComputable
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.expressions.scope import PSEUDO
+from standpipe.sql.expressions.statement_values import Draw
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.functions.registry import is_table_function
 from standpipe.sql.lookup.columns import Cell, PullNames
@@ -52,13 +53,16 @@ def has_calls(query: Query) -> bool:
 
 
 def without_calls(
-    query: Query, names: PullNames, kind: str
+    query: Query, names: PullNames, kind: str, draw: Draw | None = None
 ) -> tuple[Query, ElementNames, tuple[Cell, ...]]:
     """The query with columns in place of the calls, the names of its rows, and the arrays, as
     functions of the full row. Raises StatementError."""
     if names.source.kind == "TABLE":
         raise refusal("Table source is not supported with table functions", query.at)
-    typer, evaluator = Typer(names, "SELECT", takes_tables=True), Evaluator(names, "SELECT", kind)
+    typer, evaluator = (
+        Typer(names, "SELECT", takes_tables=True),
+        Evaluator(names, "SELECT", kind, draw),
+    )
     elements: list[tuple[str, SqlType]] = []
     arrays: list[Cell] = []
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, cast
 
-from standpipe.errors import StatementError
+from standpipe.errors import NotComputable, StatementError
 from standpipe.model import Source
 from standpipe.sql.declarations.checks import check_topic_name
 from standpipe.sql.declarations.direct import PUSH, check_readable
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.evaluator_functions import has_costly_rows
 from standpipe.sql.expressions.scope import PSEUDO, find_source
+from standpipe.sql.expressions.statement_values import Draw
 from standpipe.sql.functions.registry import is_aggregate
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import Cell, PullNames, Shown, shown_columns
@@ -45,8 +46,14 @@ class PushNames(PullNames):
     marks_keys = False
 
 
-def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
-    """Raises StatementError with positions in the whole text."""
+def undrawn(name: str) -> object:
+    """In place of values, for a push query that is only explained or checked."""
+    raise NotComputable(f"{name}() has no value here.")
+
+
+def push(query: Query, sources: Mapping[str, Source], draw: Draw = undrawn) -> PushPlan:
+    """`draw`: the values of RANDOM(), UUID() and the clock, for each row. Raises StatementError
+    with positions in the whole text."""
     source = find_source(query.relation.name, sources, query.relation.at)
     check_readable(source, PUSH, query.relation.at)
     _refuse_state(query, source)
@@ -55,9 +62,10 @@ def push(query: Query, sources: Mapping[str, Source]) -> PushPlan:
     arrays: tuple[Cell, ...] = ()
     picked: PullNames = names
     if exploded.has_calls(query):
-        query, picked, arrays = exploded.without_calls(query, names, _KIND)
-    shown = shown_columns(query, picked, Evaluator(picked, "SELECT", _KIND))
-    condition = None if where is None else Evaluator(names, "WHERE", _KIND).condition(where)
+        query, picked, arrays = exploded.without_calls(query, names, _KIND, draw)
+    shown = shown_columns(query, picked, Evaluator(picked, "SELECT", _KIND, draw))
+    evaluator = Evaluator(names, "WHERE", _KIND, draw)
+    condition = None if where is None else evaluator.condition(where)
     keys = set(range(names.key_count))
     return PushPlan(
         source=source,

@@ -25,6 +25,7 @@ from standpipe.node.worker.push.stream_loop import Ending, Live, LiveAnswers
 from standpipe.node.worker.push.transients import TransientQueries
 from standpipe.node.worker.request.body import Lookup, refuse_levels
 from standpipe.node.worker.request.cluster_view import Map
+from standpipe.node.worker.request.drawn import drawn
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.large_texts import LargeTexts
@@ -112,7 +113,7 @@ class Pushes:
             if isinstance(statement, PrintTopic):
                 return print_topic(statement, self.rules)
             if not (needs_spark(statement) and self.transients.are_known):
-                return push(statement, self.map.view.sources)
+                return push(statement, self.map.view.sources, drawn)
         except StatementError as error:
             raise located(error, statement) from None
         return self.transients.planned(statement, asked)

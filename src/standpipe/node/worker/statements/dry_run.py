@@ -28,13 +28,12 @@ from standpipe.sql.declarations.properties import (
     REGISTRY_FORMATS,
     REGISTRY_KEYS,
 )
-from standpipe.sql.expressions.statement_values import StatementValues, in_insert, in_text
+from standpipe.sql.expressions.statement_values import StatementValues, in_text, in_tree
 from standpipe.sql.syntax import ast, parser, variables
 from standpipe.sql.syntax.ast_statements import (
     CreateAs,
     CreateSource,
     Elsewhere,
-    InsertValues,
     Property,
     SetProperty,
     Show,
@@ -165,8 +164,7 @@ class DryRun:
     def _carry_out(self, statement: ast.Statement) -> None:
         if isinstance(statement, SetProperty):
             check_properties({statement.name: statement.value})
-        if isinstance(statement, InsertValues):
-            statement = in_insert(statement, _VALUES)
+        statement = in_tree(statement, _VALUES)
         if isinstance(statement, ast.Query) and statement.emit is None:
             above = "\n" * (statement.at.line - 1)  # so that positions stay
             statement = parser.parse(above + in_text(statement.text, _VALUES))[0]

@@ -64,7 +64,7 @@ from standpipe.node.worker.statements.own_replicas import OwnReplicas
 from standpipe.node.worker.statements.read_index import is_linearizable, read_index
 from standpipe.node.worker.statements.show import AnswerTime, Entity, Scene
 from standpipe.sql.declarations.names import check_name
-from standpipe.sql.expressions.statement_values import in_insert
+from standpipe.sql.expressions.statement_values import in_tree
 from standpipe.sql.plans import (
     LOGGED,
     AssertTopicPlan,
@@ -80,7 +80,6 @@ from standpipe.sql.plans import (
     ShowPlan,
 )
 from standpipe.sql.syntax import variables
-from standpipe.sql.syntax.ast_statements import InsertValues
 
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
@@ -171,10 +170,7 @@ class Statements:
         if not statements:
             raise BadRequest("the request holds no statement")
         values = statement_values()
-        statements = tuple(
-            in_insert(each, values) if isinstance(each, InsertValues) else each
-            for each in statements
-        )
+        statements = tuple(in_tree(each, values) for each in statements)
         snapshot = self.map.view.snapshot
         limits = StatementLimits.of(self.settings, snapshot.service_id)
         kafka = self._kafka_topics()
