@@ -61,7 +61,7 @@ insert into flights (None, None, None, None, None, None, None, None, ['a', 'Bc',
 
 INSERT INTO flights (seats) VALUES (UUID());
 ----
-! 40001 1:37 The function UUID() in a pull query is not supported yet.
+! 40001 1:37 Failed to insert values into 'FLIGHTS'. The function UUID() in a pull query is not supported yet.
 
 INSERT INTO flights (seats) VALUES (1 + seats);
 ----
@@ -95,8 +95,8 @@ INSERT INTO by_tail (tail, n) VALUES ('N1', 1);
 
 INSERT INTO flights (delay) VALUES (1e308 * 10);
 ----
-! 40001 1:37 Number overflows DOUBLE in field `DELAY`: (1e308 * 10)
+! 40001 1:37 Failed to insert values into 'FLIGHTS'. Number overflows DOUBLE in field `DELAY`: (1e308 * 10)
 
 INSERT INTO flights (delay) VALUES (SQRT(-1));
 ----
-! 40001 1:37 Number overflows DOUBLE in field `DELAY`: SQRT(-1)
+! 40001 1:37 Failed to insert values into 'FLIGHTS'. Number overflows DOUBLE in field `DELAY`: SQRT(-1)

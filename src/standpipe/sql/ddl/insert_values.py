@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.checks import check_writable_topic
@@ -90,6 +91,10 @@ def check_writable(
     check_writable_topic(source, sources, rules, at)
 
 
+#: how ksqlDB's parser begins what it says before there is a row
+_SAYS_WHERE: Final = "Failed to prepare statement: "
+
+
 def _failed(source: Source, why: str) -> str:
     """How ksqlDB begins what it says of a row (InsertValuesExecutor)."""
     return f"Failed to insert values into '{source.name}'. {why}"
@@ -152,7 +157,12 @@ def _check_no_column(node: Expression, into: Source) -> None:
 def _value(node: Expression, target: SqlType, name: str, into: Source) -> object:
     """A constant expression as the column's type. Raises StatementError if it does not fit."""
     _check_no_column(node, into)
-    source, value = constant(node)
+    try:
+        source, value = constant(node)
+    except StatementError as error:
+        if not error.message.startswith(_SAYS_WHERE):
+            error.message = _failed(into, error.message)
+        raise
     try:
         fitted = values.coerce(value, source, target)
     except ValueError:
@@ -161,6 +171,6 @@ def _value(node: Expression, target: SqlType, name: str, into: Source) -> object
         why = f"Expected type {target} for field {quoted(name)} but got {got}{form}"
         raise refusal(_failed(into, why), node.at) from None
     if not values.is_finite(fitted):
-        text = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"
-        raise refusal(text, node.at)
+        why = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"
+        raise refusal(_failed(into, why), node.at)
     return fitted

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from standpipe.sql.expressions.admission import check_no_aggregates
+from standpipe.sql.expressions.result_names import ResultNames
 from standpipe.sql.expressions.scope import Scope
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import JoinScope
@@ -158,15 +159,12 @@ def _keys(query: ast.Query, scope: ScopeNames) -> list[_Key]:
     if len(nodes) < len(query.partition_by) and len(query.partition_by) > 1:
         raise refusal("Cannot PARTITION BY multiple columns including NULL", query.at)
     keys: list[_Key] = []
+    generated = ResultNames(scope.column_names(), ())
     for node in nodes:
         typed = typer.type(node)
         if any(typed == other.typed for other in keys):
             raise refusal(f"Duplicate PARTITION BY expression: {expression_text(node)}", node.at)
-        name = f"KSQL_COL_{len(keys)}"
-        if isinstance(node, ast.ColumnName):
-            name = node.name
-        elif isinstance(node, ast.Dereference):
-            name = node.field
+        name = node.name if isinstance(node, ast.ColumnName) else generated.of(node)
         keys.append(_Key(typed, expression_text(node), name))
     return keys
 

@@ -60,6 +60,7 @@ def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
             "EVENTS (D) VALUES (1000 + 0.25)",
             (FAILED + "Expected type DECIMAL(5, 2) for field `D` but got DECIMAL(1000.25)"),
         ),
+        ("EVENTS (N) VALUES (NOPE(1))", FAILED + "Can't find any functions with the name 'NOPE'"),
         (
             "EVENTS (L) VALUES (ARRAY['a', NULL])",
             (FAILED + "Expected type ARRAY<INTEGER> for field `L` but got ARRAY([a, null])"),
@@ -68,10 +69,13 @@ def row(plan: Callable[..., Plan], insert: str) -> InsertValuesPlan:
             "EVENTS (ROWTIME, WHO) VALUES (-1, 'me')",
             (FAILED + "Invalid timestamp: -1. Timestamp should always be non-negative or null."),
         ),
-        ("EVENTS (N) VALUES (CAST(true AS INT))", "Cast of BOOLEAN to INTEGER is not supported"),
+        (
+            "EVENTS (N) VALUES (CAST(true AS INT))",
+            FAILED + "Cast of BOOLEAN to INTEGER is not supported",
+        ),
         (
             "EVENTS (WHO) VALUES (CAST(TO_BYTES('a', 'utf8') AS STRING))",
-            "Cast of BYTES to STRING is not supported",
+            FAILED + "Cast of BYTES to STRING is not supported",
         ),
     ],
 )

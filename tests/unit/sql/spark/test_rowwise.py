@@ -29,6 +29,30 @@ def refused(plan: Callable[..., Plan], select: str, properties: str = "") -> str
 
 
 @pytest.mark.parametrize(
+    ("keys", "columns", "why"),
+    [
+        ("S->X", "X_1 KEY, X, S, KSQL_COL_0", "a column has the field's name"),
+        ("S->Y", "Y KEY, X, S, KSQL_COL_0", ""),
+        ("X, X + 1", "X KEY, KSQL_COL_1 KEY, S, KSQL_COL_0", "a column has the first number's"),
+        ("X + 1, X + 2", "KSQL_COL_1 KEY, KSQL_COL_2 KEY, X, S, KSQL_COL_0", ""),
+    ],
+)
+def test_the_new_key_of_a_star_has_a_name_of_its_own(
+    plan: Callable[..., Plan], keys: str, columns: str, why: str
+) -> None:
+    """Source: ksqlDB's PartitionByParamsFactory, ColumnNames."""
+    source = (
+        "CREATE STREAM N (X INT, S STRUCT<X INT, Y INT>, KSQL_COL_0 INT)"
+        " WITH (KAFKA_TOPIC='here', VALUE_FORMAT='JSON');"
+    )
+    text = f"CREATE STREAM Z WITH (KEY_FORMAT='JSON') AS SELECT * FROM N PARTITION BY {keys};"
+    found = plan(f"{source}{text}")
+    assert isinstance(found, CreateTableAsPlan)
+    names = [f"{each.name}{' KEY' if each.is_key else ''}" for each in found.source.columns]
+    assert ", ".join(names) == columns, why
+
+
+@pytest.mark.parametrize(
     ("select", "columns", "why"),
     [
         ("K2, A, K1 FROM TWO", "K1 KEY, K2 KEY, A", "records keep their keys"),
