@@ -436,3 +436,19 @@ SELECT b.worst FROM by_tail AS b WHERE by_tail.tail = 'N1';
 ----
 ! 40001 1:40 Line: 1, Col: 40: WHERE column 'BY_TAIL.TAIL' cannot be resolved.
 !   Write B.TAIL: an alias replaces the name.
+
+# Of an expression, the refusal says which type it has.
+SELECT * FROM by_seats WHERE seats = CAST(12 AS BIGINT);
+----
+! 40001 1:38 Expected type INTEGER for field `SEATS` but got BIGINT(12) See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_seats WHERE seats IN (12, 1.5 + 1);
+----
+! 40001 1:44 Expected type INTEGER for field `SEATS` but got DECIMAL(2.5) See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.
+
+SELECT * FROM by_fare WHERE fare = 1 + 5.123;
+----
+! 40001 1:36 Expected type DECIMAL(6, 2) for field `FARE` but got DECIMAL(6.123) See https://cnfl.io/queries for more info.
+!   Add EMIT CHANGES if you intended to issue a push query.

@@ -9,7 +9,7 @@ from standpipe.errors import StatementError
 from standpipe.model import Source
 from standpipe.sql.context import Context
 from standpipe.sql.declarations.checks import check_writable_topic
-from standpipe.sql.expressions.constants import constant
+from standpipe.sql.expressions.constants import constant, unexpected
 from standpipe.sql.expressions.scope import PSEUDO
 from standpipe.sql.plans import InsertValuesPlan
 from standpipe.sql.syntax import ast
@@ -17,16 +17,10 @@ from standpipe.sql.syntax.ast import Expression
 from standpipe.sql.syntax.ast_statements import InsertValues
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
-from standpipe.sql.types import casts, types, values
+from standpipe.sql.types import types, values
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 from standpipe.topics import TopicRules
 
-#: what ksqlDB says after a text that is no such value (GenericExpressionResolver)
-_TIME_FORMS: Final = {
-    "TIMESTAMP": ". Timestamp format must be yyyy-mm-ddThh:mm:ss[.S]",
-    "TIME": ". Time format must be hh:mm:ss[.S]",
-    "DATE": ". Date format must be yyyy-mm-dd",
-}
 _NOT_INSERTABLE: Final = frozenset(PSEUDO) - {"ROWTIME"}
 
 
@@ -166,9 +160,7 @@ def _value(node: Expression, target: SqlType, name: str, into: Source) -> object
     try:
         fitted = values.coerce(value, source, target)
     except ValueError:
-        got = f"{source.base}({casts.text_of(value, source)})"
-        form = _TIME_FORMS.get(target.base, "") if source.base == "STRING" else ""
-        why = f"Expected type {target} for field {quoted(name)} but got {got}{form}"
+        why = unexpected(value, source, target, name)
         raise refusal(_failed(into, why), node.at) from None
     if not values.is_finite(fitted):
         why = f"Number overflows DOUBLE in field `{name}`: {expression_text(node)}"

@@ -6,6 +6,8 @@ turns into dates, times or bytes. The Evaluator computes everything else.
 
 from __future__ import annotations
 
+from typing import Final
+
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.expressions.python.collections import entries_of
 from standpipe.sql.functions.cast import check_cast
@@ -15,7 +17,14 @@ from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types import casts, types, values
 from standpipe.sql.types.typed_expression import Typed
-from standpipe.sql.types.types import SqlType
+from standpipe.sql.types.types import SqlType, quoted
+
+#: what ksqlDB says after a text that is no such value (GenericExpressionResolver)
+_TIME_FORMS: Final = {
+    "TIMESTAMP": ". Timestamp format must be yyyy-mm-ddThh:mm:ss[.S]",
+    "TIME": ". Time format must be hh:mm:ss[.S]",
+    "DATE": ". Date format must be yyyy-mm-dd",
+}
 
 
 def constant(node: Expression) -> tuple[SqlType, object]:
@@ -42,6 +51,13 @@ def constant(node: Expression) -> tuple[SqlType, object]:
     evaluator = Evaluator(_NoColumns(), "VALUES")
     of = evaluator.type(node)
     return of, evaluator.compile(node)(())
+
+
+def unexpected(value: object, source: SqlType, target: SqlType, column: str) -> str:
+    """How ksqlDB says that a value does not fit a column (GenericExpressionResolver)."""
+    form = _TIME_FORMS.get(target.base, "") if source.base == "STRING" else ""
+    got = f"{source.base}({casts.text_of(value, source)})"
+    return f"Expected type {target} for field {quoted(column)} but got {got}{form}"
 
 
 class _NoColumns:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from standpipe.errors import StatementError
 from standpipe.model import Column
-from standpipe.sql.expressions.constants import constant
+from standpipe.sql.expressions.constants import constant, unexpected
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.lookup.columns import HELP, ROWKEY, PullNames
 from standpipe.sql.lookup.filter import Filter, NotBindable
@@ -212,7 +212,8 @@ class Predicate:
 
     def _key_operand(self, node: ast.Expression, column: Column) -> Operand:
         target = parse_type(column.type)
-        return self._operand(node, target, _key_value(column, node.at), column.name)
+        coercer = _key_value(column, node.at, is_bare=isinstance(node, ast.LiteralValue))
+        return self._operand(node, target, coercer, column.name)
 
     def _operand(
         self, node: ast.Expression, target: SqlType, coercion: Coercer, name: str
@@ -273,7 +274,9 @@ def _is_kept(slot: Slot) -> bool:
 Coercer = Callable[[SqlType, SqlType], Coercion]
 
 
-def _key_value(column: Column, at: ast.Position) -> Coercer:
+def _key_value(column: Column, at: ast.Position, *, is_bare: bool) -> Coercer:
+    """`is_bare`: a literal, of which ksqlDB says it in other words than of an expression."""
+
     def coercer(source: SqlType, target: SqlType) -> Coercion:
         is_same = source == target and target.base in ("INTEGER", "BIGINT", "STRING")
         if is_same or (source.base, target.base) == ("INTEGER", "BIGINT"):
@@ -283,11 +286,11 @@ def _key_value(column: Column, at: ast.Position) -> Coercer:
             try:
                 return values.coerce(value, source, target)
             except ValueError:
-                raise refusal(
-                    f"'{value}' can not be converted to the type of the key column:"
-                    f" {column.name} {column.type} KEY{HELP}",
-                    at,
-                ) from None
+                why = f"'{value}' can not be converted to the type of the key column:"
+                why = f"{why} {column.name} {column.type} KEY"
+                if not is_bare:
+                    why = unexpected(value, source, target, column.name)
+                raise refusal(f"{why}{HELP}", at) from None
 
         return coerce
 
