@@ -130,7 +130,7 @@ CREATE STREAM s AS SELECT tail, TRANSFORM(MAP('a' := seats), (k, v) => UCASE(k),
 STREAM S: `TAIL` STRING KEY, `M` MAP<STRING, INTEGER>
 topic S x 4, KAFKA → JSON
 CSAS_S_7 reads flights as S_7__IN0, watermark None
-SELECT `TAIL` AS `TAIL`, transform(array(transform(map_entries(map('a', `SEATS`)), `__E` -> named_struct('k', upper(`__E`.`key`), 'v', `__E`.`value`))), es -> if(size(array_distinct(filter(transform(es, e -> e.k), k -> k IS NOT NULL))) < size(es) OR exists(es, e -> e.v IS NULL), NULL, map_from_entries(es)))[0] AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
+SELECT `TAIL` AS `TAIL`, transform(array(transform(map_entries(map('a', `SEATS`)), `__E` -> named_struct('k', upper(`__E`.`key`), 'v', `__E`.`value`))), m -> if(size(array_distinct(filter(transform(m, e -> e.k), k -> k IS NOT NULL))) < size(m) OR exists(m, e -> e.v IS NULL), NULL, map_from_entries(m)))[0] AS `M`, `ROWTIME` AS `__ROWTIME`, `__PRESENT` AS `__LIVE` FROM `S_7__IN0`
 
 # Spark compares no maps: their texts are compared.
 CREATE STREAM s AS SELECT tail, ARRAY_DISTINCT(ARRAY[MAP('a' := seats)]) AS m FROM flights;

@@ -199,9 +199,9 @@ def _body(typer: Types, node: ast.Lambda, of: Sequence[Typed]) -> Typed:
 #: ksqlDB's function fails (Java's Collectors.toMap) for two entries with one key, and for a value
 #: that is null. A key that is null would end the query
 _MAP_OF_ENTRIES: Final = (
-    "transform(array(transform(map_entries({0}), {1})), es -> if("
-    "size(array_distinct(filter(transform(es, e -> e.k), k -> k IS NOT NULL))) < size(es)"
-    " OR exists(es, e -> e.v IS NULL), NULL, map_from_entries(es)))[0]"
+    "transform(array(transform(map_entries({0}), {1})), m -> if("
+    "size(array_distinct(filter(transform(m, e -> e.k), k -> k IS NOT NULL))) < size(m)"
+    " OR exists(m, e -> e.v IS NULL), NULL, map_from_entries(m)))[0]"
 )
 #: likewise of the entries that it keeps
 _MAP_OF_KEPT: Final = (
