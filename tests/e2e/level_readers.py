@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,14 +58,16 @@ class LevelReads:
 
 
 EVENTUAL: Final = "eventual"
+#: a burst lasts as long as its slowest read
+BURST_TASKS: Final = 12
 LEVELS: Final = {
-    EVENTUAL: LevelReads({}, 2, burst_tasks=2),
+    EVENTUAL: LevelReads({}, 2, BURST_TASKS),
     "bounded": LevelReads(
-        {"replica_lag_ms_max": BOUND_MS}, 2, 2, {REPLICA_LAG_MAX.name: str(BOUND_MS)}
+        {"replica_lag_ms_max": BOUND_MS}, 2, BURST_TASKS, {REPLICA_LAG_MAX.name: str(BOUND_MS)}
     ),
-    "session": LevelReads({"session": True}, 2, 2, {LEVEL_PROPERTY: SESSION}),
+    "session": LevelReads({"session": True}, 2, BURST_TASKS, {LEVEL_PROPERTY: SESSION}),
     "snapshot": LevelReads(
-        {"consistency": SNAPSHOT}, 2, 2, {LEVEL_PROPERTY: SNAPSHOT}, shares=(2, 36, 2)
+        {"consistency": SNAPSHOT}, 2, BURST_TASKS, {LEVEL_PROPERTY: SNAPSHOT}, shares=(2, 36, 2)
     ),
     # they wait for each other's barrier, so that more of them are hardly more work
     "linearizable": LevelReads({"consistency": "linearizable"}, 40),
@@ -250,6 +253,7 @@ def read_and_judge(
 ) -> None:
     """The other process: reads until each level has `reads`, and judges once it has the truth."""
     readers = Readers(addresses, reads, counts, is_over)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process says when it is over
     gc.disable()  # millions of answers, none in a cycle
     uvloop.run(readers.run())
     is_over.set()

@@ -3,6 +3,8 @@
     make read-levels READS=1000000          adds to its result file in bench/results
     make read-levels MORE=1 READS=1000000   only what the runs on record lack
 
+It may be ended at any time (Ctrl-C, SIGTERM): what was read until then is judged, and counts.
+
 A real cluster (Kafka, three nodes, Spark), a steady writer, and clients of each level at each node,
 in a process of their own. Each level reads until it has READS answers. Meanwhile one fault follows
 the other: a tailer stands still or is killed, a node is killed and started again, the driver is
@@ -172,6 +174,8 @@ def _run(cluster: TestCluster, reads: Mapping[str, int], seconds_max: float) -> 
     watcher = Watcher(cluster, cluster.query_of(TABLE))
     writer = Writer(cluster, topic_of(NAME), written, at_once=6, every_s=EVENTS_EVERY_S)
     faults = Faults(cluster, is_over, watcher.committed)
+    for ended in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ended, lambda *_: is_over.set())
     began = time.monotonic()
     try:
         watcher.start()
