@@ -174,8 +174,10 @@ def _run(cluster: TestCluster, reads: Mapping[str, int], seconds_max: float) -> 
     watcher = Watcher(cluster, cluster.query_of(TABLE))
     writer = Writer(cluster, topic_of(NAME), written, at_once=6, every_s=EVENTS_EVERY_S)
     faults = Faults(cluster, is_over, watcher.committed)
-    for ended in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ended, lambda *_: is_over.set())
+    # not `is_over.set()`, which waits for a lock that this thread may have
+    is_ended = list[int]()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda number, _: is_ended.append(number))
     began = time.monotonic()
     try:
         watcher.start()
@@ -187,7 +189,7 @@ def _run(cluster: TestCluster, reads: Mapping[str, int], seconds_max: float) -> 
         began = time.monotonic()
         with Bar() as bar:
             tasks = [bar.add_task(level, total=reads[level]) for level in LEVELS]
-            while not is_over.wait(1) and time.monotonic() - began < seconds_max:
+            while not is_over.wait(1) and not is_ended and time.monotonic() - began < seconds_max:
                 assert other.is_alive(), "the readers have ended"
                 assert faults.is_alive(), f"the faults have ended: {faults.fault!r}"
                 for task, count in zip(tasks, counts, strict=False):
