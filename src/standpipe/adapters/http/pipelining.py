@@ -5,7 +5,8 @@ parses whatever comes and queues it, tells only the newest request when the clie
 stops reading meanwhile, so that it does not see the client go. Here instead:
 
 - *Bytes behind an unanswered request are held, not parsed.* Parsing is in pieces, so the requests
-  that are queued are those of one piece. Reading goes on until `HELD_BYTES_MAX` are held.
+  that are queued are those of one piece; one, where its head says plainly how long it is. Reading
+  goes on until `HELD_BYTES_MAX` are held.
 - *An answer of the fast path that comes later* (`Awaited`) is waited for as those of the slow path
   are; if it does not come, its request is parsed.
 - *The running request is told* when the connection is lost; those that are queued are dropped.
@@ -28,6 +29,7 @@ Not here: the fast path and heads (`adapters.http.server`), deadlines
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 from typing import Final
 
@@ -52,6 +54,7 @@ PIECE_BYTES: Final = 4096
 HELD_BYTES_MAX: Final = 64 * 1024
 #: after the last answer, until the connection is closed
 DISCARDED_BYTES_MAX: Final = 1024 * 1024
+_plain_length: Final = re.compile(rb"\r\ncontent-length: *([0-9]{1,9})\r\n", re.IGNORECASE).search
 
 
 class PipelinedProtocol(HttpToolsProtocol):
@@ -285,6 +288,17 @@ class _Flow(FlowControl):
     def resume_reading(self) -> None:
         if not self._is_held:
             super().resume_reading()
+
+
+def message_end(data: bytes) -> int:
+    """Where the first message of some bytes ends, if its head says so plainly; else where they end.
+    A guess, which changes nothing but how the parser gets them: it alone judges heads. Of more than
+    HELD_BYTES_MAX none is cut off, as what is behind it is copied for each."""
+    if len(data) > HELD_BYTES_MAX:
+        return len(data)
+    head_end = data.find(b"\r\n\r\n") + 4
+    found = _plain_length(data, 0, head_end)
+    return len(data) if found is None else min(len(data), head_end + int(found[1]))
 
 
 def has_left(transport: asyncio.BaseTransport) -> bool:

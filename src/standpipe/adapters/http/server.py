@@ -48,7 +48,7 @@ from standpipe.adapters.http.connections import (
     WaitingFor,
 )
 from standpipe.adapters.http.fast_path import Awaited, FastPath, Headers, NoFastPath
-from standpipe.adapters.http.pipelining import PipelinedProtocol, has_left
+from standpipe.adapters.http.pipelining import PipelinedProtocol, has_left, message_end
 from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitch
 from standpipe.adapters.http.pulse import Pulse, beat
 from standpipe.adapters.http.sealed_server import PEER_NODE, Seal, SealedProtocol
@@ -277,16 +277,20 @@ class LookupProtocol(PipelinedProtocol):
         super().pause_writing()
 
     def _learn(self, data: bytes) -> None:
-        """Parse `data`; remember its head if it was exactly one message for the fast path."""
+        """Parse a message; remember its head if it is one for the fast path. What comes behind it
+        waits, as it may be for the fast path, too."""
+        end = message_end(data)
         self._candidate = None
-        self._parse(data)
-        if self._candidate is None or self._partial:
-            return
-        head_end = data.find(b"\r\n\r\n") + 4
-        if len(data) == head_end + self._candidate[0]:
-            if len(self._heads) >= REMEMBERED_HEADS_MAX:
-                self._heads.clear()
-            self._heads[data[:head_end]] = self._candidate
+        self._parse(data[:end])
+        if self._candidate is not None and not self._partial:
+            head_end = data.find(b"\r\n\r\n") + 4
+            if end == head_end + self._candidate[0]:
+                if len(self._heads) >= REMEMBERED_HEADS_MAX:
+                    self._heads.clear()
+                self._heads[data[:head_end]] = self._candidate
+        if end < len(data):
+            self._hold(data[end:])
+            self._go_on()  # unless it is unanswered
 
     # ---------------------------------------------------- the parser's calls
 

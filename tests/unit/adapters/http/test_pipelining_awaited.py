@@ -162,6 +162,23 @@ def test_messages_that_are_known_are_asked_for_whole() -> None:
     asyncio.run(story())
 
 
+def test_what_comes_behind_a_slow_request_takes_the_fast_path() -> None:
+    """Also requests with a head that is met for the first time."""
+
+    async def story() -> None:
+        site = Site()
+        connection, wire = taught(site)
+        known = [request("/quick", b"%04d" % number) for number in range(4)]
+        new = [request("/quick", b"%03d" % number) for number in range(4)]
+        connection.data_received(request("/slow", b"slow") + b"".join([*known, *new]))
+        await turns(40)
+        numbers = [*(b"%04d" % n for n in range(4)), *(b"%03d" % n for n in range(4))]
+        assert bodies(wire.sent) == [b"slow", *numbers]
+        assert site.slow == 2, "the slow one, and the first with a new head"
+
+    asyncio.run(story())
+
+
 def test_nothing_is_looked_at_while_it_is_awaited() -> None:
     async def story() -> None:
         site = Site()
