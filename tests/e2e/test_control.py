@@ -27,7 +27,7 @@ from tests.e2e.control_cluster import (
 from tests.sealed_http import sealed_client
 
 from standpipe.adapters.raft import disk
-from standpipe.control.metadata.requests import REQUESTS_MAX
+from standpipe.control.metadata.requests import REQUEST_BYTES_MAX
 from standpipe.errors import OutcomeUnknown
 from standpipe.model import BatchId, LeaseEpoch, QueryStatus
 
@@ -35,6 +35,8 @@ STREAM = (
     "CREATE STREAM {} (ID STRING KEY, V INTEGER) "
     "WITH (KAFKA_TOPIC='{}', PARTITIONS=2, VALUE_FORMAT='JSON');"
 )
+#: within the default of standpipe.statement.bytes.max
+STATEMENT_BYTES = 16_000
 TABLE = "CREATE TABLE T AS SELECT ID, COUNT(*) AS N FROM S GROUP BY ID EMIT CHANGES;"
 
 
@@ -105,9 +107,12 @@ def test_a_copy_that_arrives_after_its_outcome_was_forgotten_is_refused(
     assert control.execute("node-2", "DROP STREAM LATE;", "drop").status_code == 200
     again = until_led(lambda: control.post("node-3", "/execute", body))
     assert again.json()["entities"] == made.json()["entities"], "its outcome is remembered"
-    for number in range(REQUESTS_MAX):
-        start = {"pipeline_id": "p", "request_id": f"start {number}"}
-        assert until_led(lambda start=start: control.post("node-1", "/pipeline/start", start))
+    # by their bytes: REQUESTS_MAX of them are a minute of computing in three processes
+    text = STREAM.format(f"LONG /*{' ' * STATEMENT_BYTES}*/", "long")
+    text = text.replace("CREATE", "CREATE OR REPLACE")
+    for number in range(REQUEST_BYTES_MAX // STATEMENT_BYTES + 1):
+        made = control.execute("node-1", text, f"long {number}")
+        assert made.status_code == 200, made.text[:300]
     for name in NAMES:
         late = until_led(lambda name=name: control.post(name, "/execute", body))
         assert (late.status_code, late.json()["error_code"]) == (503, OutcomeUnknown.code)
