@@ -1,9 +1,9 @@
 """A Spark query over a topic that "one of our queries" writes: prints what it saw, and ends.
 
-    python -m tests.e2e.committed_child BOOTSTRAP CHECKPOINT TOPIC QUERY_ID
+    python -m tests.e2e.committed_child BOOTSTRAP TOPIC QUERY_ID CHECKPOINT …
 
-The topic is declared as a stream of its own. Run until drained; each line is JSON:
-[batch, [[partition, offset, ROWTIME], …]].
+The topic is declared as a stream of its own. Run until drained from each checkpoint in turn; each
+line is JSON: [checkpoint, batch, [[partition, offset, ROWTIME], …]].
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from standpipe.config import registry
 from standpipe.local.cluster.jvm import archive_options, find_java, jars
@@ -27,7 +27,7 @@ BATCH_OFFSETS = 7
 
 
 def main() -> None:
-    servers, checkpoint, topic, query_id = sys.argv[1:]
+    servers, topic, query_id, *checkpoints = sys.argv[1:]
     config = registry.load({"standpipe.pipeline.commit.batch.offsets.max": str(BATCH_OFFSETS)})
     java = find_java()
     spark = session.open_session(
@@ -39,6 +39,19 @@ def main() -> None:
     )
     log = ProgressLog(servers, "default_")
     reads = KafkaReads(kafka=servers, config=config)
+    for checkpoint in checkpoints:
+        drain(spark.newSession(), log, reads, topic, query_id, checkpoint)
+    session.kill_jvm()
+
+
+def drain(
+    spark: SparkSession,
+    log: ProgressLog,
+    reads: KafkaReads,
+    topic: str,
+    query_id: str,
+    checkpoint: str,
+) -> None:
     upstream = Upstream(query_id=query_id, log=log, directory=Path(checkpoint))
     source = SparkInput(
         source="S",
@@ -53,7 +66,7 @@ def main() -> None:
     def show(rows: DataFrame, batch: int) -> None:
         columns = ("ROWPARTITION", "ROWOFFSET", "ROWTIME")
         seen = sorted(tuple(row[name] for name in columns) for row in rows.collect())
-        print(json.dumps([batch, seen]), flush=True)
+        print(json.dumps([checkpoint, batch, seen]), flush=True)
 
     query = (
         spark.table("V")
@@ -63,7 +76,6 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
-    session.kill_jvm()
 
 
 if __name__ == "__main__":

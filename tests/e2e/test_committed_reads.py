@@ -98,20 +98,24 @@ class Writer:
         self.log.append(Progress(query_id=QUERY, commit=commit, sinks=sinks, starts=self.ends))
 
 
-def run(servers: str, checkpoint: Path) -> list[tuple[int, int]]:
-    """What a query sees until it is drained, batch by batch."""
-    command = [sys.executable, "-m", "tests.e2e.committed_child", servers, str(checkpoint)]
+def run(servers: str, *checkpoints: Path) -> list[list[tuple[int, int]]]:
+    """What a query sees from each checkpoint until it is drained, batch by batch."""
+    command = [sys.executable, "-m", "tests.e2e.committed_child", servers, TOPIC, QUERY]
     environment = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE / 'src'}"}
     ran = subprocess.run(
-        [*command, TOPIC, QUERY], cwd=HERE, env=environment, stdout=subprocess.PIPE, check=True
+        [*command, *map(str, checkpoints)],
+        cwd=HERE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
     )
-    found: list[tuple[int, int]] = []
+    found: dict[str, list[tuple[int, int]]] = {str(each): [] for each in checkpoints}
     for line in ran.stdout.splitlines():
-        _, seen = json.loads(line)
+        checkpoint, _, seen = json.loads(line)
         assert len(seen) <= BATCH_OFFSETS
         assert {rowtime for _, _, rowtime in seen} <= {ROWTIME_MS}, "not when it was written"
-        found += [(partition, offset) for partition, offset, _ in seen]
-    return found
+        found[checkpoint] += [(partition, offset) for partition, offset, _ in seen]
+    return [*found.values()]
 
 
 @pytest.mark.timeout(1800)
@@ -121,7 +125,7 @@ def test_each_committed_record_is_seen_once_and_no_other(servers: str, tmp_path:
     writer.commit(1, (0, 4), strangers=1)
     unfinished = Commit(lease_epoch=LeaseEpoch(1), batch=BatchId(2), attempt=1)
     writer.write(unfinished, 0, 3)
-    first = run(servers, checkpoint)
+    (first,) = run(servers, checkpoint)
     assert sorted(first) == sorted(writer.committed), "and the tail that nobody committed is not"
 
     fence = progress_log.fence(QUERY, LeaseEpoch(2), nonce=1)
@@ -129,14 +133,14 @@ def test_each_committed_record_is_seen_once_and_no_other(servers: str, tmp_path:
     writer.append_zombies_progress()
     for _ in range(4):
         writer.commit(2, (4, 3), strangers=1)
-    second = run(servers, checkpoint)
+    (second,) = run(servers, checkpoint)
     assert sorted(first + second) == sorted(writer.committed)
 
     noted = (checkpoint / "commits").iterdir()
     newest = max(int(path.name) for path in noted if path.name.isdecimal())
     (checkpoint / "commits" / str(newest)).unlink()  # it died before Spark noted its batch
-    replayed = run(servers, checkpoint)
+    replayed, another = run(servers, checkpoint, tmp_path / "another")
     assert replayed
     assert set(replayed) <= set(second), "a replay sees the same rows"
 
-    assert sorted(run(servers, tmp_path / "another")) == sorted(writer.committed)
+    assert sorted(another) == sorted(writer.committed)

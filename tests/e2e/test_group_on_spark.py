@@ -109,7 +109,8 @@ def _record(row: Row) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------------------------------- lateness
 
-FILES, EVENTS_PER_FILE, STEP_MS = 10, 40, 12_000
+#: each file is a batch, five times; two steps more than the longest window with its grace
+FILES, EVENTS_PER_FILE, STEP_MS = 7, 40, 12_000
 READINGS = """
 CREATE STREAM READINGS (ID STRING KEY, PLACE STRING, V BIGINT)
     WITH (KAFKA_TOPIC='readings', VALUE_FORMAT='JSON', PARTITIONS=1);

@@ -35,21 +35,37 @@ PATIENT: dict[str, object] = {
 Start = Callable[..., LivenessCluster]
 
 
+def made_in(directory: Path, *, table_with: str = "", **keys: object) -> LivenessCluster:
+    # A hedge would let another replica answer where the machine is busy; tests say who.
+    dotted = PATIENT | {"standpipe.forward.hedge.load.percent": 0}
+    dotted |= {name.replace("__", "."): value for name, value in keys.items()}
+    return LivenessCluster(directory, table_with=table_with, keys=dotted)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
+    """A cluster of the test's own, whose processes it may stop and kill."""
     made: list[LivenessCluster] = []
 
     def starting(*, table_with: str = "", **keys: object) -> LivenessCluster:
-        # A hedge would let another replica answer where the machine is busy; tests say who.
-        dotted = PATIENT | {"standpipe.forward.hedge.load.percent": 0}
-        dotted |= {name.replace("__", "."): value for name, value in keys.items()}
-        cluster = LivenessCluster(tmp_path, table_with=table_with, keys=dotted)
+        cluster = made_in(tmp_path, table_with=table_with, **keys)
         made.append(cluster)
         cluster.start(ROWS)
         return cluster
 
     yield starting
     for cluster in made:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivenessCluster]:
+    """For tests that leave all its processes running, and write the lags that they need."""
+    cluster = made_in(tmp_path_factory.mktemp("lasting"), ksql__heartbeat__enable=True)
+    try:
+        cluster.start(ROWS)
+        yield cluster
+    finally:
         cluster.stop()
 
 
@@ -300,12 +316,47 @@ def test_a_node_that_stood_still_condemns_nobody(start: Start) -> None:
     assert "peer is down" not in told
 
 
-def test_the_own_lag_counts_against_the_ends_of_others(start: Start) -> None:
+# ------------------------------------------------------------------------------- one cluster
+
+
+def test_route_and_explain_route(lasting: LivenessCluster) -> None:
+    """The first of these tests, as nobody may be behind."""
+    number = lasting.partition(KEY)
+    active, standby = lasting.holders(number)
+    entry = lasting.outsider(number)
+    wanted = [active.node_id, standby.node_id]
+
+    def shown_in_order() -> Any:
+        shown = lasting.get(entry, f"/route?table=USERS&key={KEY}&{BOUND}=5")
+        order = [one["node"] for one in shown["partitions"][0]["route"]]
+        return order == wanted and shown
+
+    shown = until("a route by the map", shown_in_order)
+    (partition,) = shown["partitions"]
+    assert partition["partition"] == number
+    assert partition["activeHost"] == active.config.public
+    assert partition["standbyHosts"] == [standby.config.public]
+    assert (shown["maxAllowedOffsetLag"], shown["policy"]) == (5, "active-first")
+    assert len(lasting.get(entry, "/route?table=USERS")["partitions"]) == 4
+    statement = f"EXPLAIN ROUTE SELECT * FROM USERS WHERE ID = '{KEY}';"
+    reply = ask(entry.port(), "/ksql", json_bytes({"ksql": statement}))
+    (entity,) = reply.json  # type: ignore[misc]
+    assert entity["@type"] == "route"
+    assert entity["partitions"][0]["activeHost"] == active.config.public
+    for path in (
+        "/route",
+        "/route?table=NONE",
+        "/route?table=EVENTS",
+        "/route?table=USERS&key=a&key=b",
+    ):
+        assert ask(entry.port(), path).status == 400
+
+
+def test_the_own_lag_counts_against_the_ends_of_others(lasting: LivenessCluster) -> None:
     """The entry's tailer stands still: its own page says that it has everything."""
-    cluster = start()
-    active, standby = cluster.holders(cluster.partition(KEY))
-    cluster.write(standby, cluster.partition(KEY), status(position=100, committed_end=100))
-    lag_behind(cluster, active, 0)
+    active, standby = lasting.holders(lasting.partition(KEY))
+    lasting.write(standby, lasting.partition(KEY), status(position=100, committed_end=100))
+    lag_behind(lasting, active, 0)
     text = f"SELECT * FROM USERS WHERE ID = '{KEY}';"
     body = json_bytes({"ksql": text, "streamsProperties": {BOUND: 500}})
 
@@ -324,14 +375,10 @@ def test_the_own_lag_counts_against_the_ends_of_others(start: Start) -> None:
     until("a refusal by its own numbers", refuses)
 
 
-# ------------------------------------------------------------------------------- other shapes
-
-
-def test_bodies_as_ksqldb_sends_them(start: Start) -> None:
-    cluster = start(ksql__heartbeat__enable=True)
-    first, second = cluster.nodes[0], cluster.nodes[1]
+def test_bodies_as_ksqldb_sends_them(lasting: LivenessCluster) -> None:
+    first, second = lasting.nodes[0], lasting.nodes[1]
     beat = {"hostInfo": second.config.public, "timestamp": 1}
-    answer = cluster.post(first, "/heartbeat", beat, second.node_id)
+    answer = lasting.post(first, "/heartbeat", beat, second.node_id)
     assert (answer.status_code, answer.json()["ok"]) == (200, True)
     info = {"currentOffsetPosition": 5, "endOffsetPosition": 9, "offsetLag": 4}
     lags = {"CTAS_USERS_1#Aggregate-Aggregate-Materialize": {"lagByPartition": {"0": info}}}
@@ -340,63 +387,29 @@ def test_bodies_as_ksqldb_sends_them(start: Start) -> None:
         "hostStoreLags": {"stateStoreLags": lags, "updateTimeMs": 7},
     }
     for path in ("/lag", "/reportlag"):
-        assert cluster.post(first, path, report, second.node_id).json()["ok"] is True
-    assert cluster.post(first, "/heartbeat", {"timestamp": 1}).status_code == 400
-    assert cluster.post(first, "/lag", {"ksqlHost": 3}).status_code == 400
+        assert lasting.post(first, path, report, second.node_id).json()["ok"] is True
+    assert lasting.post(first, "/heartbeat", {"timestamp": 1}).status_code == 400
+    assert lasting.post(first, "/lag", {"ksqlHost": 3}).status_code == 400
 
 
-def test_cluster_status_has_the_articles_names(start: Start) -> None:
-    cluster = start()
-    number = cluster.partition(KEY)
-    active, standby = cluster.holders(number)
-    lag_behind(cluster, active, 0)
-    lag_behind(cluster, standby, 7)
+def test_cluster_status_has_the_articles_names(lasting: LivenessCluster) -> None:
+    number = lasting.partition(KEY)
+    active, standby = lasting.holders(number)
+    lag_behind(lasting, active, 0)
+    lag_behind(lasting, standby, 7)
 
     def lag_of(entry: WholeNode, node: WholeNode) -> Any:
-        stores = cluster.cluster(entry)[node.node_id]["hostStoreLags"].get("stateStoreLags")
+        stores = lasting.cluster(entry)[node.node_id]["hostStoreLags"].get("stateStoreLags")
         if not stores:
             return None  # it has not reported yet, or counts as down
         (store,) = stores.values()
         return store["lagByPartition"].get(str(number))
 
     wanted = {"currentOffsetPosition": 993, "endOffsetPosition": 1000, "offsetLag": 7}
-    for entry in cluster.nodes:
+    for entry in lasting.nodes:
         until("the standby's lag", lambda n=entry: lag_of(n, standby) == wanted)
-        host = alive_host(cluster, entry, standby)
+        host = alive_host(lasting, entry, standby)
         (held,) = host["activeStandbyPerQuery"].values()
         assert {"topic": "USERS", "partition": number} in held["standByPartitions"]
         assert host["lastStatusUpdateMs"] > 1_600_000_000_000
         assert host["hostStoreLags"]["updateTimeMs"] > 1_600_000_000_000
-
-
-def test_route_and_explain_route(start: Start) -> None:
-    cluster = start()
-    number = cluster.partition(KEY)
-    active, standby = cluster.holders(number)
-    entry = cluster.outsider(number)
-    wanted = [active.node_id, standby.node_id]
-
-    def shown_in_order() -> Any:
-        shown = cluster.get(entry, f"/route?table=USERS&key={KEY}&{BOUND}=5")
-        order = [one["node"] for one in shown["partitions"][0]["route"]]
-        return order == wanted and shown
-
-    shown = until("a route by the map", shown_in_order)
-    (partition,) = shown["partitions"]
-    assert partition["partition"] == number
-    assert partition["activeHost"] == active.config.public
-    assert partition["standbyHosts"] == [standby.config.public]
-    assert (shown["maxAllowedOffsetLag"], shown["policy"]) == (5, "active-first")
-    assert len(cluster.get(entry, "/route?table=USERS")["partitions"]) == 4
-    statement = f"EXPLAIN ROUTE SELECT * FROM USERS WHERE ID = '{KEY}';"
-    reply = ask(entry.port(), "/ksql", json_bytes({"ksql": statement}))
-    (entity,) = reply.json  # type: ignore[misc]
-    assert entity["@type"] == "route"
-    assert entity["partitions"][0]["activeHost"] == active.config.public
-    for path in (
-        "/route",
-        "/route?table=NONE",
-        "/route?table=EVENTS",
-        "/route?table=USERS&key=a&key=b",
-    ):
-        assert ask(entry.port(), path).status == 400
