@@ -192,7 +192,8 @@ test: setup check ## check, then end to end and quick chaos, real Kafka, real Sp
 .PHONY: demo bench bench-guard assignor-clusters sim sim-planted sim-sessions quorum-kills \
         sim-direct sim-data sim-data-planted store-kills driver-kills serve-kills broker-kills \
         stories serve-loads registry-queries spark-cluster spark-kills functions conformance-sample repositories chaos feast \
-        exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag
+        exhaustion fuzz abuse docs pictures upgrade read-levels read-your-writes idle-lag \
+        slow-standby
 demo: setup ## real flights through Kafka and Spark into three nodes; one is killed under load
 	.venv/bin/standpipe demo $(DEMO)
 
@@ -300,6 +301,9 @@ read-your-writes: setup ## WRITES inserts, each read back with its token at othe
 
 idle-lag: setup ## the source lag that nodes show in MINUTES without a write, and without Spark
 	$(PYTHON_IN) -m tests.e2e.idle_lag --minutes $(or $(MINUTES),60)
+
+slow-standby: setup ## a standby at a tenth of its speed, and a bound on replication lag
+	$(PYTHON_IN) -m tests.e2e.slow_standby --seconds $(or $(SECONDS),60)
 
 upgrade: setup ## data of an earlier commit, opened and served by this one: make upgrade FROM=COMMIT
 	$(PYTHON_IN) -m tests.e2e.upgrade --from $(FROM) $(if $(TO),--to $(TO))

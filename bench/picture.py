@@ -128,6 +128,13 @@ def _idle_lag(result: Result) -> list[Bar]:
     ]
 
 
+def _slow_standby(result: Result) -> list[Bar]:
+    return [
+        Bar("both replicas are well", result["usual_rows_per_second"], True),
+        Bar("the standby is slowed", result["slowed_rows_per_second"], True),
+    ]
+
+
 def _freshness(result: Result) -> list[Bar]:
     return [
         Bar(
@@ -294,6 +301,7 @@ PICTURES: dict[str, Picture] = {
         ],
     ),
     "idle_lag": Picture("ms of source lag", _idle_lag),
+    "slow_standby": Picture("rows/s under a bound on replication lag", _slow_standby),
     "chaos": Picture(
         "slowest read of any run, ms",
         lambda r: [Bar(name, fault["worst_ms_max"]) for name, fault in r["faults"].items()],

@@ -186,6 +186,13 @@ ALL_ROWS = (
         "",
         "≤ {goal_lag_ms_max:,} ms",
     ),
+    Row(
+        "slow_standby",
+        "records that a standby at a tenth of its speed is behind",
+        "≤ {lag_most_records:,}",
+        "",
+        "≤ {bound_records:,}",
+    ),
     Row("chaos", "wrong of {checked_reads:,} reads", "{wrong}", "", "0"),
     Row("exhaustion", "wrong of {checked_reads:,} reads, no room", "{wrong}", "", "0"),
     Row("driver_kills", "tables after {kills} driver kills", "all equal", "", "all"),

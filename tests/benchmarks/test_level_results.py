@@ -15,7 +15,7 @@ from bench.load.wrk import Run
 from bench.picture import PICTURES
 from bench.readme import ALL_ROWS
 from tests import report
-from tests.e2e import idle_lag, level_readers, read_levels, writes_read_back
+from tests.e2e import idle_lag, level_readers, read_levels, slow_standby, writes_read_back
 from tests.e2e.burst_reads import BurstAnswer, NodeGone
 from tests.e2e.counted_keys import KEYS, as_batches
 from tests.e2e.level_readers import CONTROL, LEVELS, Truth, row_violations
@@ -60,12 +60,36 @@ def _of_idle_lag() -> Mapping[str, Any]:
     return {"minutes": 60.0, "goal_lag_ms_max": 2_000, **dict.fromkeys(phases, figures)}
 
 
+def _of_slow_standby() -> Mapping[str, Any]:
+    return {
+        "lag_most_records": 9_500,
+        "bound_records": 10_000,
+        "usual_rows_per_second": 20_000,
+        "slowed_rows_per_second": 2_000,
+    }
+
+
+def test_a_rate_is_that_of_the_rows_in_a_window() -> None:
+    """Rows that come in batches, 2,000 each 2 s, and then 1,000."""
+    samples = [
+        (at / 10, 2_000 * (at // 20) if at < 200 else 1_000 * (at // 20) + 10_000, 0)
+        for at in range(400)
+    ]
+    found = slow_standby.rates(samples)
+    fast = [rate for at, rate in found if at < 20]
+    slow = [rate for at, rate in found if at > 20 + slow_standby.WINDOW_S]
+    assert fast == [pytest.approx(1_000, rel=0.03)] * 16
+    assert slow == [pytest.approx(500, rel=0.03)] * len(slow)
+    assert len(slow) > 10
+
+
 def test_results_have_what_rows_and_pictures_show(monkeypatch: pytest.MonkeyPatch) -> None:
     results = {
         "levels": _of_levels(),
         "read_levels": _of_read_levels(),
         "read_your_writes": _of_writes(monkeypatch),
         "idle_lag": _of_idle_lag(),
+        "slow_standby": _of_slow_standby(),
     }
     rows = {row.name: row for row in ALL_ROWS}
     said = {name: rows[name].ours.format_map(result) for name, result in results.items()}
@@ -74,6 +98,7 @@ def test_results_have_what_rows_and_pictures_show(monkeypatch: pytest.MonkeyPatc
         "read_levels": "0",
         "read_your_writes": "0",
         "idle_lag": "≤ 1,100 ms",
+        "slow_standby": "≤ 9,500",
     }
     assert rows["read_levels"].what.format_map(results["read_levels"]).split()[2] == "2,000,000"
     for name, result in results.items():

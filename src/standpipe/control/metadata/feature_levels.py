@@ -152,8 +152,8 @@ SINCE: Final[Mapping[tuple[str, int], int]] = {
 
 
 #: levels at which the catalog has no more fields than below
-_SAME_CATALOG: Final = (
-    *(GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS, JSON_SR_QUERIES, SHOWN_TIMES),
+_SAME_CATALOG: Final = frozenset(
+    {GOSSIP, GROUPS, LINEARIZABLE_READS, SOURCE_TOPICS, JSON_SR_QUERIES, SHOWN_TIMES}
 )
 
 #: beginning of the names of functions that pipelines add to Spark's -> level from which on every
