@@ -43,8 +43,10 @@ from standpipe.node.worker.pull.forward_headers import ForwardedRead
 from standpipe.node.worker.request.answer import ArrivingRows
 
 PROBE_WAIT_MS_MAX: Final = 10_000
-#: Slow reads in a row that open a breaker before the first of them times out.
+#: Slow reads in a row that open a breaker before the first of them times out, if they are slow for
+#: so long: where a p95 is 1 ms, all that wait at once are slow when a peer's garbage is collected.
 SILENCES_MAX: Final = 10
+SILENT_MS_MIN: Final = 50.0
 
 TOO_SLOW: Final = (
     "The scan did not finish in time: name keys, a range or a LIMIT, or raise "
@@ -143,8 +145,8 @@ class Forwarder:
     probe_timeout_ms: int
     #: called with the ms that each answered forward took
     took: Callable[[float], None] = lambda ms: None
-    #: address -> consecutive slow reads on this path, without an answer in between
-    _silences: dict[str, int] = field(default_factory=dict[str, int])
+    #: address -> consecutive slow reads on this path, without an answer in between, and since when
+    _silences: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
     #: address of a peer listener -> its breaker; closed ones are dropped
     _breakers: dict[str, Breaker] = field(default_factory=dict[str, Breaker])
     #: addresses of peer listeners that failed recently; another object when they have changed
@@ -198,10 +200,14 @@ class Forwarder:
         self._succeeded(address)
 
     def silent(self, peer: NodeInfo) -> None:
-        """A read on this path is slow. SILENCES_MAX in a row are a failed path: a stopped peer must
-        not cost every read a hedge, and its time-outs come a second too late."""
-        count = self._silences[peer.peer] = self._silences.get(peer.peer, 0) + 1
-        if count >= SILENCES_MAX and peer.peer not in self._breakers:
+        """A read on this path is slow. SILENCES_MAX in a row, over SILENT_MS_MIN or more, are a
+        failed path: a stopped peer must not cost every read a hedge, and its time-outs come a
+        second too late."""
+        now_ms = _now_ms()
+        count, since_ms = self._silences.get(peer.peer, (0, now_ms))
+        self._silences[peer.peer] = count + 1, since_ms
+        is_long = now_ms - since_ms >= SILENT_MS_MIN
+        if count + 1 >= SILENCES_MAX and is_long and peer.peer not in self._breakers:
             self._failed(peer)
 
     async def close(self) -> None:

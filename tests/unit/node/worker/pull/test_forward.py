@@ -10,8 +10,10 @@ import pytest
 from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, PeerClient, Response
 from standpipe.errors import HeavyWorkerEnded, TextRefused
 from standpipe.model import NodeId, NodeInfo
+from standpipe.node.worker.pull import forward
 from standpipe.node.worker.pull.forward import (
     SILENCES_MAX,
+    SILENT_MS_MIN,
     Breaker,
     Forwarder,
     ForwardRefused,
@@ -81,20 +83,27 @@ def refused(status: int, body: bytes) -> ForwardRefused:
     return refusal
 
 
-def test_slow_reads_in_a_row_open_a_breaker() -> None:
-    """A stopped peer, long before its time-outs; one answer in between and it is merely slow."""
+def test_slow_reads_in_a_row_open_a_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped peer, long before its time-outs; one answer in between and it is merely slow, and
+    so it is if all of them wait for the same short time."""
     peer = NodeInfo(node_id=NodeId("a"), public="p", internal="i", peer="a:1", incarnation="x")
+    now_ms = [0.0]
+    monkeypatch.setattr(forward, "_now_ms", lambda: now_ms[0])
 
     async def story() -> list[frozenset[str]]:
         forwarder = Forwarder(PeerClient({}), open_ms=60_000, probe_timeout_ms=10)
         seen: list[frozenset[str]] = []
         for _ in range(SILENCES_MAX - 1):
             forwarder.silent(peer)
+        now_ms[0] += SILENT_MS_MIN
         seen.append(forwarder.open_paths)
         forwarder._succeeded(peer.peer)
-        for _ in range(SILENCES_MAX - 1):
+        for _ in range(3 * SILENCES_MAX):
             forwarder.silent(peer)
+        now_ms[0] += SILENT_MS_MIN - 1
+        forwarder.silent(peer)
         seen.append(forwarder.open_paths)
+        now_ms[0] += 1
         forwarder.silent(peer)
         seen.append(forwarder.open_paths)
         forwarder._failed(peer)
