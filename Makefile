@@ -180,7 +180,7 @@ test: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
-test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (50 minutes)
+test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (45 minutes)
 	EXAMPLES_TIMES=3 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
