@@ -28,9 +28,8 @@ from rich.progress import Progress as Bar
 from tests import report
 from tests.e2e.cluster import TestCluster, start, wait_until
 from tests.e2e.driver_kills import kept_on_failure
-from tests.e2e.test_replication_lag import STATEMENTS, Lag, Slowed, page_of, paths_of, rows_there
+from tests.e2e.test_replication_lag import Lag, pressed, rows_there
 
-from standpipe.adapters.process import read_pid
 from standpipe.config import lags
 
 BOUND: Final = 10_000
@@ -106,15 +105,8 @@ def run(folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def _story(cluster: TestCluster, seconds: float, bar: Bar) -> dict[str, Any]:
-    cluster.sql(STATEMENTS)
-    cluster.sql("INSERT INTO PRESSED (K, V) VALUES ('first', 1);")
-    cluster.wait_for_rows("SELECT K, S FROM PRESSED_SUMS WHERE K = 'first';", [["first", 1]])
-    active = cluster.active_of(cluster.query_of("PRESSED_SUMS"))
-    (standby,) = {plan.node_id for plan in cluster.local.plans} - {active}
-    lag = Lag(page_of(cluster, active), page_of(cluster, standby))
-    tailer = read_pid(paths_of(cluster, standby).run / "tailer.pid")
-    assert tailer is not None
-    slowed, feed, samples = Slowed(tailer), Feed(cluster.bootstrap_servers, lag), Samples(lag)
+    lag, slowed, standby = pressed(cluster)
+    feed, samples = Feed(cluster.bootstrap_servers, lag), Samples(lag)
     slowed.said.set()  # it is stopped for the usual time from the first stop on
     feed.start()
     try:

@@ -109,8 +109,8 @@ def paths_of(cluster: TestCluster, node: NodeId) -> NodePaths:
     return NodePaths(plan.data_directory)
 
 
-@pytest.mark.timeout(600)
-def test_a_slow_standby_stays_within_the_bound(cluster: TestCluster) -> None:
+def pressed(cluster: TestCluster) -> tuple[Lag, Slowed, NodeId]:
+    """The table with its first row, how far its standby is behind, and that standby, slowed."""
     cluster.sql(STATEMENTS)
     cluster.sql("INSERT INTO PRESSED (K, V) VALUES ('first', 1);")
     cluster.wait_for_rows("SELECT K, S FROM PRESSED_SUMS WHERE K = 'first';", [["first", 1]])
@@ -119,7 +119,12 @@ def test_a_slow_standby_stays_within_the_bound(cluster: TestCluster) -> None:
     lag = Lag(page_of(cluster, active), page_of(cluster, standby))
     tailer = read_pid(paths_of(cluster, standby).run / "tailer.pid")
     assert tailer is not None
-    slowed, shown = Slowed(tailer), ""
+    return lag, Slowed(tailer), standby
+
+
+@pytest.mark.timeout(600)
+def test_a_slow_standby_stays_within_the_bound(cluster: TestCluster) -> None:
+    (lag, slowed, standby), shown = pressed(cluster), ""
     values = (Event(f"k{number}".encode(), b'{"V": 1}', 0) for number in range(EVENTS))
     with slowed.going_on():
         cluster.send("pressed", values)

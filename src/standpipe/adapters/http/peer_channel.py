@@ -52,7 +52,7 @@ class PeerChannel:
         self._write, self._abort = write, abort
         self._body_bytes_max = body_bytes_max
         self._loop = asyncio.get_running_loop()
-        #: requests of this turn
+        #: requests that are not written yet
         self._unsent: list[bytes] = []
         self._askers: deque[Asker] = deque()
         #: of an answer that is not whole yet

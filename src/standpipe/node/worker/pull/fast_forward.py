@@ -140,7 +140,7 @@ class FastForward:
                 shared.refused(self.way.replica_id, now_s)
             elif self._take is not None:
                 answer = self._answer(head, body)
-        finally:  # else the client would wait for ever
+        finally:  # else nothing would answer the client
             if answer is not None:
                 shared.metrics.count("standpipe_pull_forwards", "answered")
                 shared.metrics.answered("remote", took_s)

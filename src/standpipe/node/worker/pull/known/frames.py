@@ -180,9 +180,8 @@ class KnownFrames(KnownParts):
         if only is not None and number != only:
             return None
         if part is None:
-            if number in frame.ways:
-                return self._forwarded(frame, number, mark, message, view)
-            part = self._now(frame, number, older, view)
+            if number not in frame.ways:
+                part = self._now(frame, number, older, view)
             if part is None:
                 return self._forwarded(frame, number, mark, message, view)
         stored, meta = part.store.read(key, now_s)
