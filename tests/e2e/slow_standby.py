@@ -5,6 +5,7 @@
 The story of test_replication_lag.py for longer, with the bound of BOUND records, and with more
 events than Spark can take, so that its throughput is what the bound leaves:
 
+    warm-up                    not counted: Spark's JVM compiles what its batches run
     both replicas are well     as many rows a second as this machine can
     the standby is slowed      no more than it takes, and it is never further behind than the bound
     it is well again           as many as before, within seconds
@@ -37,6 +38,7 @@ BOUND: Final = 10_000
 AHEAD: Final = 60_000
 #: a rate is that of so long, as rows come batch by batch
 WINDOW_S: Final = 4.0
+WARM_UP_S: Final = 60.0
 #: of the usual rate, from which on the batches count as back
 BACK: Final = 0.8
 BACK_S_MAX: Final = 10.0
@@ -111,10 +113,13 @@ def _story(cluster: TestCluster, seconds: float, bar: Bar) -> dict[str, Any]:
     feed.start()
     try:
         wait_until(lambda: rows_there(lag.active) > BOUND, "batches are large")
+        samples.take(WARM_UP_S, bar, "warm-up")
         usual = samples.take(seconds, bar, "both are well")
         lag.most = 0
         with slowed.going_on():
+            had = rows_there(lag.standby)
             slow = samples.take(seconds, bar, "the standby is slowed")
+            took = rows_there(lag.standby) - had
             shown = str(cluster.sql("SHOW QUERIES;"))
         most, lag.most = lag.most, 0
         after = samples.take(max(3 * BACK_S_MAX, seconds / 2), bar, "it is well again")
@@ -135,6 +140,7 @@ def _story(cluster: TestCluster, seconds: float, bar: Bar) -> dict[str, Any]:
         "is_said": "THROTTLED" in shown and standby in shown,
         "usual_rows_per_second": round(usual_rate),
         "slowed_rows_per_second": round(statistics.median(rate for _, rate in rates(slow))),
+        "standby_rows_per_second": round(took / seconds),
         # the end of the first window that is fast again: most of it was waited for it to be full
         "back_s": round(back[0], 1) if back else None,
         "goal_back_s": BACK_S_MAX,
