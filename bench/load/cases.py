@@ -146,7 +146,7 @@ def _missing(number: int) -> str:
 # ------------------------------------------------------------------------------------ answers
 
 
-def _query_rows(body: bytes) -> Rows:
+def query_rows(body: bytes) -> Rows:
     """Rows of an answer of POST /query; what is neither head nor row is a KeyError."""
     return [part["row"]["columns"] for part in json.loads(body)[1:]]
 
@@ -175,7 +175,7 @@ def _two_columns(numbers: Sequence[int]) -> Rows:
     return [["abcdefghij", number % 1000] for number in numbers]
 
 
-def _one(text: Callable[[int], str]) -> Callable[[Sequence[int]], bytes]:
+def one(text: Callable[[int], str]) -> Callable[[Sequence[int]], bytes]:
     return lambda numbers: http.query_body(text(numbers[0]))
 
 
@@ -185,24 +185,24 @@ def many(count: int) -> Case:
         f"in_{count}",
         lambda numbers: http.query_body(select_many(numbers)),
         _rows_of,
-        _query_rows,
+        query_rows,
         count,
     )
 
 
-POINT: Final = Case("point", _one(select), _rows_of, _query_rows)
+POINT: Final = Case("point", one(select), _rows_of, query_rows)
 #: of one node
 CASES: Final = (
     POINT,
-    Case("projection", _one(select_columns), _two_columns, _query_rows),
+    Case("projection", one(select_columns), _two_columns, query_rows),
     Case(
         "windowed",
-        _one(select_day),
+        one(select_day),
         lambda numbers: _day_rows(numbers[0]),
-        _query_rows,
+        query_rows,
         among=hourly_keys,
     ),
-    Case("missing", _one(_missing), lambda _: [], _query_rows),
+    Case("missing", one(_missing), lambda _: [], query_rows),
     many(10),
     many(100),
     Case("batch_json", _batch_body, _rows_of, _batch_rows, 1000, "/query-batch"),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from bench.load.machine import SERVER_CORE, free_port, port_of, wait_for_port
 
@@ -110,6 +111,10 @@ def hourly_keys(keys: int) -> int:
     return max(1, keys // HOURS)
 
 
+#: rows by partition: (key, value) each
+Batch = Sequence[Sequence[tuple[bytes, bytes]]]
+
+
 @dataclass(frozen=True)
 class Records:
     """What a store is filled with: (partition, key, value)."""
@@ -118,11 +123,16 @@ class Records:
     rows: Sequence[list[tuple[bytes, bytes]]]
 
 
-def partition_of_key(key: str) -> int:
+def partition_among(key: str, source: Source) -> int:
     """Where Kafka's own partitioner puts it."""
-    raw = encode_key((key,), TABLE.key_columns, TABLE.key_format)
+    raw = encode_key((key,), source.key_columns, source.key_format)
     assert raw is not None
-    return partition_of(raw, PARTITIONS)
+    return partition_of(raw, source.partitions)
+
+
+def partition_of_key(key: str) -> int:
+    """That of both tables."""
+    return partition_among(key, TABLE)
 
 
 def _rows(keys: int) -> Records:
@@ -190,25 +200,38 @@ def fill(config: NodeConfig, keys: int, *, with_hours: bool = False) -> None:
     """Write the stores and the pages of their state."""
     for made in (_rows, _hours) if with_hours else (_rows,):
         records = made(keys)
-        table_id = str(records.source.table_id)
-        for partition, puts in enumerate(records.rows):
-            identity = StoreIdentity(table_id=table_id, generation=1, partition=partition)
-            writer = StoreWriter(config.paths.state / f"{table_id}-1" / str(partition), identity)
-            meta = StoreMeta(identity=identity, position=POSITION, batch=BatchId(1))
-            writer.apply(puts, [], meta)
-            writer.close()
-            page = page_path(config.paths.run, ReplicaId(table_id, 1, partition))
-            StatusWriter(page).write(running())
+        write_rows(config, records.source, [records.rows])
 
 
-def running() -> ReplicaStatus:
+def write_rows(config: NodeConfig, source: Source, batches: Iterable[Batch]) -> None:
+    """The stores of one table, and the pages of their state."""
+    table_id, last = str(source.table_id), 1
+    identities = [
+        StoreIdentity(table_id=table_id, generation=1, partition=partition)
+        for partition in range(source.partitions)
+    ]
+    folder = config.paths.state / f"{table_id}-1"
+    writers = [StoreWriter(folder / str(each.partition), each) for each in identities]
+    for number, batch in enumerate(batches, 1):
+        last = number
+        for writer, identity, puts in zip(writers, identities, batch, strict=True):
+            writer.apply(
+                puts, [], StoreMeta(identity=identity, position=POSITION, batch=BatchId(last))
+            )
+    for writer, identity in zip(writers, identities, strict=True):
+        writer.close()
+        page = page_path(config.paths.run, ReplicaId(table_id, 1, identity.partition))
+        StatusWriter(page).write(running(last))
+
+
+def running(batch: int = 1) -> ReplicaStatus:
     """The state of a replica that has everything."""
     return ReplicaStatus(
         state=ReplicaState.RUNNING,
         position=POSITION,
         committed_end=POSITION,
         log_end=POSITION,
-        batch=BatchId(1),
+        batch=BatchId(batch),
         lease_epoch=LeaseEpoch(1),
         confirmed_boot_ms=Clock().boot_ms(),
         source_instant_ms=int(time.time() * 1000),
@@ -219,9 +242,13 @@ def running() -> ReplicaStatus:
 
 
 def publish(
-    holder: NodeConfig, *others: NodeConfig, sources: tuple[Source, ...] = (TABLE,)
+    holder: NodeConfig,
+    *others: NodeConfig,
+    sources: tuple[Source, ...] = (TABLE,),
+    absent: Sequence[NodeInfo] = (),
 ) -> None:
-    """The map of a cluster in which one node holds all, for each of its nodes."""
+    """The map of a cluster in which one node holds all, for each of its nodes. `absent`: nodes of
+    the map that do not run."""
     placements = tuple(
         Placement(
             table_id=str(source.table_id),
@@ -230,7 +257,7 @@ def publish(
             replicas=(holder.node_id,),
         )
         for source in sources
-        for partition in range(PARTITIONS)
+        for partition in range(source.partitions)
     )
     nodes = tuple(
         NodeInfo(
@@ -250,7 +277,7 @@ def publish(
             cluster_id="bench",
             log_index=LogIndex(1),
             leader=holder.node_id,
-            nodes=nodes,
+            nodes=(*nodes, *absent),
             sources=sources,
             queries=(),
             assignment=Assignment(epoch=AssignmentEpoch(1), placements=placements),
@@ -260,13 +287,22 @@ def publish(
 
 # ------------------------------------------------------------------------------------ workers
 
+_WORKER: Final = "standpipe.node.worker.main"
+#: the import of the C file fails, as where it was never built
+_WITHOUT_C: Final = f"""
+import runpy, sys
+sys.modules["standpipe.data.encoding._native"] = None
+runpy.run_module("{_WORKER}", run_name="__main__", alter_sys=True)
+"""
+
 
 @contextmanager
 def worker(
-    folder: Path, config: NodeConfig, *, with_heavy: bool = False
+    folder: Path, config: NodeConfig, *, with_heavy: bool = False, without_c: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of lookups. `with_heavy`: beside a heavy one, on the same core."""
-    process = _started_worker(folder, "--worker=0")
+    """A worker of lookups. `with_heavy`: beside a heavy one, on the same core. `without_c`: as
+    where no C compiler was at hand."""
+    process = _started_worker(folder, "--worker=0", without_c=without_c)
     try:
         wait_for_port(port_of(config.public))
         if with_heavy:
@@ -279,9 +315,12 @@ def worker(
         process.wait(5)
 
 
-def _started_worker(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def _started_worker(
+    folder: Path, *arguments: str, without_c: bool = False
+) -> subprocess.Popen[bytes]:
     node_file = f"--node-file={folder / 'node.json'}"
-    command = ["taskset", "-c", SERVER_CORE, sys.executable, "-m", "standpipe.node.worker.main"]
+    program = ["-c", _WITHOUT_C] if without_c else ["-m", _WORKER]
+    command = ["taskset", "-c", SERVER_CORE, sys.executable, *program]
     return subprocess.Popen([*command, node_file, *arguments])
 
 

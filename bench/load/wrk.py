@@ -89,13 +89,19 @@ def write_get_script(path: Path, routes: Iterable[str]) -> Path:
 
 
 def run(
-    processes: int | tuple[int, ...], port: int, script: Path, seconds: int, *, tls: bool = False
+    processes: int | tuple[int, ...],
+    port: int,
+    script: Path,
+    seconds: int,
+    *,
+    tls: bool = False,
+    connections: int = CONNECTIONS,
 ) -> Run:
     """Load on the other core. `processes`: of the server, whose processor time is counted. Raises
     RequestsFailed."""
     counted = processes if isinstance(processes, tuple) else (processes,)
     scheme = "https" if tls else "http"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script)]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script)]
     before = processor_seconds(*counted)
     output = on_load_core([*command, f"{scheme}://127.0.0.1:{port}"])
     spent = processor_seconds(*counted) - before

@@ -121,7 +121,7 @@ class Postgres:
             command = [str(self.folder / "pgbench"), "-n", "-M", "prepared", "-f", str(script)]
             command += ["-c", str(CONNECTIONS), "-j", "1", "-T", str(seconds), *options]
             command += ["-l", "--log-prefix", f"{name}/log", *self._where(), "postgres"]
-            text = on_load_core(command, env=self._environment())
+            text = on_load_core(command, env=self.environment())
             (log,) = Path(name).glob("log.*")
             return _Ran.of(text, log)
 
@@ -145,15 +145,22 @@ class Postgres:
         """Rows are as they were written."""
         step = max(1, self.keys // samples)
         for number in range(0, self.keys, step):
-            key = _KEY_START + number
+            key = self.key_of(number)
             found = self.ask(f"SELECT * FROM flights_by_plane WHERE tailnum = '{key}';")
             assert found == f"{key}|{number % 1000}|{12_345_678 + number}|abcdefghij", found
 
     def ask(self, sql: str, rows: str | None = None) -> str:
         """What psql prints, or does with `rows` on its standard input."""
+        return capture([*self.psql(), "-c", sql], input=rows, env=self.environment()).strip()
+
+    def psql(self) -> list[str]:
+        """The command of one that prints rows and nothing else; `environment` is its."""
         command = [str(self.folder / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
-        command += [*self._where(), "-d", "postgres", "-c", sql]
-        return capture(command, input=rows, env=self._environment()).strip()
+        return [*command, *self._where(), "-d", "postgres"]
+
+    def key_of(self, number: int) -> int:
+        """The key of a row."""
+        return _KEY_START + number
 
     def fill(self) -> None:
         """Write all rows, as COPY reads them."""
@@ -170,7 +177,8 @@ class Postgres:
     def _where(self) -> list[str]:
         return ["-h", "127.0.0.1", "-p", str(self.port), "-U", "bench"]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Of psql and pgbench."""
         return {**os.environ, "PGPASSWORD": self.password, "LC_ALL": "C"}
 
 

@@ -186,11 +186,13 @@ SELECT * FROM by_tail WHERE tail > 'a';
 ----
 BY_TAIL scan filtered → *
 `TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+key > 'a' and nothing else
 
 SELECT * FROM by_tail WHERE tail >= 'a' AND tail <= 'b';
 ----
 BY_TAIL scan filtered → *
 `TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+key >= 'a' key <= 'b' and nothing else
 
 SELECT * FROM by_tail WHERE tail <> 'a';
 ----
@@ -335,7 +337,7 @@ SELECT n FROM by_tail WHERE tail >= 'a' AND 'c' > tail ORDER BY tail ASC AFTER '
 ----
 BY_TAIL scan filtered in order after ('ab',) → (1,)
 `N` BIGINT
-key_low 'a' key_high 'c'
+key >= 'a' key < 'c' and nothing else
 limit 10
 
 SELECT * FROM by_tail ORDER BY n;
@@ -362,6 +364,7 @@ SELECT COUNT(*) FROM by_tail WHERE tail BETWEEN 'a' AND 'b';
 ----
 BY_TAIL scan filtered counted → ()
 `KSQL_COL_0` BIGINT
+key >= 'a' key <= 'b' and nothing else
 
 SELECT COUNT(*) AS rows FROM by_tail;
 ----
@@ -382,7 +385,7 @@ SELECT COUNT(*) FROM by_tail WHERE tail >= 'a' AND tail < 'b' AND n > 3;
 ----
 BY_TAIL scan filtered counted → ()
 `KSQL_COL_0` BIGINT
-key_low 'a' key_high 'b'
+key >= 'a' key < 'b'
 
 SELECT * FROM by_day ORDER BY carrier, windowstart AFTER ('UA', 3600000) LIMIT 2;
 ----

@@ -132,9 +132,12 @@ def _pull(plan: plans.PullPlan) -> str:
     filtered = "" if plan.where is None else " filtered"
     if plan.is_merged:
         filtered += " counted" if plan.is_count else f" in order after {plan.after}"
-        bounds += [
-            f"{name} {key!r}" for name in ("key_low", "key_high") if (key := getattr(plan, name))
-        ]
+    if plan.key_low is not None:
+        bounds.append(f"key {'>' if plan.is_low_open else '>='} {plan.key_low!r}")
+    if plan.key_high is not None:
+        bounds.append(f"key {'<' if plan.is_high_open else '<='} {plan.key_high!r}")
+    if plan.where_is_range:
+        bounds.append("and nothing else")
     lines = [f"{plan.source.name} {keys}{filtered} → {shown}", plan.schema, " ".join(bounds)]
     lines.append("" if plan.limit is None else f"limit {plan.limit}")
     return "\n".join(line for line in lines if line)

@@ -203,9 +203,13 @@ class PullPlan(Record, frozen=True, kw_only=True):
     is_count: bool = False  # COUNT(*): one row, over all partitions
     #: the last row of the previous page: its key columns, and the window bounds that AFTER named
     after: tuple[Value, ...] = ()
-    #: bounds of the first key column in a scan, both inclusive; `where` is exact
+    #: bounds of the first key column in a scan, inclusive unless they are open
     key_low: Value = None
     key_high: Value = None
+    is_low_open: bool = False
+    is_high_open: bool = False
+    #: `where` says no more than these bounds
+    where_is_range: bool = False
     #: of a stream: see PushPlan
     arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
 

@@ -16,7 +16,7 @@ from typing import Final, cast
 from standpipe.data.encoding.kafka_keys import WINDOW_BYTES, bounds_of
 from standpipe.data.encoding.store_keys import HASH_BYTES, KEY_BYTES_MAX, full_store_key
 from standpipe.data.encoding.stored_rows import unpack_row
-from standpipe.sql.plans import PullPlan
+from standpipe.sql.plans import PullPlan, Value
 
 #: bytes of a key that are never replaced by a hash, in any table
 SURE_BYTES: Final = KEY_BYTES_MAX - 2 * WINDOW_BYTES - HASH_BYTES
@@ -27,14 +27,48 @@ Pair = tuple[bytes, bytes]
 
 
 def bounds(plan: PullPlan) -> tuple[bytes, bytes]:
-    """The part of a store that a scan has to read: low <= key < high."""
-    types = [column.type for column in plan.source.key_columns]
+    """The part of a store that a scan has to read: low <= key < high. It may hold keys beyond the
+    plan's bounds, unless `has_exact_bounds`."""
     low, high = b"", TOP
     if plan.key_low is not None:
-        low = full_store_key((plan.key_low,), types[:1])[:SURE_BYTES]
+        start = _start(plan, plan.key_low)
+        low = _behind_all(start) if plan.is_low_open and _is_sure(start) else start[:SURE_BYTES]
     if plan.key_high is not None:
-        high = full_store_key((plan.key_high,), types[:1])[:SURE_BYTES] + TOP
+        start = _start(plan, plan.key_high)
+        is_open = plan.is_high_open and _is_sure(start)
+        high = start if is_open else start[:SURE_BYTES] + TOP
     return max(low, _after(plan)[:SURE_BYTES]), high
+
+
+def has_exact_bounds(plan: PullPlan) -> bool:
+    """Whether the plan wants all rows between its `bounds` (behind `after`, if that is given)."""
+    of_windows = (
+        plan.window_start_low_ms,
+        plan.window_start_high_ms,
+        plan.window_end_low_ms,
+        plan.window_end_high_ms,
+    )
+    if of_windows != (None,) * 4:
+        return False
+    if plan.where is None:
+        return True
+    limits = [limit for limit in (plan.key_low, plan.key_high) if limit is not None]
+    return plan.where_is_range and all(_is_sure(_start(plan, limit)) for limit in limits)
+
+
+def _start(plan: PullPlan, value: Value) -> bytes:
+    """What the keys with this value in their first column begin with, and no others."""
+    return full_store_key((value,), [plan.source.key_columns[0].type])
+
+
+def _is_sure(start: bytes) -> bool:
+    return len(start) <= SURE_BYTES
+
+
+def _behind_all(start: bytes) -> bytes:
+    """The least key above all that begin so."""
+    kept = start.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else TOP
 
 
 def in_key_order(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[Pair]:

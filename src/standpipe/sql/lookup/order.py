@@ -7,12 +7,12 @@ AFTER is keyset paging: it names the key of the last row that was seen and, for 
 the start of its window (for a session also the end); without them all windows of that key are
 skipped. A page reads only its own rows, and rows added or deleted meanwhile do not shift others.
 
-Not here: how rows are ordered (`data.query.pull`).
+Not here: how rows are ordered (`data.query.order`), which part of a store WHERE leaves
+(`key_range.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -25,11 +25,6 @@ from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types.types import SqlType
-
-#: types whose keys a store keeps in the order of their values
-_ORDERED = frozenset({"INTEGER", "BIGINT", "STRING"})
-#: the operator of `value OP column` -> that of `column OP value`
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 
 def counted(query: ast.Query) -> Shown | None:
@@ -52,8 +47,6 @@ def beyond(plan: PullPlan, query: ast.Query, names: PullNames) -> PullPlan:
     """The plan with ORDER BY or COUNT(*) applied. Raises StatementError."""
     if names.source.kind == "STREAM":
         _refuse_for_stream(query)
-    low, high = _key_range(query.where, names) if plan.is_scan else (None, None)
-    plan = msgspec.structs.replace(plan, key_low=low, key_high=high)
     if counted(query) is not None:
         if query.order_by is not None or query.limit is not None:
             raise refusal("COUNT(*) is one row: ORDER BY and LIMIT have no effect.", query.at)
@@ -110,44 +103,3 @@ def _constant(node: ast.Expression, of: SqlType, evaluator: Evaluator) -> Any:
     """The constant's value; None: not a constant, NULL, or not of that type."""
     found = constant(node, of, evaluator)
     return None if found is NO_CONSTANT else found
-
-
-def _key_range(where: ast.Expression | None, names: PullNames) -> tuple[Any, Any]:
-    """Bounds of the first key column in WHERE, if the store is in the order of its values."""
-    name, of = names.row[0]
-    if of.base not in _ORDERED:
-        return None, None
-    evaluator = Evaluator(names, "WHERE")
-    lows: list[Any] = []
-    highs: list[Any] = []
-    for node in _conjuncts(where):
-        operator, value = _bound(node, name, of, names, evaluator)
-        if value is None:
-            continue
-        if operator in (">", ">=", "="):
-            lows.append(value)
-        if operator in ("<", "<=", "="):
-            highs.append(value)
-    # Python compares text by code points, which is also the order of its UTF-8 bytes
-    return max(lows, default=None), min(highs, default=None)
-
-
-def _conjuncts(where: ast.Expression | None) -> Iterator[ast.Expression]:
-    if isinstance(where, ast.Logical) and where.operator == "AND":
-        for operand in where.operands:
-            yield from _conjuncts(operand)
-    elif isinstance(where, ast.Comparison):
-        yield where
-
-
-def _bound(
-    node: ast.Expression, name: str, of: SqlType, names: PullNames, evaluator: Evaluator
-) -> tuple[str, Any]:
-    assert isinstance(node, ast.Comparison)
-    if node.operator not in _MIRRORED:
-        return node.operator, None
-    if isinstance(node.left, ast.ColumnName) and names.index_of(node.left.name) == 0:
-        return node.operator, _constant(node.right, of, evaluator)
-    if isinstance(node.right, ast.ColumnName) and names.index_of(node.right.name) == 0:
-        return _MIRRORED[node.operator], _constant(node.left, of, evaluator)
-    return node.operator, None

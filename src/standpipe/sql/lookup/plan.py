@@ -19,6 +19,7 @@ from standpipe.sql.expressions.scope import find_source
 from standpipe.sql.functions import registry
 from standpipe.sql.lookup import exploded
 from standpipe.sql.lookup.columns import HELP, PullNames, shown_columns
+from standpipe.sql.lookup.key_range import ranged
 from standpipe.sql.lookup.order import beyond, counted, is_beyond
 from standpipe.sql.lookup.predicate import Predicate
 from standpipe.sql.lookup.scan import (
@@ -86,6 +87,8 @@ def compile_pull(query: Query, sources: Mapping[str, Source], context: Context) 
         predicate.read()
     except NotAKeyLookup:
         scanned = filtered_plan(plan, names, query, context, takes_more=takes_more)
+        if scanned.is_scan and source.kind == "TABLE":
+            scanned = ranged(scanned, query.where, names)
         if takes_more:
             scanned = beyond(scanned, query, names)
         count = sum(1 for _ in ast.walk((query.items, query.where)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.data.query.test_pull import SortedStore
-from tests.unit.data.rows import session, table, tumbling
+from tests.unit.data.rows import key_columns, session, table, tumbling
 
 from standpipe.data.encoding.store_keys import full_store_key, store_key
 from standpipe.data.encoding.stored_rows import pack_row
@@ -140,3 +140,41 @@ def test_rows_for_a_peer_keep_their_keys() -> None:
     forwarded = order.merged(plan(limit=1), rows, is_final=False)
     assert forwarded == sorted(rows)[:1]
     assert order.merged(plan(), forwarded, is_final=True) == [b'["a",1]']
+
+
+BOUNDARIES = {
+    "STRING": st.text("ab\0\xff", max_size=3) | st.sampled_from(["x" * 400, "x" * 600]),
+    "INTEGER": st.sampled_from([-(2**31), -1, 0, 1, 255, 256, 2**31 - 1]),
+    "BIGINT": st.sampled_from([-(2**63), -1, 0, 255, 2**63 - 1]),
+}
+
+
+@given(st.data(), st.sampled_from([*BOUNDARIES]), st.booleans(), st.booleans())
+def test_exact_bounds_leave_the_keys_of_the_range_and_no_others(
+    data: st.DataObject, type_: str, is_low_open: bool, is_high_open: bool
+) -> None:
+    keys = data.draw(st.sets(BOUNDARIES[type_], max_size=8))
+    low, high = (data.draw(st.none() | BOUNDARIES[type_]) for _ in range(2))
+    source = msgspec.structs.replace(TABLE, columns=(*key_columns(type_), *TABLE.value_columns))
+    asked = plan(
+        source,
+        where=bool,
+        where_is_range=True,
+        key_low=low,
+        key_high=high,
+        is_low_open=is_low_open,
+        is_high_open=is_high_open,
+    )
+    least, end = order.bounds(asked)
+    found = {key for key in keys if least <= store_key((key,), (type_,)) < end}
+    wanted = {
+        key
+        for key in keys
+        if (low is None or key > low or (key == low and not is_low_open))
+        and (high is None or key < high or (key == high and not is_high_open))
+    }
+    assert found >= wanted, "none is missed"
+    if order.has_exact_bounds(asked):
+        assert found == wanted
+    else:
+        assert "x" * 600 in (low, high)

@@ -12,7 +12,7 @@ from tests.unit.data.query.test_pull import TABLE, SortedStore
 from tests.unit.data.rows import HOUR_MS, table, tumbling
 
 from standpipe.data.encoding.store_keys import full_store_key, store_key
-from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
 from standpipe.data.query import order, pull, scan
 from standpipe.errors import BadRequest, NotComputable
 from standpipe.sql.plans import PullPlan
@@ -185,7 +185,7 @@ def test_a_step_has_fewer_rows_the_more_each_computes() -> None:
     """A WHERE of 5,000 expressions kept the event loop for 128 rows at a time."""
 
     def steps(expressions: int) -> int:
-        made, count = scan.Scan(plan(expression_count=expressions)), 0
+        made, count = scan.Scan(plan(where=bool, expression_count=expressions)), 0
         while not made.is_over:
             made.step(PLAIN)
             count += 1
@@ -197,7 +197,7 @@ def test_a_step_has_fewer_rows_the_more_each_computes() -> None:
 @pytest.mark.parametrize("changes", [{}, {"is_ordered": True}, {"limit": 2}, {"is_count": True}])
 def test_a_step_ends_after_the_row_with_which_it_is_due(changes: dict[str, object]) -> None:
     """One row may take as long as all that a step may have."""
-    asked = plan(**changes)
+    asked = plan(where=bool, **changes)
     whole, made = scan.Scan(asked), scan.Scan(asked)
     while not whole.is_over:
         whole.step(PLAIN)
@@ -209,6 +209,14 @@ def test_a_step_ends_after_the_row_with_which_it_is_due(changes: dict[str, objec
         steps += 1
     assert steps == changes.get("limit", 3), "a row each"
     assert made.rows() == whole.rows()
+
+
+def test_a_count_of_a_range_of_keys_decodes_no_row() -> None:
+    damaged = SortedStore({key: b"" for key, _ in PLAIN.scan(b"", b"\xff", 9)})
+    counted = plan(is_count=True, key_low="b", where=bool, where_is_range=True)
+    assert pull.lookup(counted, damaged, 0) == [b"[2]"]
+    with pytest.raises(DamagedRow):
+        pull.lookup(msgspec.structs.replace(counted, where_is_range=False), damaged, 0)
 
 
 def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
