@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from standpipe.control.ddl import direct_tables, drops, replace, source_topics, transients, types
 from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
+from standpipe.control.ddl.query_states import QueryStates
 from standpipe.control.ddl.responses import StatementReply, warning
 from standpipe.control.ddl.transients import PushRequest
 from standpipe.control.metadata.catalog import Catalog, topics_of
@@ -32,8 +33,6 @@ from standpipe.control.metadata.commands import (
     Receipt,
     ReplaceStreamAs,
     ReplaceTableAs,
-    SetQueryState,
-    TerminateQuery,
 )
 from standpipe.control.metadata.feature_levels import TIME_BOUNDS
 from standpipe.errors import KafkaUnavailable, StatementError
@@ -177,9 +176,9 @@ def _proposed(
         case DropPlan():
             return drops.propose(plan, catalog, statement, request_id)
         case TerminatePlan():
-            return proposal.terminate(plan)
+            return QueryStates(catalog, statement, request_id).terminate(plan)
         case PausePlan():
-            return proposal.pause(plan)
+            return QueryStates(catalog, statement, request_id).pause(plan)
         case CreateTypePlan():
             return types.create(plan, catalog, statement, request_id)
         case DropTypePlan():
@@ -299,42 +298,6 @@ class _Proposal:
                 command_id=f"stream/{query.sink}/insert",
                 message=f"Created query with ID {query.query_id}",
                 query_id=query.query_id,
-            ),
-        )
-
-    def terminate(self, plan: TerminatePlan) -> TerminateQuery | StatementReply:
-        queries = self.catalog.persistent_queries  # without an id, ksqlDB ends only these
-        query_id = transients.named(plan.query_id, self.catalog)
-        if query_id is not None and query_id not in self.catalog.queries:
-            raise self.refused(f"Unknown queryId: {plan.query_id}")
-        if query_id is None and not queries:
-            return warning(self.statement, "No query is running.")
-        return TerminateQuery(
-            query_ids=tuple(queries) if query_id is None else (query_id,),
-            request_id=self.request_id,
-            receipt=Receipt(
-                statement=self.statement,
-                command_id=f"terminate/{plan.query_id or 'ALL'}/execute",
-                message="Query terminated.",
-            ),
-        )
-
-    def pause(self, plan: PausePlan) -> SetQueryState | StatementReply:
-        queries = self.catalog.persistent_queries
-        if plan.query_id is not None and plan.query_id not in queries:
-            raise self.refused(f"Unknown queryId: {plan.query_id}")
-        if not queries:
-            return warning(self.statement, "There are no queries.")
-        is_paused = plan.state == "PAUSED"
-        verb = "pause" if is_paused else "resume"
-        return SetQueryState(
-            query_ids=tuple(queries) if plan.query_id is None else (plan.query_id,),
-            state=plan.state,
-            request_id=self.request_id,
-            receipt=Receipt(
-                statement=self.statement,
-                command_id=f"{verb}/{plan.query_id or 'ALL'}/execute",
-                message=f"Query {verb}d.",
             ),
         )
 
