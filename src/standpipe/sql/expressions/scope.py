@@ -6,7 +6,7 @@ Not here: the names of a pull query (`sql.lookup.columns`) and of joins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol
 
@@ -121,6 +121,15 @@ def unresolved(node: ast.ColumnName, clause: str, hint: str) -> UnknownName:
             " applied on the input."
         )
     return unknown_name(f"{place(node.at)}: {message}", node.at, hint)
+
+
+def ambiguous(node: ast.ColumnName, aliases: Sequence[str]) -> str:
+    """What is wrong with a column that several sources have (AmbiguousColumnException)."""
+    *others, last = sorted(
+        expression_text(ast.ColumnName(node.at, node.name, alias)) for alias in aliases
+    )
+    could = f"{', '.join(others)} or {last}"
+    return f"{place(node.at)}: Column '{expression_text(node)}' is ambiguous. Could be {could}."
 
 
 def by_alias(node: ast.ColumnName, alias: str) -> str:

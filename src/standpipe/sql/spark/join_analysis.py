@@ -11,7 +11,7 @@ from typing import Final
 
 from standpipe.model import Source
 from standpipe.sql.declarations.direct import SPARK, check_readable
-from standpipe.sql.expressions.scope import PSEUDO, Scope, find_source
+from standpipe.sql.expressions.scope import PSEUDO, Scope, ambiguous, find_source
 from standpipe.sql.expressions.typer import Typer
 from standpipe.sql.spark.join_scope import ROWKEY, JoinScope, Side, is_on_key, joined_name
 from standpipe.sql.syntax import ast
@@ -190,11 +190,8 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
                 named = [one for one in scopes if each.source in (one.alias, one.source.name)]
                 (named or scopes)[-1].resolve(each, "JOIN ON")
             if len(fitting) > 1:
-                could = " or ".join(f"{scope.alias}.{each.name}" for scope in fitting)
-                message = f"Column '{each.name}' is ambiguous. Could be {could}."
-                raise refusal(
-                    f"Exception while preparing statement: {place(each.at)}: {message}", each.at
-                )
+                message = ambiguous(each, [scope.alias for scope in fitting])
+                raise refusal(f"Exception while preparing statement: {message}", each.at)
             owners += [scope for scope in fitting if scope not in owners]
     if len(owners) != 1:
         raise refusal(
@@ -208,8 +205,7 @@ def _owner(node: ast.Expression, condition: ast.Comparison, scopes: list[Scope])
 
 def _has(scope: Scope, node: ast.ColumnName) -> bool:
     is_named = node.source in (None, scope.alias)
-    known = node.name in scope.types or (node.source is not None and node.name in PSEUDO)
-    return is_named and known
+    return is_named and (node.name in scope.types or node.name in PSEUDO)
 
 
 def _check_windows(left: Scope, right: Scope, at: ast.Position) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from standpipe.model import Source
-from standpipe.sql.expressions.scope import PSEUDO, WINDOW_BOUNDS, by_alias, unresolved
+from standpipe.sql.expressions.scope import PSEUDO, WINDOW_BOUNDS, ambiguous, by_alias, unresolved
 from standpipe.sql.syntax import ast
-from standpipe.sql.syntax.errors import nearest, place, refusal, unknown_name
+from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
 from standpipe.sql.syntax.printer import expression_text
 from standpipe.sql.types.typed_expression import Typed, TypedColumn, rewrite
 from standpipe.sql.types.types import BIGINT, SqlType, parse_type
@@ -168,20 +168,13 @@ class JoinScope:
                 self._check_pseudo(node)
                 name = joined_name(sides[0].alias, node.name)
                 return TypedColumn(PSEUDO[node.name], name)
+        holders = [side.alias for side in sides if _has(side.source, node.name)]
+        if len(holders) > 1:
+            raise refusal(ambiguous(node, holders), node.at)
         found = [(side, column) for side in sides for column in side.source.columns]
-        found = [(side, column) for side, column in found if column.name == node.name]
-        if len(found) > 1:
-            could = " or ".join(f"{side.alias}.{node.name}" for side, _ in found)
-            raise refusal(
-                f"{place(node.at)}: Column '{expression_text(node)}' is ambiguous. Could be"
-                f" {could}.",
-                node.at,
-            )
-        if found:
-            side, column = found[0]
-            return TypedColumn(parse_type(column.type), joined_name(side.alias, column.name))
-        if node.source is None and node.name == "ROWTIME":
-            return TypedColumn(BIGINT, "ROWTIME")
+        for side, column in found:
+            if column.name == node.name:
+                return TypedColumn(parse_type(column.type), joined_name(side.alias, column.name))
         if node.source is None and self.is_synthetic and node.name == self.synthetic_name:
             return TypedColumn(self.key_type, ROWKEY)
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
@@ -254,6 +247,12 @@ class JoinScope:
                 if node.source == side.alias:
                     return joined_name(side.alias, node.name)
         return node.name  # if the source is unknown, `resolve` reports it
+
+
+def _has(source: Source, name: str) -> bool:
+    """Whether the name alone may mean something of this source: pseudo columns are of each."""
+    is_bound = name in WINDOW_BOUNDS and source.window is not None
+    return name in PSEUDO or is_bound or any(column.name == name for column in source.columns)
 
 
 def _same(left: Side, other: Side) -> bool:

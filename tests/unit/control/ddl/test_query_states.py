@@ -1,4 +1,4 @@
-"""control/ddl/query_states.py: TERMINATE, PAUSE, RESUME. Texts: ksqlDB's ValidatedCommandFactory."""
+"""control/ddl/query_states.py: TERMINATE, PAUSE, RESUME, with ksqlDB's texts."""
 
 from __future__ import annotations
 

@@ -177,3 +177,42 @@ def test_a_query_joins_so_many_sources(plan: Callable[..., Plan]) -> None:
     plan(f"{tables}CREATE TABLE X AS {query}{' JOIN '.join(others[:-1])};")
     with pytest.raises(StatementError, match="reads 21 sources; 20 are allowed"):
         plan(f"{tables}CREATE TABLE X AS {query}{' JOIN '.join(others)};")
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "could"),
+    [
+        (f"A.K, V FROM A JOIN B {IN} ON A.K = B.K", "V", "A.V or B.V"),
+        (f"A.K, V FROM B JOIN A {IN} ON A.K = B.K", "V", "A.V or B.V"),
+        (
+            f"A.K, V FROM A JOIN B {IN} ON A.K = B.K JOIN T ON A.K = T.K",
+            *("V", "A.V, B.V or T.V"),
+        ),
+        (f"A.K, ROWTIME AS R FROM A JOIN B {IN} ON A.K = B.K", "ROWTIME", "A.ROWTIME or B.ROWTIME"),
+        (
+            f"A.K, A.V FROM A JOIN B {IN} ON A.K = B.K WHERE ROWTIME > 5",
+            *("ROWTIME", "A.ROWTIME or B.ROWTIME"),
+        ),
+        (
+            f"A.K, ROWOFFSET AS R FROM A JOIN B {IN} ON A.K = B.K",
+            *("ROWOFFSET", "A.ROWOFFSET or B.ROWOFFSET"),
+        ),
+        (f"A.K, B.V FROM A JOIN B {IN} ON V = B.V", "V", "A.V or B.V"),
+        (f"A.K, B.V FROM A JOIN N B {IN} ON ROWTIME = A.V", "ROWTIME", "A.ROWTIME or B.ROWTIME"),
+    ],
+)
+def test_a_name_of_several_sources_is_ambiguous(
+    plan: Callable[..., Plan], query: str, column: str, could: str
+) -> None:
+    """Sources are named in the order of the alphabet; each has pseudo columns of its own."""
+    said = f"Column '{column}' is ambiguous. Could be {could}."
+    assert said in refused(plan, query).message
+
+
+@pytest.mark.parametrize("bound", ["WINDOWSTART", "WINDOWEND"])
+def test_a_window_of_several_sources_is_ambiguous(plan: Callable[..., Plan], bound: str) -> None:
+    select = f"a.K, {bound} AS W FROM WA a JOIN WB b {IN} ON a.K = b.K"
+    source = f"CREATE STREAM WB (K STRING KEY, V INT) {WITH.format(TUMBLING)}"
+    with pytest.raises(StatementError) as refusal:
+        plan(f"{SETUP}{source}CREATE STREAM X AS SELECT {select};")
+    assert f"Could be A.{bound} or B.{bound}." in refusal.value.message

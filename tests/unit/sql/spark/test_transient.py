@@ -80,8 +80,8 @@ def schema(sql: str) -> str:
             *("TABLE", ["KSQL_KEY_0"], "`WINDOWEND` BIGINT, `KSQL_COL_0` INTEGER"),
         ),
         (
-            "C.N, U.NAME, ROWTIME FROM CLICKS C LEFT JOIN USERS U ON C.USER = U.ID",
-            *("STREAM", ["KSQL_KEY_0"], "`N` INTEGER, `NAME` STRING, `ROWTIME` BIGINT"),
+            "C.N, U.NAME, C.ROWTIME FROM CLICKS C LEFT JOIN USERS U ON C.USER = U.ID",
+            *("STREAM", ["KSQL_KEY_0"], "`N` INTEGER, `NAME` STRING, `C_ROWTIME` BIGINT"),
         ),
         (
             "* FROM CLICKS C JOIN USERS U ON C.USER = U.ID",
