@@ -6,7 +6,7 @@ structs get the fields of all. Columns never change their type: that takes a CAS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Final
@@ -85,13 +85,9 @@ def _wider_constructed(found: SqlType, typed: Operation) -> SqlType | None:
     if found.base != typed.type.base:
         return None
     if typed.template == STRUCT:
-        fields = dict(zip(found.field_names, found.arguments, strict=True))
-        for name, value in _fields(typed):
-            wider = _wider(fields.get(name, NULL), value)
-            if wider is None:
-                return None
-            fields[name] = wider
-        return types.struct(tuple(fields.items()))
+        before = _types_of_fields(found)
+        wider = {name: _wider(before.get(name, NULL), value) for name, value in _fields(typed)}
+        return _struct(wider, before)
     parts = list(found.arguments)
     for index, argument in enumerate(typed.arguments):
         place = index % len(parts)
@@ -106,18 +102,26 @@ def _wider_types(one: SqlType, two: SqlType) -> SqlType | None:
     if NULL in (one, two):
         return two if one == NULL else one
     if one.base == two.base == "STRUCT":
-        fields = dict(zip(one.field_names, one.arguments, strict=True))
-        for name, of in zip(two.field_names, two.arguments, strict=True):
-            wider = _wider_types(fields.get(name, NULL), of)
-            if wider is None:
-                return None
-            fields[name] = wider
-        return types.struct(tuple(fields.items()))
+        before, added = _types_of_fields(one), _types_of_fields(two)
+        wider = {name: _wider_types(before.get(name, NULL), of) for name, of in added.items()}
+        return _struct(wider, before)
     if one.is_nested and one.base == two.base:
         parts = [_wider_types(*pair) for pair in zip(one.arguments, two.arguments, strict=True)]
         found = tuple(part for part in parts if part is not None)
         return SqlType(one.base, arguments=found) if len(found) == len(parts) else None
     return types.common_type(one, two)
+
+
+def _types_of_fields(of: SqlType) -> dict[str, SqlType]:
+    return dict(zip(of.field_names, of.arguments, strict=True))
+
+
+def _struct(wider: Mapping[str, SqlType | None], before: Mapping[str, SqlType]) -> SqlType | None:
+    """The fields of an item, then those that only the ones before it have: so are ksqlDB's
+    (CoercionUtil.resolveCommonStructType, DefaultSqlValueCoercer.canCoerceToStruct)."""
+    fields = {**wider, **{name: of for name, of in before.items() if name not in wider}}
+    found = {name: of for name, of in fields.items() if of is not None}
+    return types.struct(tuple(found.items())) if len(found) == len(fields) else None
 
 
 def _fields(typed: Operation) -> list[tuple[str, Typed]]:

@@ -45,6 +45,14 @@ def _text(value: str) -> Constant:
             types.struct((("A", BIGINT), ("B", STRING))),
             "structs get the fields of all",
         ),
+        (
+            [
+                TypedColumn(types.struct((("A", INTEGER), ("B", STRING))), "S"),
+                TypedColumn(types.struct((("C", STRING), ("A", BIGINT))), "T"),
+            ],
+            types.struct((("C", STRING), ("A", BIGINT), ("B", STRING))),
+            "those of the last one first",
+        ),
     ],
 )
 def test_common(items: list[Typed], of: SqlType, why: str) -> None:
