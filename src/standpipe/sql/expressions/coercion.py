@@ -1,7 +1,8 @@
 """Lists of expressions that must have one type: IN, ARRAY[…], MAP(…), coerced as ksqlDB does.
 
 Numbers widen; a text literal takes the type of the other items; a literal beside text becomes text;
-structs get the fields of all. Columns never change their type: that takes a CAST.
+structs get the fields of all; text beside a time or BYTES is read as such, also that of a column.
+Otherwise columns never change their type: that takes a CAST.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from standpipe.sql.types.types import NULL, STRING, SqlType
 ARRAY: Final = "array({all})"
 MAP: Final = "map({all})"
 STRUCT: Final = "named_struct({all})"
+
+#: what any text becomes beside such an item (DefaultSqlValueCoercer.STRICT)
+_READ_FROM_TEXT: Final = frozenset({"TIMESTAMP", "DATE", "TIME", "BYTES"})
 
 
 class Mismatch(Exception):
@@ -70,7 +74,10 @@ def _wider(found: SqlType, typed: Typed) -> SqlType | None:
 
 
 def _beside_text(found: SqlType, typed: Constant) -> SqlType:
-    """Text beside whole numbers takes their type, or becomes a DECIMAL if it has an exponent."""
+    """Text beside whole numbers takes their type, or becomes a DECIMAL if it has an exponent. In
+    ksqlDB a time is no literal, so text beside it is read."""
+    if typed.type.base in _READ_FROM_TEXT:
+        return typed.type
     text = str(typed.value).strip()
     if typed.type != STRING or found.base not in ("INTEGER", "BIGINT") or "E" not in text.upper():
         return found
@@ -109,6 +116,9 @@ def _wider_types(one: SqlType, two: SqlType) -> SqlType | None:
         parts = [_wider_types(*pair) for pair in zip(one.arguments, two.arguments, strict=True)]
         found = tuple(part for part in parts if part is not None)
         return SqlType(one.base, arguments=found) if len(found) == len(parts) else None
+    for text, other in ((one, two), (two, one)):
+        if text == STRING and other.base in _READ_FROM_TEXT:
+            return other
     return types.common_type(one, two)
 
 

@@ -32,6 +32,16 @@ def _text(value: str) -> Constant:
             "an exponent makes a DECIMAL",
         ),
         ([TypedColumn(STRING, "A"), Constant(INTEGER, 1)], STRING, "beside text a literal is text"),
+        *(
+            (items, SqlType(base), "text is read beside a time or BYTES, a column's as well")
+            for base in ("TIMESTAMP", "DATE", "TIME", "BYTES")
+            for items in (
+                [TypedColumn(SqlType(base), "A"), TypedColumn(STRING, "B")],
+                [TypedColumn(STRING, "A"), TypedColumn(SqlType(base), "B")],
+                [_text("…"), TypedColumn(SqlType(base), "B")],
+                [_text("…"), Constant(SqlType(base), None)],
+            )
+        ),
         (
             [TypedColumn(types.array(BIGINT), "A"), TypedColumn(types.array(INTEGER), "B")],
             types.array(BIGINT),
