@@ -29,13 +29,18 @@ class Called:
 
 
 def with_unit(node: ast.FunctionCall) -> ast.FunctionCall:
-    """DATEADD(DAYS, …): the unit is a bare name, and becomes a text literal."""
+    """DATEADD(DAYS, …): the unit is a bare name, and becomes a text literal.
+
+    Of the words in the singular, only MILLISECOND is one: DAY and others are names of columns in
+    ksqlDB's grammar (nonReserved, windowUnit)."""
     if not node.arguments:  # for the registry to refuse
         return node
     unit, *rest = node.arguments
-    if isinstance(unit, ast.ColumnName) and unit.source is None and unit.name in UNITS:
-        named = ast.LiteralValue(unit.at, "STRING", unit.name)
-        return ast.FunctionCall(node.at, node.name, (named, *rest))
+    if isinstance(unit, ast.ColumnName) and unit.source is None:
+        name = "MILLISECONDS" if unit.name == "MILLISECOND" else unit.name
+        if name in UNITS:
+            named = ast.LiteralValue(unit.at, "STRING", name)
+            return ast.FunctionCall(node.at, node.name, (named, *rest))
     return node
 
 

@@ -140,3 +140,14 @@ def test_what_cannot_be_computed_is_refused_by_name() -> None:
         value("UUID()")
     with pytest.raises(StatementError, match=r"The function UNIX_TIMESTAMP\(\) in a pull query"):
         value("UNIX_TIMESTAMP()")
+
+
+@pytest.mark.parametrize("unit", ["MILLISECONDS", "MILLISECOND", "millisecond"])
+def test_milliseconds_are_a_unit_in_the_singular_as_well(unit: str) -> None:
+    assert value(f"TIMESTAMPADD({unit}, 5, t)") == 86_400_005
+
+
+@pytest.mark.parametrize("unit", ["DAY", "HOUR", "MINUTE", "SECOND"])
+def test_any_other_unit_in_the_singular_is_a_column(unit: str) -> None:
+    with pytest.raises(StatementError, match=f"column '{unit}' cannot be resolved"):
+        value(f"TIMESTAMPADD({unit}, 5, t)")
