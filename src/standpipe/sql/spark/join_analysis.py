@@ -59,7 +59,12 @@ def join_scope(query: ast.Query, sources: Mapping[str, Source]) -> JoinScope:
     shows_pseudo = bool(query.partition_by) and is_whole
     named = {each.name for each, _ in ast.walk(query) if isinstance(each, ast.ColumnName)}
     has_positions = shows_pseudo or not named.isdisjoint(PSEUDO.keys() - {"ROWTIME"})
-    scope = JoinScope(tuple(sides), has_positions=has_positions, shows_pseudo=shows_pseudo)
+    scope = JoinScope(
+        tuple(sides),
+        has_positions=has_positions,
+        shows_pseudo=shows_pseudo,
+        is_grouped=bool(query.group_by),
+    )
     _check_chain(query, scope)
     return scope
 

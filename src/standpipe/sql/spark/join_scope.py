@@ -68,6 +68,8 @@ class JoinScope:
     has_positions: bool = False
     #: whether `*` has the pseudo columns of each side: in ksqlDB it has after PARTITION BY
     shows_pseudo: bool = False
+    #: whether the joined rows are grouped
+    is_grouped: bool = False
 
     @property
     def key_type(self) -> SqlType:
@@ -175,10 +177,15 @@ class JoinScope:
         for side, column in found:
             if column.name == node.name:
                 return TypedColumn(parse_type(column.type), joined_name(side.alias, column.name))
-        if node.source is None and self.is_synthetic and node.name == self.synthetic_name:
+        if clause == "SELECT" and not self.is_grouped and self._is_synthetic(node):
             return TypedColumn(self.key_type, ROWKEY)
         hint = nearest(node.name, (c.name for side in self.sides for c in side.source.columns))
         raise unresolved(node, clause, hint)
+
+    def _is_synthetic(self, node: ast.ColumnName) -> bool:
+        """Whether this is the key that no source has. It is made for the projection, so no other
+        clause sees it (ColumnReferenceValidator.couldBeSyntheticJoinColumn)."""
+        return node.source is None and self.is_synthetic and node.name == self.synthetic_name
 
     def _check_pseudo(self, node: ast.ColumnName) -> None:
         if node.name != "ROWTIME" and self.sides[0].source.kind == "TABLE":

@@ -216,3 +216,31 @@ def test_a_window_of_several_sources_is_ambiguous(plan: Callable[..., Plan], bou
     with pytest.raises(StatementError) as refusal:
         plan(f"{SETUP}{source}CREATE STREAM X AS SELECT {select};")
     assert f"Could be A.{bound} or B.{bound}." in refusal.value.message
+
+
+FULL = f"FROM A FULL JOIN B {IN} ON A.K = B.K"
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "clause"),
+    [
+        (f"ROWKEY, A.V {FULL} WHERE ROWKEY = 'a'", "STREAM", "WHERE"),
+        (f"ROWKEY, A.V {FULL} PARTITION BY ROWKEY", "STREAM", "PARTITION BY"),
+        (f"ROWKEY, COUNT(*) {FULL} GROUP BY ROWKEY", "TABLE", "GROUP BY"),
+        (f"A.V, MAX(ROWKEY) {FULL} GROUP BY A.V", "TABLE", "SELECT"),
+        (f"A.V, COUNT(*) {FULL} GROUP BY A.V HAVING MAX(ROWKEY) > 'a'", "TABLE", "HAVING"),
+    ],
+)
+def test_only_a_projection_sees_a_synthetic_key(
+    plan: Callable[..., Plan], query: str, kind: str, clause: str
+) -> None:
+    said = f"{clause} column 'ROWKEY' cannot be resolved."
+    assert said in refused(plan, query, kind).message
+
+
+@pytest.mark.parametrize("where", ["", "WHERE A.V > 1", "PARTITION BY A.V"])
+def test_it_may_stand_in_expressions_of_the_projection(
+    plan: Callable[..., Plan], where: str
+) -> None:
+    select = f"A.V, ROWKEY, UCASE(ROWKEY) AS U {FULL} {where}"
+    plan(f"{SETUP}CREATE STREAM X AS SELECT {select};")
