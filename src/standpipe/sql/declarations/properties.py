@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from standpipe.config.statements import SOURCE_REPLICAS_MAX
-from standpipe.model import TimeBounds
+from standpipe.model import Source, TimeBounds
 from standpipe.sql.syntax.ast import LiteralValue, Position
 from standpipe.sql.syntax.ast_statements import Property
 from standpipe.sql.syntax.errors import nearest, refusal, unknown_name
@@ -179,6 +179,16 @@ class Properties:
                 self.at(name),
             )
         return character
+
+    def sink_delimiter(self, part: Literal["KEY", "VALUE"], source: Source, of: str) -> str:
+        """The delimiter of a result of format `of`: as given, or as the source's if that has the
+        same format (ksqlDB's Analyzer.buildFormatInfo)."""
+        is_key = part == "KEY"
+        if (given := self.delimiter("KEY_DELIMITER" if is_key else "VALUE_DELIMITER")) is not None:
+            return given
+        if of != (source.key_format if is_key else source.value_format):
+            return ","
+        return source.key_delimiter if is_key else source.value_delimiter
 
     def check_delimiters(self, key_format: str | None, value_format: str | None) -> None:
         """Raises StatementError for a delimiter that is none, or whose format has none."""

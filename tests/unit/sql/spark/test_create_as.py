@@ -235,3 +235,28 @@ def test_partition_by_the_key_of_a_table_changes_nothing(plan: Callable[..., Pla
     assert isinstance(one, CreateTableAsPlan)
     assert isinstance(two, CreateTableAsPlan)
     assert one.query.plan == two.query.plan
+
+
+@pytest.mark.parametrize(
+    ("by", "of", "delimiters", "why"),
+    [
+        ("", "P", ("$", "|"), "those of the source"),
+        ("WITH (FORMAT='DELIMITED')", "P", ("$", "|"), "it has the same format"),
+        ("WITH (FORMAT='DELIMITED', KEY_DELIMITER='!')", "P", ("!", "|"), "as given"),
+        ("WITH (FORMAT='JSON')", "P", (",", ","), "it has none"),
+        ("WITH (FORMAT='DELIMITED')", "N", (",", ","), "its source has none to inherit"),
+        ("WITH (VALUE_FORMAT='DELIMITED')", "N", (",", ","), "likewise"),
+    ],
+)
+def test_a_delimiter_is_inherited_with_its_format(
+    plan: Callable[..., Plan], by: str, of: str, delimiters: tuple[str, str], why: str
+) -> None:
+    """N is in JSON, and its source was delimited."""
+    form = "FORMAT='DELIMITED', KEY_DELIMITER='$', VALUE_DELIMITER='|'"
+    made = plan(
+        f"CREATE STREAM P (K STRING KEY, V INT) WITH (KAFKA_TOPIC='here', {form});"
+        "CREATE STREAM N WITH (FORMAT='JSON') AS SELECT * FROM P;"
+        f"CREATE STREAM X {by} AS SELECT * FROM {of};"
+    )
+    assert isinstance(made, CreateTableAsPlan)
+    assert (made.source.key_delimiter, made.source.value_delimiter) == delimiters, why
