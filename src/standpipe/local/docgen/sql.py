@@ -118,7 +118,11 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
     ast_statements.AlterSystem: (SupportRow("ALTER SYSTEM", "no", "keys belong to nodes' files"),),
     ast_statements.ControlQuery: (
         SupportRow("TERMINATE id, ALL", "yes"),
-        SupportRow("PAUSE, RESUME id, ALL", "yes"),
+        SupportRow(
+            "PAUSE, RESUME id, ALL",
+            "differs",
+            "also the query of a source table: so one that has failed is tried again.",
+        ),
     ),
     ast_statements.Show: (
         SupportRow(
