@@ -382,10 +382,9 @@ def operators() -> Iterator[tuple[str, str, tuple[Kind, ...]]]:
     yield "BYTES || BYTES", "({0} || {1})", (KINDS["Y"],) * 2
     alike = [(kind, kind) for kind in KINDS.values() if kind.name == _BY_TYPE.get(kind.type)]
     mixed = itertools.combinations(numbers, 2)
-    dates = [(KINDS["DT"], KINDS["TS"]), (KINDS["TDATE"], KINDS["DT"]), (KINDS["TM"],
-    KINDS["TTIME"]),
-             (KINDS["TS"], KINDS["TSTAMP"])]  # fmt: skip
-    for one, two in (*alike, *mixed, *dates):
+    pairs = ("DT TS", "TDATE DT", "TM TTIME", "TS TSTAMP", "Y S", "S Y")
+    read = [(KINDS[one], KINDS[two]) for one, two in (pair.split() for pair in pairs)]
+    for one, two in (*alike, *mixed, *read):
         for sign in _COMPARISONS:
             yield f"{one.type} {sign} {two.type}", f"({{0}} {sign} {{1}})", (one, two)
         yield f"{one.type} IN ({two.type})", "({0} IN ({1}, {1}))", (one, two)
