@@ -92,6 +92,7 @@ SELECT * FROM by_two WHERE seats = 1;
 ----
 BY_TWO scan filtered → *
 `CARRIER` STRING KEY, `SEATS` INTEGER KEY, `N` BIGINT
+and column 1 = 1 and nothing else
 
 SELECT * FROM by_two WHERE rowkey = 1;
 ----
@@ -166,6 +167,7 @@ SELECT * FROM by_day WHERE WINDOWSTART > 1;
 ----
 BY_DAY scan filtered → *
 `CARRIER` STRING KEY, `WINDOWSTART` BIGINT KEY, `WINDOWEND` BIGINT KEY, `N` BIGINT
+and column 1 > 1 and nothing else
 
 SELECT * FROM by_tail WHERE tail = 'N1' AND WINDOWSTART = 1;
 ----
@@ -181,6 +183,7 @@ SELECT * FROM by_tail WHERE n = 5;
 ----
 BY_TAIL scan filtered → *
 `TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+and column 1 = 5 and nothing else
 
 SELECT * FROM by_tail WHERE tail > 'a';
 ----
@@ -198,6 +201,7 @@ SELECT * FROM by_tail WHERE tail <> 'a';
 ----
 BY_TAIL scan filtered → *
 `TAIL` STRING KEY, `N` BIGINT, `WORST` DOUBLE
+and column 0 <> a and nothing else
 
 SELECT * FROM by_seats WHERE seats + 10 = 20;
 ----
@@ -385,7 +389,7 @@ SELECT COUNT(*) FROM by_tail WHERE tail >= 'a' AND tail < 'b' AND n > 3;
 ----
 BY_TAIL scan filtered counted → ()
 `KSQL_COL_0` BIGINT
-key >= 'a' key < 'b'
+key >= 'a' key < 'b' and column 1 > 3 and nothing else
 
 SELECT * FROM by_day ORDER BY carrier, windowstart AFTER ('UA', 3600000) LIMIT 2;
 ----

@@ -136,7 +136,11 @@ def _pull(plan: plans.PullPlan) -> str:
         bounds.append(f"key {'>' if plan.is_low_open else '>='} {plan.key_low!r}")
     if plan.key_high is not None:
         bounds.append(f"key {'<' if plan.is_high_open else '<='} {plan.key_high!r}")
-    if plan.where_is_range:
+    if plan.conditions is not None:
+        bounds += [
+            f"and column {each.column} {each.sign} {'-' * each.is_negated}{each.literal.decode()}"
+            for each in plan.conditions
+        ]
         bounds.append("and nothing else")
     lines = [f"{plan.source.name} {keys}{filtered} → {shown}", plan.schema, " ".join(bounds)]
     lines.append("" if plan.limit is None else f"limit {plan.limit}")

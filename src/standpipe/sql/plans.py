@@ -170,6 +170,17 @@ class AssertTopicPlan(Record, frozen=True, kw_only=True):
     timeout_ms: int
 
 
+class PlanCondition(Record, frozen=True, kw_only=True):
+    """`column sign literal`. `column`: its index in the full row; `literal`: text as UTF-8, or the
+    digits of a number, which `is_negated`; `compared`: the type that both are compared as."""
+
+    column: int
+    sign: str
+    literal: bytes
+    is_negated: bool
+    compared: str
+
+
 class PullPlan(Record, frozen=True, kw_only=True):
     """A pull query: which keys of which table, in which windows, and what each row shows.
 
@@ -208,8 +219,8 @@ class PullPlan(Record, frozen=True, kw_only=True):
     key_high: Value = None
     is_low_open: bool = False
     is_high_open: bool = False
-    #: `where` says no more than these bounds
-    where_is_range: bool = False
+    #: `where` of a scan says no more than these bounds and conditions; None: it may say more
+    conditions: tuple[PlanCondition, ...] | None = None
     #: of a stream: see PushPlan
     arrays: tuple[Callable[[Sequence[Any]], Any], ...] = ()
 

@@ -41,7 +41,8 @@ def bounds(plan: PullPlan) -> tuple[bytes, bytes]:
 
 
 def has_exact_bounds(plan: PullPlan) -> bool:
-    """Whether the plan wants all rows between its `bounds` (behind `after`, if that is given)."""
+    """Whether the plan wants all rows between its `bounds` (behind `after`, if that is given) that
+    satisfy its `conditions`."""
     of_windows = (
         plan.window_start_low_ms,
         plan.window_start_high_ms,
@@ -53,7 +54,7 @@ def has_exact_bounds(plan: PullPlan) -> bool:
     if plan.where is None:
         return True
     limits = [limit for limit in (plan.key_low, plan.key_high) if limit is not None]
-    return plan.where_is_range and all(_is_sure(_start(plan, limit)) for limit in limits)
+    return plan.conditions is not None and all(_is_sure(_start(plan, limit)) for limit in limits)
 
 
 def _start(plan: PullPlan, value: Value) -> bytes:

@@ -22,7 +22,7 @@ from standpipe.data.encoding.store_keys import parse_store_key
 from standpipe.data.encoding.stored_rows import StoredRow, fitted, unpack_row
 from standpipe.data.query import order
 from standpipe.data.query.order import Pair, marked
-from standpipe.data.query.whole_rows import shows_whole_rows, whole_rows
+from standpipe.data.query.raw_rows import RawRows, raw_rows
 from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Column, Source
 from standpipe.sql.declarations.added_columns import count_added
@@ -34,8 +34,8 @@ SCAN_ROWS_MAX: Final = 1_000_000
 STEP_ROWS: Final = 128
 #: rows that one step decodes, in 0.2 ms
 DECODED_ROWS: Final = 32
-#: bytes of the rows that one step splices, in 0.2 ms; of most tables it is all that was copied
-SPLICED_BYTES: Final = 256 * 1024
+#: bytes of the rows that one step takes as they are, in 0.2 ms; of most tables all that one copied
+RAW_BYTES: Final = 256 * 1024
 #: expressions computed in one step, at some 0.2 µs each: a statement may have thousands
 STEP_EXPRESSIONS: Final = 4_000
 #: may be copied ahead of decoding; 1 M rows of the usual size
@@ -66,15 +66,17 @@ class Scan:
     Rows are copied from the store first and decoded afterwards, which takes 20 times as long. So
     one instant of the store is needed only for a short time, until `is_copied`. The two alternate
     only beyond `copied_bytes_max`, and if a LIMIT may end the scan early. What is shown as it is
-    stored is not decoded (`data/query/whole_rows.py`).
+    stored is not decoded (`data/query/raw_rows.py`).
     """
 
     def __init__(self, plan: PullPlan) -> None:
         self._plan = plan
         self._low, self._high = order.bounds(plan)
         self._limit = None if plan.is_count else plan.limit
-        self._shows_whole_rows = shows_whole_rows(plan)
-        self._counts_keys = plan.is_count and not plan.after and order.has_exact_bounds(plan)
+        self._raw = raw_rows(plan)
+        self._counts_keys = (
+            plan.is_count and not (plan.after or plan.conditions) and order.has_exact_bounds(plan)
+        )
         #: one item per step that copied; packed, since pairs take three times their bytes
         self._copied: deque[bytes] = deque()
         self.copied_bytes = 0
@@ -144,24 +146,28 @@ class Scan:
         if self._counts_keys:
             self._count += len(self._unpacked)
             self._unpacked.clear()
-        elif not self._shows_whole_rows or not self._splice():
+        elif self._raw is None or not self._take_raw(self._raw):
             self._decode_some(is_due)
 
-    def _splice(self) -> bool:
+    def _take_raw(self, raw: RawRows) -> bool:
         """As many rows as one step may; False: one is unusual, and none was taken."""
         sizes = accumulate(len(row) for _, row in self._unpacked)
-        count = 1 + sum(1 for size in sizes if size < SPLICED_BYTES)
+        count = 1 + sum(1 for size in sizes if size < RAW_BYTES)
         pairs = [*islice(self._unpacked, count)]
         wanted = [*order.behind(self._plan, pairs)] if self._plan.is_ordered else pairs
-        rows = whole_rows(self._plan, wanted)
+        rows = raw.of(wanted)
         if rows is None:
             return False
-        if self._plan.is_ordered:
-            rows = [marked(key, row) for (key, _), row in zip(wanted, rows, strict=True)]
         self._last_key = pairs[-1][0]
         for _ in pairs:
             self._unpacked.popleft()
-        self._keep(rows)
+        if self._plan.is_count:
+            self._count += len(rows) - rows.count(None)
+        elif self._plan.is_ordered:
+            keyed = zip(wanted, rows, strict=True)
+            self._keep(marked(key, row) for (key, _), row in keyed if row is not None)
+        else:
+            self._keep(row for row in rows if row is not None)
         return True
 
     def _decode_some(self, is_due: Callable[[], bool]) -> None:

@@ -31,15 +31,13 @@ from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import PREFIX_BYTES_MAX, murmur2, ordered_longs
 from standpipe.data.query.literal_lookup import END, MESSAGE_BYTES_MAX, Around, LiteralPlace
 from standpipe.data.query.pull import lookup
-from standpipe.sql.declarations.added_columns import count_added
+from standpipe.data.query.row_program import ProgramCondition, row_program
 from standpipe.sql.lookup.template import PullTemplate
 from standpipe.sql.plans import PullPlan
-from standpipe.sql.types.types import parse_type
 from standpipe.sql.types.values import BIGINT_MAX
 
-#: Bodies with more are none of ours; full rows with more cells are left to Python.
+#: Bodies with more are none of ours.
 LITERALS_MAX: Final = 16
-CELLS_MAX: Final = 64
 _TEXT_MARK, _NUMBER_MARK = b"\1", b"\2"
 #: a JSON string in which nothing is escaped
 _string: Final = re.compile(rb'"([^"\\\x00-\x1f]*)"').match
@@ -48,11 +46,6 @@ _piece: Final = re.compile(
     rb"|(?<![\w@.$\"\x80-\xff])((?:(?<!-)0|[1-9][0-9]{0,18})(?![\w@.$\x80-\xff]))"
     rb"|(')|[0-9]+|[^'0-9]+"
 ).finditer
-
-_SIGNS: Final = ("=", "<>", "<", "<=", ">", ">=")
-#: what cells of a column have to be, in C
-_CELLS: Final = {"STRING": 0, "INTEGER": 1, "BIGINT": 1, "BOOLEAN": 2}
-_ANY_CELL: Final = 3
 
 
 def places_in(body: bytes) -> list[LiteralPlace] | None:
@@ -141,32 +134,16 @@ def known_statement(
 
 
 def program_of(template: PullTemplate) -> bytes | None:
-    """Conditions and columns of a template with one key, as C reads them (`shown` in `_native.c`);
-    None: it is computed by Python."""
-    plan = template.plan
-    width = plan.full_row_width + 1
-    conditions = template.conditions or ()
-    if plan.cells is not None or width > CELLS_MAX or len(plan.source.key_columns) != 1:
-        return None
+    """Conditions and columns of a template with one key, as C reads them; None: it is computed by
+    Python."""
     if template.test is not None and template.conditions is None:
         return None
-    types = [parse_type(each.type).base for each in plan.source.value_columns]
-    kinds = [_ANY_CELL, *(_CELLS.get(each, -1) for each in types), _CELLS["BIGINT"]]
-    columns = range(width - 1) if plan.projection is None else plan.projection
-    is_decoded = template.test is not None
-    made = bytearray((width, count_added(plan.source), is_decoded, len(conditions)))
-    for index, sign, place, compared in conditions:
-        kind = _CELLS.get(compared, -1)
-        if kind < 0 or index == 0 or kinds[index] != kind or place >= len(template.slots):
+    conditions: list[ProgramCondition] = []
+    for index, sign, place, compared in template.conditions or ():
+        if place >= len(template.slots):
             return None
-        is_negated = template.slots[place].negated
-        made += bytes((index, kind, _SIGNS.index(sign), place, is_negated))
-    for index in columns:
-        kind = kinds[index] if is_decoded else _ANY_CELL
-        if kind < 0:
-            return None
-        made += bytes((index, kind))
-    return bytes(made)
+        conditions.append((index, sign, place, template.slots[place].negated, compared))
+    return row_program(template.plan, conditions, is_decoded=template.test is not None)
 
 
 class _OneRow:

@@ -32,6 +32,7 @@ from standpipe.sql.expressions.python.arithmetic import with_nan
 from standpipe.sql.expressions.python.logic import connected
 from standpipe.sql.lookup.columns import PullNames
 from standpipe.sql.lookup.template import Coercion, Condition, Slot, unchanged
+from standpipe.sql.plans import PlanCondition
 from standpipe.sql.syntax import ast
 from standpipe.sql.types.types import SqlType
 
@@ -184,6 +185,45 @@ class Filter:
     def place(self, slots: Sequence[Slot]) -> None:
         """All literals of the statement, in the order of the values that tests will be given."""
         self._places.update({slot.offset: place for place, slot in enumerate(slots)})
+
+
+def conditions_of(
+    nodes: Sequence[ast.Expression], names: PullNames
+) -> tuple[PlanCondition, ...] | None:
+    """Conditions of an AND, if all are comparisons of columns with literals; None: one is not."""
+    made = Filter(names)
+    if nodes:
+        try:
+            made.test(nodes)
+        except (NotBindable, StatementError):
+            return None
+    made.place(made.slots)
+    found = made.conjunction()
+    literals = {
+        each.at.offset: each
+        for node in nodes
+        for each, _ in ast.walk(node)
+        if isinstance(each, ast.LiteralValue)
+    }
+    return (
+        None
+        if found is None
+        else tuple(
+            PlanCondition(
+                column=each.column,
+                sign=each.sign,
+                literal=_written(literals[made.slots[each.place].offset]),
+                is_negated=made.slots[each.place].negated,
+                compared=each.compared,
+            )
+            for each in found
+        )
+    )
+
+
+def _written(literal: ast.LiteralValue) -> bytes:
+    shown = literal.value if literal.kind == "STRING" else literal.text.removeprefix("-")
+    return str(shown).encode()
 
 
 def _compared_as(column: SqlType, literal: str) -> str | None:

@@ -2,7 +2,8 @@
 
 A store is in the order of its keys, so such a scan reads its range alone. Bounds are taken from the
 comparisons of a WHERE that is an AND, with the first key column. The WHERE still decides which rows
-are wanted, unless it says no more than the bounds (`where_is_range`).
+are wanted, unless all that it says beside the bounds are comparisons of columns with literals
+(`PullPlan.conditions`).
 
 Not here: which bytes bound the store (`data.query.order`).
 """
@@ -16,6 +17,7 @@ import msgspec
 
 from standpipe.sql.expressions.evaluator import Evaluator
 from standpipe.sql.lookup.columns import PullNames
+from standpipe.sql.lookup.filter import conditions_of
 from standpipe.sql.lookup.scan import NO_CONSTANT, constant
 from standpipe.sql.plans import PullPlan
 from standpipe.sql.syntax import ast
@@ -35,20 +37,22 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 def ranged(plan: PullPlan, where: ast.Expression | None, names: PullNames) -> PullPlan:
     """The plan of a scan with the bounds that its WHERE sets to the first key column."""
     _, of = names.row[0]
-    if where is None or of.base not in _ORDERED:
+    if where is None:
         return plan
+    if of.base not in _ORDERED:
+        return msgspec.structs.replace(plan, conditions=conditions_of([where], names))
     evaluator = Evaluator(names, "WHERE")
     # (value, how near to the range): of equal values, the one that leaves fewer keys counts
     lows: list[tuple[Any, bool]] = []
     highs: list[tuple[Any, bool]] = []
-    is_range = True
+    others: list[ast.Expression] = []
     for node in _conjuncts(where):
         found = _bound(node, of, names, evaluator)
+        if found is None or not found[2]:
+            others.append(node)
         if found is None:
-            is_range = False
             continue
-        operator, value, is_as_it_is = found
-        is_range &= is_as_it_is
+        operator, value, _ = found
         if operator in (">", ">=", "="):
             lows.append((value, operator == ">"))
         if operator in ("<", "<=", "="):
@@ -62,7 +66,7 @@ def ranged(plan: PullPlan, where: ast.Expression | None, names: PullNames) -> Pu
         key_high=high,
         is_low_open=is_low_open,
         is_high_open=not is_high_closed,
-        where_is_range=is_range,
+        conditions=conditions_of(others, names),
     )
 
 

@@ -159,7 +159,7 @@ def test_exact_bounds_leave_the_keys_of_the_range_and_no_others(
     asked = plan(
         source,
         where=bool,
-        where_is_range=True,
+        conditions=(),
         key_low=low,
         key_high=high,
         is_low_open=is_low_open,

@@ -213,10 +213,10 @@ def test_a_step_ends_after_the_row_with_which_it_is_due(changes: dict[str, objec
 
 def test_a_count_of_a_range_of_keys_decodes_no_row() -> None:
     damaged = SortedStore({key: b"" for key, _ in PLAIN.scan(b"", b"\xff", 9)})
-    counted = plan(is_count=True, key_low="b", where=bool, where_is_range=True)
+    counted = plan(is_count=True, key_low="b", where=bool, conditions=())
     assert pull.lookup(counted, damaged, 0) == [b"[2]"]
     with pytest.raises(DamagedRow):
-        pull.lookup(msgspec.structs.replace(counted, where_is_range=False), damaged, 0)
+        pull.lookup(msgspec.structs.replace(counted, conditions=None), damaged, 0)
 
 
 def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
