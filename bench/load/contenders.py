@@ -83,7 +83,7 @@ def everybody(settings: Settings) -> Iterator[list[Contender]]:
 
 @dataclass(frozen=True)
 class Ours:
-    """Both nodes. Only the first has rows."""
+    """Our nodes. `holder` has all rows."""
 
     holder: NodeConfig
     contenders: list[Contender]
@@ -91,11 +91,13 @@ class Ours:
 
 @contextmanager
 def standpipe(settings: Settings) -> Iterator[Ours]:
-    """One node with both tables and a TLS port; another, without rows, that forwards to it."""
+    """One node with both tables and a TLS port; another, without rows, that forwards to it; and
+    one with the rows by key that runs without its C."""
     secure_port = free_port()
     pair = tls.copied(tls.FIRST, settings.folder / "tls")
     pair.key.chmod(0o600)
     holder_folder, asked_folder = settings.folder / "holder", settings.folder / "asked"
+    plain_folder = settings.folder / "plain"
     holder = tables.new_config(
         holder_folder,
         config={
@@ -107,12 +109,19 @@ def standpipe(settings: Settings) -> Iterator[Ours]:
     asked = tables.new_config(asked_folder, "node-2")
     tables.fill(holder, settings.keys, with_hours=True)
     tables.publish(holder, asked, sources=(tables.TABLE, tables.HOURLY))
-    with tables.worker(holder_folder, holder) as first, tables.worker(asked_folder, asked) as hop:
+    plain = tables.make_node(plain_folder, settings.keys)
+    with (
+        tables.worker(holder_folder, holder) as first,
+        tables.worker(asked_folder, asked) as hop,
+        tables.worker(plain_folder, plain, without_c=True) as without_c,
+    ):
         port = port_of(holder.public)
         one, both = (first.pid,), (first.pid, hop.pid)
         found = [_case(settings, case, case.name, one, port) for case in cases.CASES]
         found.append(_case(settings, cases.POINT, "forwarded", both, port_of(asked.public)))
         found.append(_case(settings, cases.POINT, "tls", one, secure_port))
+        plain_port = port_of(plain.public)
+        found.append(_case(settings, cases.POINT, "without_c", (without_c.pid,), plain_port))
         yield Ours(holder, found)
 
 
