@@ -101,8 +101,7 @@ def murmur2(data: bytes) -> int:
     h = 0x9747B28C ^ length
     for (k,) in struct.iter_unpack("<I", data[:whole]):
         mixed = (k * 0x5BD1E995) & 0xFFFFFFFF
-        mixed = ((mixed ^ (mixed >> 24)) * 0x5BD1E995) & 0xFFFFFFFF
-        h = ((h * 0x5BD1E995) & 0xFFFFFFFF) ^ mixed
+        h = ((h * 0x5BD1E995) ^ ((mixed ^ (mixed >> 24)) * 0x5BD1E995)) & 0xFFFFFFFF
     if whole != length:
         h = ((h ^ int.from_bytes(data[whole:], "little")) * 0x5BD1E995) & 0xFFFFFFFF
     h = ((h ^ (h >> 13)) * 0x5BD1E995) & 0xFFFFFFFF

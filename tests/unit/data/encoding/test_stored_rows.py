@@ -20,6 +20,7 @@ def test_rows_round_trip(value: bytes, rowtime_ms: int, full_key: bytes, added: 
     data = stored_rows.pack_row(value, rowtime_ms, full_key, added)
     row = stored_rows.StoredRow(value, rowtime_ms, full_key, added)
     assert stored_rows.unpack_row(data) == row
+    assert stored_rows.bare_value(data) == (None if full_key or added else value)
 
 
 def test_no_row_has_more_columns_than_fit() -> None:
@@ -55,6 +56,15 @@ def test_every_flipped_bit_of_a_row_is_noticed() -> None:
     for length in range(len(data)):
         with pytest.raises(stored_rows.DamagedRow):
             stored_rows.unpack_row(data[:length])
+
+
+def test_no_damaged_row_is_bare() -> None:
+    data = stored_rows.pack_row(b'["a",1]', 5)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(stored_rows.DamagedRow):
+            stored_rows.bare_value(bytes(damaged)) or stored_rows.unpack_row(bytes(damaged))
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.binary(min_size=8, max_size=8)), max_size=5))
