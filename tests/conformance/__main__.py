@@ -40,6 +40,7 @@ def main() -> int:
     k, n = map(int, options.shard.split("/"))
     cases = list(load(options.cases, options.only, (k, n)))
     outcomes: list[tuple[Case, Outcome]] = []
+    queries_kept = 0
     signal.signal(signal.SIGTERM, _stop)  # what is known by then is still reported
     if options.statements:
         outcomes = list(runner.run(cases, None))
@@ -51,6 +52,7 @@ def main() -> int:
                     outcomes.append((case, outcome))
                     if outcome.kind != "passed" and options.verbose:
                         print(f"  {outcome.kind} {case.id}: {outcome.reason}", flush=True)
+                queries_kept = world.queries_kept()
             except Stopped:
                 print(f"stopped after {len(outcomes)} of {len(cases)} cases", flush=True)
             finally:
@@ -63,7 +65,7 @@ def main() -> int:
     total = Counter(outcome.kind for _, outcome in outcomes)
     if options.report is not None:
         seconds = time.monotonic() - began
-        _report(options, outcomes, total, per_file, seconds, len(cases), commit)
+        _report(options, outcomes, total, per_file, seconds, len(cases), commit, queries_kept)
     print(_sum(total))
     return 0 if total["passed"] == len(outcomes) else 1
 
@@ -85,6 +87,7 @@ def _report(
     seconds: float,
     cases: int,
     commit: str,
+    queries_kept: int,
 ) -> None:
     machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "system": platform.system()}
     report = {
@@ -96,6 +99,8 @@ def _report(
         "seconds": round(seconds),
         "cases": cases,
         "total": dict(total),
+        # of Spark, although all have ended
+        "queries_kept": queries_kept,
         "files": {name: dict(counts) for name, counts in sorted(per_file.items())},
         "not_passed": [
             {"case": case.id, "kind": outcome.kind, "reason": outcome.reason}

@@ -5,6 +5,7 @@ The runner stands in for control only: it publishes the map that the tailer and 
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from pyspark.sql.streaming.query import StreamingQuery
 
 from standpipe.adapters.files import published
 from standpipe.adapters.files.private import write_secret
@@ -329,6 +331,12 @@ class World:
                     ignore_errors=True,
                 )
         return ""
+
+    def queries_kept(self) -> int:
+        """Streaming queries that Python refers to. The JVM keeps each of them, with all its plans,
+        so once all cases have ended there must be none."""
+        gc.collect()
+        return sum(isinstance(each, StreamingQuery) for each in gc.get_objects())
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

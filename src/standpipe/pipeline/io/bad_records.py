@@ -12,7 +12,8 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from pyspark.sql import SparkSession
@@ -46,12 +47,15 @@ class BadRecords:
         self._inputs = inputs
         self._reads = reads
         self._log = log
-        self._query: StreamingQuery | None = None
+        #: Weak: the query's sink, in the JVM, has a callback that leads here, and no collector of
+        #: garbage sees a cycle through both. A query that has ended would stay, with its plans.
+        self._query: Callable[[], StreamingQuery | None] = lambda: None
+        self._id = ""
         self._query_known = threading.Event()
 
     def set_query(self, query: StreamingQuery) -> None:
         """Set the query. Called after `start`, which may return after the first batch begins."""
-        self._query = query
+        self._query, self._id = weakref.ref(query), query.id
         self._query_known.set()
 
     def report(self, starts: Offsets, ends: Offsets, left_out: LeftOut) -> int:
@@ -75,7 +79,10 @@ class BadRecords:
     def _observed(self, source: SparkInput) -> int:
         """Spark reports observed metrics with the batch's progress, after the commit; the execution
         has them as soon as the sink has run."""
-        execution = cast(Any, self._query)._jsq.streamingQuery().lastExecution()
+        query = self._query() or self._session.streams.get(self._id)
+        if query is None:
+            raise RuntimeError("the query has ended")
+        execution = cast(Any, query)._jsq.streamingQuery().lastExecution()
         row = execution.observedMetrics().get(metrics_name(source))
         return int(row.get().getLong(0)) if row.isDefined() else 0
 
