@@ -9,6 +9,7 @@ line is the limit. Not here: the page of all results (bench/readme.py).
 from __future__ import annotations
 
 import io
+import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -88,6 +89,43 @@ def _many_keys(result: Result) -> list[Bar]:
         bars.append(Bar(f"Standpipe, {count} keys", rate, True, goals.get(name)))
         bars.append(Bar(f"Redis, {count} keys", theirs[name], False))
     return bars
+
+
+def _lookups(result: Result) -> list[Bar]:
+    peers = ("redis", "streams", "postgres", "nginx")
+    return [
+        Bar(name.replace("_", " "), _spread([run[name]["per_s"] for run in result["runs"]]), ours)
+        for ours, names in (
+            (True, [name for name in result["runs"][0] if name not in peers]),
+            (False, peers),
+        )
+        for name in names
+    ]
+
+
+def _scans(result: Result) -> list[Bar]:
+    return [
+        Bar(
+            f"{name.removesuffix('_postgres')}, {int(rows):,} rows",
+            figures["rows_per_s"],
+            not name.endswith("_postgres"),
+            result["goals_rows_per_s"].get(name),
+        )
+        for rows, asked in result["tables"].items()
+        for name, figures in asked.items()
+    ]
+
+
+def _growth(result: Result) -> list[Bar]:
+    return [
+        Bar(f"{name.replace('_', ' ')} {point['value']:,}", point["per_s"])
+        for name, points in result["curves"].items()
+        for point in points
+    ]
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def _client(result: Result) -> list[Bar]:
@@ -238,6 +276,9 @@ def _repositories(result: Result) -> list[Bar]:
 PICTURES: dict[str, Picture] = {
     "pull": Picture("lookups per second; limit: 0.25 × Redis", _pull),
     "many_keys": Picture("rows per second; limit: the goal", _many_keys),
+    "lookups": Picture("requests per second of one core; grey: peers", _lookups, is_log=True),
+    "scans": Picture("rows per second; grey: PostgreSQL", _scans, is_log=True),
+    "growth": Picture("lookups per second of one worker", _growth),
     "client": Picture("lookups per second of one process", _client),
     "lanes": Picture("time of a lookup beside 50 scans, × idle", _lanes),
     "linearizable": Picture("reads per second", _linearizable),

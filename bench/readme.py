@@ -58,6 +58,27 @@ ALL_ROWS = (
         "≥ {goal_rows_per_s:,}/s",
     ),
     Row(
+        "lookups",
+        "lookups by key, beside peers on the same core",
+        "{medians[point_to_redis]} × Redis GET",
+        "{medians[point_to_streams]} × Streams, {medians[point_to_postgres]} × PostgreSQL",
+        "≥ {goals[point_to_redis]:g}; {goals[point_to_streams]:g}, {goals[point_to_postgres]:g} ×",
+    ),
+    Row(
+        "scans",
+        "rows of a full scan, of the largest table",
+        "{rows_per_s_median[full]:,.0f}/s",
+        "PostgreSQL COPY {rows_per_s_median[full_postgres]:,.0f}/s",
+        "≥ {goals_rows_per_s[full]:,}/s",
+    ),
+    Row(
+        "growth",
+        "lookups among 20 M keys",
+        "{last_to_first[keys]} × those among 10 k",
+        "",
+        "≥ {goals[keys]:g} ×",
+    ),
+    Row(
         "client",
         "lookups by one Python client",
         "{lookups_per_second_median[uvloop]:,}/s; sync {lookups_per_second_median[sync]:,}/s",
