@@ -26,7 +26,7 @@ ignores. `make pictures` draws a picture from each summary. This page is written
 The simulations and the tests that count their runs are here as well: `make sim`, `make sim-data`,
 `make assignor-clusters`, `make chaos`, `make exhaustion`, `make driver-kills`, `make spark-kills`,
 `make quorum-kills`, `make fuzz`, `make store-kills`, `make abuse`, `make repositories`, `make
-read-levels`, `make read-your-writes`, `make idle-lag`.
+read-levels`, `make read-your-writes`, `make idle-lag`, `make slow-standby`.
 """
 
 

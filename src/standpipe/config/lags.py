@@ -77,8 +77,8 @@ REPLICATION_WAIT_MAX = key(
     unit="ms",
     low=0,
     high=15_000,
-    doc="How long one batch waits for replicas at most. All waits of a query take half of each "
-    "minute at most.",
+    doc="How long one batch waits for replicas at most. All waits of a query take three quarters "
+    "of each minute at most.",
 )
 
 #: the properties of a request that bound a lag in time
