@@ -286,7 +286,7 @@ class Standpipe:
                 partial(statuses_of, str(table.query_id)),
                 str(table.query_id),
                 is_external=True,
-                replicas=replicas.take if replicas and table is tables[0] else None,
+                replicas=replicas if table is tables[0] else None,
             )
 
         held = await_leases(tables, follower_of, busy_s_max)

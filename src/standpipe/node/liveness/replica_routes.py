@@ -19,8 +19,8 @@ from standpipe.node.configuration import NodeConfig
 from standpipe.node.liveness.local_state import LocalReplicas
 
 PATH: Final = "/replica-lags"
-#: for how long an answer is given again
-SAME_MS: Final = 100
+#: for how long an answer is given again: pipelines whose batches wait ask twenty times a second
+SAME_MS: Final = 20
 
 
 def routes_of(

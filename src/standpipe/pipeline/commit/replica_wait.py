@@ -30,6 +30,8 @@ class ReplicaWait:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.bound = bound
+        #: asks the nodes now, and not with their next turn: what they said last is soon too old
+        self.ask: Callable[[], object] = lambda: None
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
         self._positions = ReplicaPositions()
@@ -53,6 +55,7 @@ class ReplicaWait:
         while not is_stopped() and pressure.holds(self._furthest_behind(tables), self._clock()):
             if pressure.behind is not None:
                 told(pressure.behind.text(self.bound))
+            self.ask()
             self._sleep(LOOK_S)
 
     def _furthest_behind(self, tables: Sequence[tuple[Source, Mapping[int, int]]]) -> Behind | None:

@@ -37,6 +37,7 @@ from standpipe.errors import BadRequest, LogUnavailable, SetupError
 from standpipe.model import LeaseEpoch, LogIndex, NodeId, QueryStatus, Record
 from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.fence_watch import Confirmed
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.run.reconcile import PipelineRegistration
 
 POLL_WAIT_MS = 1000
@@ -88,16 +89,18 @@ class Follower:
         isolates: str = SHARED,
         *,
         is_external: bool = False,
-        replicas: Callable[[NodeId, Sequence[ReplicaLag]], None] | None = None,
+        replicas: ReplicaWait | None = None,
     ) -> None:
         """`isolates`: the isolated name whose queries the pipeline runs. `is_external`: it is an
         application of a user, and the name is the id of an external query. `replicas`: told how far
-        each node's replicas are, four times a second; None: nobody asks."""
+        each node's replicas are, four times a second and when it asks; None: nobody asks."""
         self._nodes = tuple(nodes)
         self._reachable = deque(nodes)
         self._secret = secret
         self._statuses = statuses
         self._replicas = replicas
+        #: the nodes are to be asked now
+        self._is_asked = asyncio.Event()
         self._start = {"isolates": isolates, "is_external": is_external} if isolates else {}
         self._isolates = isolates
         self._catalog = EMPTY
@@ -190,7 +193,8 @@ class Follower:
     async def _work(self) -> None:
         works = [self._follow(), self._keep_reporting(), self._keep_renewing()]
         if self._replicas is not None:
-            works.append(self._keep_asking(self._replicas))
+            self._replicas.ask = self._ask_now
+            works.append(self._keep_asking(self._replicas.take))
         tasks = [asyncio.create_task(work) for work in works]
         over = asyncio.create_task(self._is_over.wait())
         ended, _ = await asyncio.wait([over, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -303,9 +307,16 @@ class Follower:
 
     async def _keep_asking(self, told: Callable[[NodeId, Sequence[ReplicaLag]], None]) -> None:
         while True:
-            await asyncio.sleep(REPLICAS_EVERY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_asked.wait(), REPLICAS_EVERY_S)
+            self._is_asked.clear()
             members = {node.internal for node in self._catalog.nodes.values()}
             await asyncio.gather(*(self._ask_lags(node, told) for node in members))
+
+    def _ask_now(self) -> None:
+        """Called by a batch that waits."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._is_asked.set)
 
     async def _ask_lags(
         self, node: str, told: Callable[[NodeId, Sequence[ReplicaLag]], None]

@@ -143,8 +143,7 @@ def _run(
 
     reads = options.reads()
     replicas = ReplicaWait(reads.lag_bound) if reads.lag_bound.is_set else None
-    take = replicas.take if replicas else None
-    follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=take)
+    follower = Follower(options.nodes, secret, statuses, options.isolate, replicas=replicas)
     follower.start()
     spark = session.open_session(
         options.config,

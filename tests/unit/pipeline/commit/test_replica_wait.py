@@ -73,6 +73,22 @@ def test_a_batch_that_has_waited_enough_goes_on_and_says_so() -> None:
     assert "behind" in world.told[-1]
 
 
+def test_a_batch_that_waits_asks_how_far_its_replicas_are() -> None:
+    """With reports four times a second, healthy replicas seemed behind, and halved the rate."""
+    world, asked = World(lambda _: 0), 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        world.moves = lambda _: 1000
+
+    world.wait.ask = ask
+    assert world.batch() < 0.1
+    assert asked == 1
+    assert world.batch() == 0.0
+    assert asked == 1, "nothing to wait for"
+
+
 def test_of_equals_one_may_never_have_been_at_its_end() -> None:
     """Its lag in ms is unknown: a comparison with it failed the batch of a group."""
     world = World(lambda _: 1000)

@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
@@ -14,6 +14,7 @@ from standpipe.control.metadata.commands import (
     StartPipeline,
     UnknownCommand,
 )
+from standpipe.data.commit.back_pressure import LagBound
 from standpipe.model import (
     BatchId,
     LeaseEpoch,
@@ -24,6 +25,7 @@ from standpipe.model import (
     ReplicaState,
 )
 from standpipe.model_liveness import OwnLags, ReplicaLag
+from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.run import control_client
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
 
@@ -251,7 +253,18 @@ def test_an_application_registers_for_its_table_and_no_pipeline_does() -> None:
         pipeline.close()
 
 
-def test_each_node_is_asked_how_far_its_replicas_are() -> None:
+class Told(ReplicaWait):
+    """Keeps what it is told."""
+
+    def __init__(self, bound: LagBound) -> None:
+        super().__init__(bound)
+        self.told: list[tuple[NodeId, tuple[ReplicaLag, ...]]] = []
+
+    def take(self, node: NodeId, lags: Sequence[ReplicaLag]) -> None:
+        self.told.append((node, (*lags,)))
+
+
+def test_each_node_is_asked_how_far_its_replicas_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of an older release, and one that is mute, are not waited for."""
     lag = ReplicaLag(
         table_id="T",
@@ -262,7 +275,7 @@ def test_each_node_is_asked_how_far_its_replicas_are() -> None:
         state=ReplicaState.RUNNING,
         batch=BatchId(3),
     )
-    told: list[tuple[NodeId, tuple[ReplicaLag, ...]]] = []
+    replicas = Told(LagBound(records=10, ms=0, wait_s_max=1.0))
     with FakeNode() as older, FakeNode() as node:
         node.lags = OwnLags(node_id=NodeId("b"), lags=(lag,))
         for each, name in ((older, "a"), (node, "b")):
@@ -270,13 +283,10 @@ def test_each_node_is_asked_how_far_its_replicas_are() -> None:
                 node_id=NodeId(name), public="", internal=each.address, peer="", incarnation="i"
             )
             older.log(RegisterNode(node=info))
-        follower = Follower(
-            [older.address],
-            SECRET,
-            list,
-            replicas=lambda *each: told.append((each[0], (*each[1],))),
-        )
+        follower = Follower([older.address], SECRET, list, replicas=replicas)
         follower.start()
-        eventually(lambda: len(told) > 1)
+        eventually(lambda: len(replicas.told) > 1)
+        monkeypatch.setattr(control_client, "REPLICAS_EVERY_S", 600.0)
+        eventually(lambda: not replicas.ask() and len(replicas.told) > 4)
         follower.close()
-    assert set(told) == {("b", (lag,))}
+    assert set(replicas.told) == {("b", (lag,))}
