@@ -8,7 +8,7 @@ literals. What is unusual about some rows is left to who decodes them (`data/que
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 from standpipe.data.encoding import native
@@ -24,16 +24,13 @@ from standpipe.sql.types.types import parse_type
 
 @dataclass(frozen=True)
 class RawRows:
-    """Those of one plan. `kind`: of its key, for C. `program`: conditions and columns, likewise;
-    None: all rows are shown whole."""
+    """Those of one plan. `kind`: of its key, for C. `added`: how many columns its table got in
+    place. `program`: conditions and columns, for C; None: all rows are shown whole."""
 
     plan: PullPlan
     kind: int
+    added: int
     program: bytes | None = None
-    _added: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_added", count_added(self.plan.source))
 
     def of(self, pairs: Sequence[Pair]) -> list[bytes | None] | None:
         """Of each pair its row as a JSON array, or None if the WHERE does not want it; None: one is
@@ -43,7 +40,7 @@ class RawRows:
         if self.plan.source.window is not None:
             return self._windows(pairs)
         keys, rows = [key for key, _ in pairs], [row for _, row in pairs]
-        found = native.spliced(keys, rows, self.kind, self._added)
+        found = native.spliced(keys, rows, self.kind, self.added)
         return None if found is None else [*found]
 
     def _shown(self, program: bytes, pairs: Sequence[Pair]) -> list[bytes | None] | None:
@@ -70,7 +67,7 @@ class RawRows:
                 (value,), _ = parse_store_key(prefix, (column.type,), 0)
             except UnfitKey:  # a shortened one
                 return None
-            found = native.windows(b"[" + cell_json(value, of), [*alike], size_ms, self._added)
+            found = native.windows(b"[" + cell_json(value, of), [*alike], size_ms, self.added)
             if found is None:
                 return None
             rows += found
@@ -83,7 +80,7 @@ def raw_rows(plan: PullPlan) -> RawRows | None:
     if kind is None or plan.cells is not None or not has_exact_bounds(plan):
         return None
     if plan.projection is None and not plan.conditions:
-        return RawRows(plan, kind)
+        return RawRows(plan, kind, count_added(plan.source))
     if plan.source.window is not None:
         return None
     conditions = [
@@ -92,4 +89,4 @@ def raw_rows(plan: PullPlan) -> RawRows | None:
     ]
     # with a WHERE, Python decodes the cells that it shows
     program = row_program(plan, conditions, is_decoded=bool(conditions))
-    return None if program is None else RawRows(plan, kind, program)
+    return None if program is None else RawRows(plan, kind, count_added(plan.source), program)

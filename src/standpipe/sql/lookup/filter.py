@@ -199,25 +199,24 @@ def conditions_of(
             return None
     made.place(made.slots)
     found = made.conjunction()
+    if found is None:
+        return None
     literals = {
         each.at.offset: each
         for node in nodes
         for each, _ in ast.walk(node)
         if isinstance(each, ast.LiteralValue)
     }
-    return (
-        None
-        if found is None
-        else tuple(
-            PlanCondition(
-                column=each.column,
-                sign=each.sign,
-                literal=_written(literals[made.slots[each.place].offset]),
-                is_negated=made.slots[each.place].negated,
-                compared=each.compared,
-            )
-            for each in found
+    slots = [made.slots[each.place] for each in found]
+    return tuple(
+        PlanCondition(
+            column=each.column,
+            sign=each.sign,
+            literal=_written(literals[slot.offset]),
+            is_negated=slot.negated,
+            compared=each.compared,
         )
+        for each, slot in zip(found, slots, strict=True)
     )
 
 

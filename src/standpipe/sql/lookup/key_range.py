@@ -52,11 +52,12 @@ def ranged(plan: PullPlan, where: ast.Expression | None, names: PullNames) -> Pu
             others.append(node)
         if found is None:
             continue
-        operator, value, _ = found
+        operator, value, is_as_it_is = found
+        # a constant that was converted may stand for one beside it: its bound stays closed
         if operator in (">", ">=", "="):
-            lows.append((value, operator == ">"))
+            lows.append((value, operator == ">" and is_as_it_is))
         if operator in ("<", "<=", "="):
-            highs.append((value, operator != "<"))
+            highs.append((value, operator != "<" or not is_as_it_is))
     # Python compares text by code points, which is also the order of its UTF-8 bytes
     low, is_low_open = max(lows, default=(None, False))
     high, is_high_closed = min(highs, default=(None, True))

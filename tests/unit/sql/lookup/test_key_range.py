@@ -45,7 +45,7 @@ def said(made: PullPlan) -> str | None:
         (ONE, "NOT (tail > 'a')", None, None, None),
         (ONE, "tail NOT BETWEEN 'a' AND 'c'", None, None, None),
         (ONE, "tail > 'a' AND tail <> 'b'", "> a", None, "TAIL <> b"),
-        (ONE, "tail > CONCAT('a', 'b')", "> ab", None, None),
+        (ONE, "tail > CONCAT('a', 'b')", ">= ab", None, None),
         (ONE, "tail > NULLIF('a', 'a')", None, None, None),
         (ONE, "UCASE(tail) > 'A'", None, None, None),
         (TWO, "carrier > 'a'", "> a", None, ""),
