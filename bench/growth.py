@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 from bench.load import wrk  # noqa: E402
 from bench.load.cases import judge  # noqa: E402
 from bench.load.machine import LOAD_QUIET_MAX, memory_kib, port_of  # noqa: E402
+from bench.load.options import parser_of  # noqa: E402
 from bench.load.shapes import Shape  # noqa: E402
 from bench.load.tables import worker  # noqa: E402
 from bench.load.wrk import Run  # noqa: E402
@@ -114,14 +115,10 @@ def measure(
 
 def figures(point: Point, value: int, runs: Sequence[Run]) -> dict[str, Any]:
     """Of one point. `cpu_us`: of the worker, for each request."""
-    rates = [run.requests_per_second for run in runs]
+    rates = [round(run.requests_per_second) for run in runs]
     return {
         "value": value,
-        "per_s": {
-            "median": round(statistics.median(rates)),
-            "min": round(min(rates)),
-            "max": round(max(rates)),
-        },
+        "per_s": rates,
         "p99_us": round(statistics.median(run.p99_us for run in runs)),
         "cpu_us": round(statistics.median(run.server_us_per_request for run in runs), 2),
         "worker_kib_without_stores": memory_kib(point.process)["pss_without_stores"],
@@ -130,12 +127,7 @@ def figures(point: Point, value: int, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def main() -> int:
-    text = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=text[0],
-        epilog=text[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2, help="of each loop")
     parser.add_argument("--curves", nargs="+", choices=CURVES, default=[*CURVES])

@@ -43,6 +43,7 @@ from bench.load import contenders, machine  # noqa: E402
 from bench.load.cases import WrongAnswer  # noqa: E402
 from bench.load.contenders import PEERS, Contender  # noqa: E402
 from bench.load.open_loop import OpenLoop, OpenRun  # noqa: E402
+from bench.load.options import parser_of  # noqa: E402
 from bench.load.wrk import CONNECTIONS, RequestsFailed, Run  # noqa: E402
 from bench.peers import postgres  # noqa: E402
 from tests import report  # noqa: E402
@@ -299,12 +300,7 @@ def write(
 
 def options() -> argparse.Namespace:
     """What the command line says."""
-    text = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=text[0],
-        epilog=text[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keys", type=int, default=1_000_000, help="rows of the table")
     parser.add_argument("--seconds", type=int, default=4, help="of each loop")

@@ -9,7 +9,6 @@ line is the limit. Not here: the page of all results (bench/readme.py).
 from __future__ import annotations
 
 import io
-import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -94,12 +93,9 @@ def _many_keys(result: Result) -> list[Bar]:
 def _lookups(result: Result) -> list[Bar]:
     peers = ("redis", "streams", "postgres", "nginx")
     return [
-        Bar(name.replace("_", " "), _spread([run[name]["per_s"] for run in result["runs"]]), ours)
-        for ours, names in (
-            (True, [name for name in result["runs"][0] if name not in peers]),
-            (False, peers),
-        )
-        for name in names
+        Bar(name.replace("_", " "), figures["per_s"], name not in peers)
+        for name, figures in result["runs"].items()
+        if name != "count"
     ]
 
 
@@ -122,10 +118,6 @@ def _growth(result: Result) -> list[Bar]:
         for name, points in result["curves"].items()
         for point in points
     ]
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def _client(result: Result) -> list[Bar]:

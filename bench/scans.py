@@ -15,7 +15,6 @@ Needs postgresql. Not here: lookups beside scans (bench/lanes.py).
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import socket
@@ -24,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 from bench.load import http  # noqa: E402
 from bench.load.cases import WrongAnswer, query_rows  # noqa: E402
 from bench.load.machine import LOAD_CORE, LOAD_QUIET_MAX, port_of  # noqa: E402
+from bench.load.options import parser_of  # noqa: E402
 from bench.load.tables import key_of, make_node, row_of, worker  # noqa: E402
 from bench.peers.postgres import Postgres, postgres, programs  # noqa: E402
 from tests import report  # noqa: E402
@@ -245,7 +245,7 @@ def standing(folder: Path, rows: int) -> Iterator[list[Asked]]:
 
 
 def measure(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
-    """Figures of tables with so many rows."""
+    """Figures of tables with so many rows, of each round."""
     with standing(folder / str(rows), rows) as asked:
         for each in asked:
             each.measure()  # warm
@@ -257,23 +257,16 @@ def measure(folder: Path, rows: int, rounds: int) -> dict[str, Any]:
             shown = ", ".join(f"{each.name} {each.rows_per_s[-1]:,.0f}" for each in asked)
             print(f"{rows:,} rows, round {number + 1}: {shown} rows/s", flush=True)
     return {
-        each.name: {"rows_per_s": spread(each.rows_per_s), "ms": spread(each.ms)} for each in asked
+        each.name: {
+            "rows_per_s": [round(rate) for rate in each.rows_per_s],
+            "ms": [round(ms, 2) for ms in each.ms],
+        }
+        for each in asked
     }
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and greatest."""
-    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {name: round(value, 2 if value < 100 else None) for name, value in found.items()}
-
-
 def main() -> int:
-    text = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=text[0],
-        epilog=text[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, nargs="+", default=[*ROWS])
     parser.add_argument("--result", type=Path, default=RESULT)
@@ -295,7 +288,8 @@ def main() -> int:
         "settings": {"rounds": given.rounds, "page_rows": PAGE_ROWS},
         "goals_rows_per_s": GOALS,
         "rows_per_s_median": {
-            name: figures["rows_per_s"]["median"] for name, figures in largest.items()
+            name: round(statistics.median(figures["rows_per_s"]))
+            for name, figures in largest.items()
         },
         "tables": found,
     }

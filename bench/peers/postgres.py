@@ -58,6 +58,7 @@ SELECT count(*) FROM pg_stat_activity
 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid();
 """
 _END_S_MAX: Final = 10.0
+_START_S_MAX: Final = 30.0
 
 
 def programs() -> Path | None:
@@ -162,6 +163,15 @@ class Postgres:
         """The key of a row."""
         return _KEY_START + number
 
+    def wait_until_ready(self) -> None:
+        """It listens before it takes connections. Raises RuntimeError."""
+        until = time.monotonic() + _START_S_MAX
+        command = [str(self.folder / "pg_isready"), "-q", *self._where()]
+        while subprocess.run(command, check=False).returncode:
+            if time.monotonic() > until:
+                raise RuntimeError("PostgreSQL takes no connections")
+            time.sleep(0.05)
+
     def fill(self) -> None:
         """Write all rows, as COPY reads them."""
         self.ask(_TABLE)
@@ -231,6 +241,7 @@ def postgres(folder: Path, keys: int) -> Iterator[Postgres]:
         with server(command, folder / "postgres.log") as child:
             wait_for_port(port)
             running = Postgres(child.pid, port, keys, found, password)
+            running.wait_until_ready()
             running.fill()
             yield running
     finally:
