@@ -33,13 +33,13 @@ class LateRecords:
     count: int = 0
     #: the batch after which the query slept when its reports were taken last; None: it did not
     rested: BatchId | None = None
-    _seen: int = -1
+    _seen: tuple[int, str] = (-1, "")
 
     def take(self, progresses: Sequence[Any]) -> list[bytes]:
         """Spark's recent progress reports, oldest first -> entries for the processing log."""
         # from the newest backwards, because reading each one is a call into the JVM
-        new = [*takewhile(lambda each: each.batchId() > self._seen, reversed(progresses))]
-        self._seen = max([self._seen, *(each.batchId() for each in new)])
+        new = [*takewhile(lambda each: _key_of(each) > self._seen, reversed(progresses))]
+        self._seen = max([self._seen, *map(_key_of, new)])
         entries = [entry for entry in map(_entry, reversed(new)) if entry is not None]
         self.count += sum(entry["count"] for entry in entries)
         at_ms = time.time_ns() // 1_000_000
@@ -47,6 +47,12 @@ class LateRecords:
             json.dumps({"query_id": self.query_id, "at_ms": at_ms, **entry}).encode()
             for entry in entries
         ]
+
+
+def _key_of(progress: Any) -> tuple[int, str]:
+    """In the order of the reports. An idle query reports every 10 s, too, and then under the number
+    of the batch that it will run next: only the start of the trigger tells the two apart."""
+    return progress.batchId(), progress.timestamp()
 
 
 def _entry(progress: Any) -> dict[str, Any] | None:

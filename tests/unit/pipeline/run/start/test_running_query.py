@@ -24,6 +24,7 @@ class Spark:
         return [
             SimpleNamespace(
                 batchId=lambda batch=batch: batch,
+                timestamp=lambda: "2013-01-01T00:00:00.000Z",
                 stateOperators=lambda: [SimpleNamespace(numRowsDroppedByWatermark=lambda: 1)],
                 sources=list,
                 eventTime=dict[str, str],

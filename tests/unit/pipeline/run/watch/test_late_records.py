@@ -11,7 +11,7 @@ import pytest
 from standpipe.pipeline.run.watch.late_records import LateRecords, ranges
 
 
-def progress(batch: int, *dropped: int) -> Any:
+def progress(batch: int, *dropped: int, at: str = "") -> Any:
     source = SimpleNamespace(
         startOffset=lambda: f'{{"s":{{"0":{batch}0,"1":3}}}}',
         endOffset=lambda: f'{{"s":{{"0":{batch + 1}0,"1":3}}}}',
@@ -19,6 +19,7 @@ def progress(batch: int, *dropped: int) -> Any:
     operators = [SimpleNamespace(numRowsDroppedByWatermark=lambda n=n: n) for n in dropped]
     return SimpleNamespace(
         batchId=lambda: batch,
+        timestamp=lambda: at or f"2013-01-01T00:00:{batch:02}.000Z",
         stateOperators=lambda: operators,
         sources=lambda: [source],
         eventTime=lambda: {"watermark": "2013-01-01T00:00:00.500Z"},
@@ -43,6 +44,17 @@ def test_each_batch_with_late_records_has_an_entry_once() -> None:
     (line,) = late.take([*first, progress(6, 0), progress(7, 1)])
     assert json.loads(line)["batch"] == 7
     assert late.count == 4
+
+
+def test_a_batch_is_told_that_an_idle_report_had_announced() -> None:
+    """A query that was idle for 10 s lost the late records of its next batch."""
+    late = LateRecords("Q")
+    idle = [progress(4), progress(5, 0, at="2013-01-01T00:00:15.000Z")]
+    assert late.take(idle) == []
+    ran = [*idle, progress(5, 2, at="2013-01-01T00:00:17.500Z")]
+    (line,) = late.take(ran)
+    assert json.loads(line)["count"] == 2
+    assert late.take(ran) == []
 
 
 @pytest.mark.parametrize(
