@@ -199,7 +199,13 @@ ALL_ROWS = (
         "",
         "0",
     ),
-    Row("read_your_writes", "misses of {read_back:,} inserts read back", "{misses}", "", "0"),
+    Row(
+        "read_your_writes",
+        "misses of {read_back:,} reads of {inserts:,} own inserts",
+        "{misses}",
+        "",
+        "0",
+    ),
     Row(
         "idle_lag",
         "source lag, {minutes:.0f} minutes without a write",

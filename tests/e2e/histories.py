@@ -18,7 +18,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Literal
 
 import httpx2
@@ -189,7 +188,6 @@ def violations(history: Sequence[Operation]) -> list[str]:
     return found
 
 
-def save(history: Sequence[Operation], path: Path) -> None:
-    """JSON lines for tools/porcupine."""
-    lines = [msgspec.json.encode(asdict(one)) for one in history]
-    path.write_bytes(b"\n".join(lines) + b"\n")
+def lines(history: Sequence[Operation]) -> list[bytes]:
+    """The history for tools/porcupine."""
+    return [msgspec.json.encode(asdict(one)) for one in history]

@@ -6,49 +6,28 @@ request that began after the fault; each surviving node counts, so one slow foll
 
 from __future__ import annotations
 
-import functools
-import shutil
 import signal
-import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
+from tests import porcupine
 from tests.e2e import histories
 from tests.e2e.control_cluster import SECRET, ControlCluster, until, until_led
 from tests.e2e.histories import Client, Kind, Load, Operation, one_of_each
-
-PORCUPINE: Final = Path(__file__).parents[2] / "tools" / "porcupine"
-JUDGE_S_MAX: Final = 400
-
-
-@functools.cache
-def porcupine() -> Path | None:
-    """The second judge, built from source once; None where there is no Go."""
-    if shutil.which("go") is None:
-        return None
-    judge = Path(tempfile.mkdtemp(prefix="porcupine-")) / "judge"
-    subprocess.run(["go", "build", "-o", judge, "."], cwd=PORCUPINE, check=True)
-    return judge
 
 
 def check(history: Sequence[Operation], directory: Path) -> str:
     """Both judges; what the second one says. Without Go only the first one."""
     violations = histories.violations(history)
     assert not violations, violations[:5]
-    if (judge := porcupine()) is None:
+    if porcupine.judge() is None:
         return "not asked: there is no Go"
-    path = directory / "history.jsonl"
-    histories.save(history, path)
-    verdict = subprocess.run(
-        [judge, path], capture_output=True, text=True, check=False, timeout=JUDGE_S_MAX
-    )
-    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
-    return verdict.stdout.strip()
+    verdict, said = porcupine.verdict("counter", histories.lines(history), directory)
+    assert verdict == "linearizable", said
+    return said
 
 
 def load_on(

@@ -121,8 +121,9 @@ class LinearWorld:
         self.read: dict[str, int] = dict.fromkeys(NODES, 0)
         #: appended and not acknowledged: (generation, what it covers)
         self.unacknowledged: list[tuple[int, int]] = []
-        #: (instant, batch of the source)
-        self.committed: list[tuple[float, int]] = []
+        #: (instant, batch of the source) of what was appended, and of what was acknowledged
+        self.begun: list[tuple[int, int]] = []
+        self.committed: list[tuple[int, int]] = []
         #: what a generation has had acknowledged
         self.covered: dict[int, int] = {1: -1}
         #: of the metadata log; the next generation answers from its entry on
@@ -219,6 +220,7 @@ class LinearWorld:
     def _record(self, generation: int, commit: SimCommit) -> None:
         commits = self.generations[generation - 1]
         commits.append(commit)
+        self.begun.append((self.tick(), commit.covers))
         self.topic.append((generation, len(commits)))
         self.unacknowledged.append((generation, commit.covers))
 
