@@ -244,9 +244,8 @@ def closed_json(run: Run) -> dict[str, float]:
 
 
 def open_json(run: OpenRun) -> dict[str, float]:
-    """`per_s`: as achieved; `rates_not_kept` names those that were asked to do more."""
+    """At its share of the closed loop's rate; `rates_not_kept` names those that fell behind it."""
     return {
-        "per_s": round(run.achieved_per_second),
         "p50_us": round(run.p50_us),
         "p99_us": round(run.p99_us),
         "p999_us": round(run.p999_us),

@@ -50,7 +50,7 @@ def _of_writes(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     whole = History([ReadBack(table, 7, 1_000, 1_530) for table in TABLES])
     figures = {table: writes_read_back._figures(cast(Any, None), whole, table) for table in TABLES}
     assert {each["beyond_the_batch_p50_ms"] for each in figures.values()} == {30}
-    return {"read_back": 2, "misses": 0, "tables": figures, "goal_beyond_p50_ms": 40}
+    return {"inserts": 1, "read_back": 2, "misses": 0, "tables": figures, "goal_beyond_p50_ms": 40}
 
 
 def _of_idle_lag() -> Mapping[str, Any]:
