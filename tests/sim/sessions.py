@@ -1,4 +1,5 @@
-"""Seeds of sessions, push queries in them, snapshots and linearizable reads in simulation.
+"""Seeds of sessions, push queries in them, snapshots, linearizable reads and bounded replication
+lag in simulation.
 
 `python -m tests.sim.sessions --seeds 200`, or `--planted`.
 """
@@ -9,6 +10,8 @@ import argparse
 
 from .linear_planted import LINEAR_PLANTS
 from .linear_world import LinearWorld
+from .pressure_planted import PRESSURE_PLANTS
+from .pressure_world import PressureWorld
 from .push_planted import PUSH_PLANTS
 from .push_world import PushWorld, StreamWorld
 from .runner import Outcome, outcome_of, run_planted, run_seeds
@@ -58,6 +61,16 @@ EXPECTED_OF_SNAPSHOT = (
     "maps of a later generation",
     "answers of an older release",
     "hedges that lost",
+)
+EXPECTED_OF_PRESSURE = (
+    "replicas judged",
+    "batches that waited",
+    "waits that ended at a limit",
+    "a replica or a node: slower",
+    "a replica or a node: stuck",
+    "a replica or a node: silent",
+    "a replica or a node: dead",
+    "a replica or a node: taken away",
 )
 EXPECTED_OF_STREAM = (
     "push queries behind what was seen",
@@ -114,6 +127,11 @@ def run_snapshot_seed(seed: int) -> Outcome:
     return outcome_of(SnapshotWorld(seed), seed)
 
 
+def run_pressure_seed(seed: int) -> Outcome:
+    """One world of bounded replication lag, to its end."""
+    return outcome_of(PressureWorld(seed), seed)
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--first", type=int, default=0)
@@ -128,6 +146,7 @@ def main() -> int:
         found = [*found, *run_planted(LINEAR_PLANTS, run_linear_seed, seeds, given.processes)]
         found = [*found, *run_planted(SNAPSHOT_PLANTS, run_snapshot_seed, seeds, given.processes)]
         found = [*found, *run_planted(PUSH_PLANTS, run_push_seed, seeds, given.processes)]
+        found = [*found, *run_planted(PRESSURE_PLANTS, run_pressure_seed, seeds, given.processes)]
         return int(any(one.seed is None for one in found))
     failed = run_seeds(run_seed, seeds, given.processes, EXPECTED).failed
     writing = run_seeds(run_writing_seed, seeds, given.processes, EXPECTED_OF_WRITES).failed
@@ -135,7 +154,8 @@ def main() -> int:
     snapshot = run_seeds(run_snapshot_seed, seeds, given.processes, EXPECTED_OF_SNAPSHOT).failed
     pushed = run_seeds(run_push_seed, seeds, given.processes, EXPECTED_OF_PUSH).failed
     streams = run_seeds(run_stream_seed, seeds, given.processes, EXPECTED_OF_STREAM).failed
-    return int(bool(failed or writing or linear or snapshot or pushed or streams))
+    pressure = run_seeds(run_pressure_seed, seeds, given.processes, EXPECTED_OF_PRESSURE).failed
+    return int(bool(pressure or failed or writing or linear or snapshot or pushed or streams))
 
 
 if __name__ == "__main__":
