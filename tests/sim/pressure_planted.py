@@ -97,16 +97,12 @@ def positions_as_of_the_end() -> list[Plant]:
 
     def make(take: Any) -> Any:
         def rosy(self: ReplicaPositions, node: Any, lags: Any, now_s: float) -> None:
-            shown = [_moved(lag, max(lag.position, lag.committed_end)) for lag in lags]
+            shown = [replace(lag, position=max(lag.position, lag.committed_end)) for lag in lags]
             take(self, node, shown, now_s)
 
         return rosy
 
     return [replacing(ReplicaPositions, "take", make)]
-
-
-def _moved(lag: ReplicaLag, position: Any) -> ReplicaLag:
-    return replace(lag, position=position)
 
 
 def _of_first_generation(lag: ReplicaLag) -> Any:

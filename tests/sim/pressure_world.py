@@ -97,11 +97,10 @@ class PressureWorld:
         self.next_ask_s = dict.fromkeys(NODES, 0.0)
         #: (when it arrives, node, what it says)
         self.answers: list[tuple[float, NodeId, list[ReplicaLag]]] = []
-        self.wait = ReplicaWait(self.bound, clock=lambda: self.now_s, sleep=self._sleep)
+        self.wait = ReplicaWait(self.bound, clock=lambda: self.now_s, sleep=self._advance)
         self.wait.ask = self._ask_now
         self.pressure = Pressure(self.bound)
         self.waits: list[tuple[float, float]] = []
-        self.is_waiting = False
         self.log: list[str] = []
         #: for `runner.outcome_of`
         self.scheduler: Any = SimpleNamespace(now_us=0, events=0)
@@ -131,11 +130,9 @@ class PressureWorld:
             self._judge_wait()
             has_waited = True
 
-        self.is_waiting = True
         tables = [(TABLE, dict(self.ends))]
         was_behind = self.pressure.behind is not None
         self.wait.before_batch(self.pressure, tables, told=told, is_stopped=lambda: False)
-        self.is_waiting = False
         waited_s = self.now_s - began_s
         if has_waited:
             self.waits.append((began_s, self.now_s))
@@ -201,9 +198,6 @@ class PressureWorld:
         return min(self.bound.wait_s_max, MINUTE_S * WAITED_SHARE_MAX - self._waited_s())
 
     # --------------------------------------------------------------------------- the nodes
-
-    def _sleep(self, seconds: float) -> None:
-        self._advance(seconds)
 
     def _advance(self, seconds: float) -> None:
         until_s = self.now_s + seconds
