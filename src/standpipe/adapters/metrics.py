@@ -274,24 +274,24 @@ class Metrics:
         name = "refused" if reason in REFUSALS else "cut"
         self.count(f"standpipe_connections_{name}", reason.value)
 
-    def answered_here(self, seconds: float) -> None:
-        """A pull query was answered, and its rows were local."""
+    def answered_here(self, seconds: float, count: int = 1) -> None:
+        """Pull queries were answered, each after so long, and their rows were local."""
         if seconds > _FIRST_BOUND:
-            self.answered("local", seconds)
+            self.answered("local", seconds, count)
             return
-        self._quick += 1
-        self._quick_seconds += seconds
+        self._quick += count
+        self._quick_seconds += seconds * count
 
-    def answered(self, route: str, seconds: float) -> None:
-        """A pull query was answered: `local`, `remote` or `mixed`."""
+    def answered(self, route: str, seconds: float, count: int = 1) -> None:
+        """Pull queries were answered, each after so long: `local`, `remote` or `mixed`."""
         counts = self._pulls
         try:
-            counts[route] += 1
+            counts[route] += count
         except KeyError:
-            counts[route] = 1
+            counts[route] = count
         bucket = 0 if seconds <= _FIRST_BOUND else bisect_left(LATENCY_BOUNDS, seconds)
-        self.latency_counts[bucket] += 1
-        self.latency_seconds += seconds
+        self.latency_counts[bucket] += count
+        self.latency_seconds += seconds * count
 
     def answered_count(self) -> int:
         """Pull queries answered so far."""

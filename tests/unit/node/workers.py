@@ -23,6 +23,7 @@ from standpipe.config import registry
 from standpipe.control.routing.hedge_budget import Budget, ForwardLatency
 from standpipe.data.encoding.store_keys import partition_of, store_key
 from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.query.lookup_pack import Pack
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import StandpipeError
 from standpipe.model import (
@@ -48,7 +49,7 @@ from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import PeerStateReader
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.route import Routes
-from standpipe.node.worker.pull.fast_forward import FastForward, FastForwards
+from standpipe.node.worker.pull.fast_forward import FastForwards
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_headers import RequestFormat
@@ -57,7 +58,7 @@ from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.slow_path import PullResponse, SlowPath
 from standpipe.node.worker.request.answer import headers as fresh_headers
 from standpipe.node.worker.request.cluster_view import Map, Replicas
-from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.head import PACK_PATH, Form
 from standpipe.node.worker.statements.execute import Statements
 
 #: a read's time, if a peer is to refuse it with reasons of its own before that, on a busy machine
@@ -151,10 +152,18 @@ class WireChannel(PeerChannel):
         self._bytes_max = body_bytes_max
         self._tasks: list[asyncio.Task[Response]] = []
 
-    def send(self, message: bytes, asker: Asker) -> None:
+    def send(self, message: bytes | Callable[[], bytes], asker: Asker) -> None:
+        if isinstance(message, bytes):
+            self._sent(message, asker)
+        else:  # it may grow in this turn of the loop
+            asyncio.get_running_loop().call_soon(lambda: self._sent(message(), asker))
+
+    def _sent(self, message: bytes, asker: Asker) -> None:
         lines, _, body = message.partition(b"\r\n\r\n")
-        pairs = (line.partition(": ") for line in lines.decode().split("\r\n")[1:])
+        first, *others = lines.decode().split("\r\n")
+        pairs = (line.partition(": ") for line in others)
         headers = {name: value for name, _, value in pairs}
+        lane = self._worker.pack_lane if PACK_PATH in first else self._worker.peer_lane
         self._wires.sent.setdefault(self._address, []).append(headers)
         self._wires.fast_count += 1
 
@@ -169,7 +178,7 @@ class WireChannel(PeerChannel):
             asker.answered("\r\n".join([*lines, ""]).encode(), found.body)
 
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._worker.peer_lane(body, headers))
+        task = loop.create_task(lane(body, headers))
         task.add_done_callback(ended)
         self._tasks.append(task)
 
@@ -198,6 +207,10 @@ class Worker:
         self.routes = RouteCache(self.name, settings, self.forwarder, self.peers)
         self.hedged_reads = HedgedReads(Budget(0), Budget(1.0), ForwardLatency())
         self._slow_path: SlowPath | None = None
+        #: what it answers packs with; those that came; whether it knows what a pack is
+        self._peer_path: LookupFastPath | None = None
+        self.packs: list[Pack] = []
+        self.is_packless = False
         #: a query that was planned before
         self.planned = "SELECT * FROM USERS WHERE ID = 'k';"
 
@@ -218,6 +231,12 @@ class Worker:
                 clock=self.clock,
             )
         return self._slow_path
+
+    @property
+    def peer_path(self) -> LookupFastPath:
+        if self._peer_path is None:
+            self._peer_path = self.fast_path(is_peer=True)
+        return self._peer_path
 
     def publish(
         self,
@@ -343,7 +362,8 @@ class Worker:
         return await self.slow_path.answer(RequestFormat(Form.LINES), body_of(text, lag_max))
 
     def forwarding_path(self) -> LookupFastPath:
-        """As `fast_path`, with forwards."""
+        """As `fast_path`, with forwards, of which none is late on a busy machine."""
+        self.hedged_reads.latency.slow_ms = FORWARDED_MS_MAX * 10
         return self.fast_path(
             forwards=FastForwards(
                 self.forwarder, self.hedged_reads, self.routes, self.replicas, self.metrics, 20_000
@@ -384,7 +404,7 @@ class Worker:
     def fast(self, text: str, lag_max: int | None = None) -> bytes | None:
         """The response of the fast path; None: it leaves the request to the slow path."""
         found = self.fast_path().answer(RequestFormat(Form.LINES), body_of(text, lag_max))
-        assert not isinstance(found, FastForward)
+        assert found is None or isinstance(found, bytes)
         return found
 
     async def peer_lane(self, body: bytes, headers: Mapping[str, str]) -> Response:
@@ -396,10 +416,22 @@ class Worker:
         fresh = {name.decode(): value.decode() for name, value in fresh_headers(answer.fresh)}
         return Response(200, fresh, answer.body)
 
+    async def pack_lane(self, body: bytes, headers: Mapping[str, str]) -> Response:
+        """What the peer listener answers to a pack."""
+        if self.is_packless:
+            return Response(404, {}, b"Not Found")
+        given = [(name.encode(), value.encode()) for name, value in headers.items()]
+        token = self.peer_path.classify(PACK_PATH.encode(), given)
+        assert token is not None
+        assert token.is_whole_pack
+        pack = Pack.parse(body)
+        self.packs.append(pack)
+        return Response(200, {}, self.peer_path.answers(token, pack))
+
     def fast_peer_lane(self, body: bytes, headers: Mapping[str, str]) -> str:
         """What it answers on the fast path; empty: nothing."""
         found = self.fast_path(is_peer=True).answer(peer_format(headers), body)
-        assert not isinstance(found, FastForward)
+        assert found is None or isinstance(found, bytes)
         return (found or b"").decode()
 
     def cluster_status(self) -> dict[str, object]:

@@ -53,7 +53,7 @@ class PeerChannel:
         self._body_bytes_max = body_bytes_max
         self._loop = asyncio.get_running_loop()
         #: requests that are not written yet
-        self._unsent: list[bytes] = []
+        self._unsent: list[bytes | Callable[[], bytes]] = []
         self._askers: deque[Asker] = deque()
         #: of an answer that is not whole yet
         self._rest = b""
@@ -73,9 +73,10 @@ class PeerChannel:
         """Whether it takes one more request."""
         return self.is_open and len(self._askers) < UNDER_WAY_MAX
 
-    def send(self, message: bytes, asker: Asker) -> None:
+    def send(self, message: bytes | Callable[[], bytes], asker: Asker) -> None:
         """Ask for one more answer. The channel must be free. The request is written in the next
-        turn of the loop, or with all that wait once those are answered that were written."""
+        turn of the loop, or with all that wait once those are answered that were written. One that
+        may grow until then is called for its bytes when it is written."""
         if not self._unsent and not self._askers:
             self._loop.call_soon(self._flush)
         self._unsent.append(message)
@@ -139,7 +140,7 @@ class PeerChannel:
         unsent, self._unsent = self._unsent, []
         if unsent:
             self.used_s = self._loop.time()
-            self._write(b"".join(unsent))
+            self._write(b"".join([each if isinstance(each, bytes) else each() for each in unsent]))
 
 
 def _length_in(data: bytes, at: int, head_end: int) -> int | None:

@@ -29,10 +29,10 @@ class Budget:
         """Whether no extra requests are wanted, not even free ones."""
         return self._share <= 0
 
-    def read(self, now_s: float) -> None:
-        """A read arrived."""
-        self._second(now_s)[1] += 1
-        self._reads += 1
+    def read(self, now_s: float, count: int = 1) -> None:
+        """Reads arrived."""
+        self._second(now_s)[1] += count
+        self._reads += count
 
     def take(self, now_s: float) -> bool:
         """Spend one extra request, if one is left."""

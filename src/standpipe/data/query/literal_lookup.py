@@ -206,6 +206,11 @@ def _read(
     return entry, (murmur2(raw) & 0x7FFFFFFF) % entry.partitions, key
 
 
+def literal_of(key: bytes, is_text: bool) -> bytes:
+    """The literal that `place_in` finds, from its key in the store: a text, or digits."""
+    return key[:_BEFORE_END] if is_text else b"%d" % abs(window_at_end(key, 1)[0])
+
+
 class Around(NamedTuple):
     """A response around its row. `before` ends where the length of the body follows, `middle` where
     the row does; `fixed_bytes`: what the body has besides the row; `is_text`: the key's column."""

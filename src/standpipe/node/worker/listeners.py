@@ -28,6 +28,7 @@ from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.inspect.info import StatusRoutes
+from standpipe.node.worker.pack_endpoint import PackEndpoint
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
@@ -44,11 +45,12 @@ def listeners_of(worker: Worker) -> list[Listener]:
     peer = QueryEndpoint(
         worker.slow_path, settings[BODY_MAX], True, worker.peer_answers, heavy=worker.heavy
     )
+    fast_path = _fast_path(worker, is_peer=True)
     # bound first: once the public port takes connections, peers may be sent to this one
     for_peers = Listener(
         socket=bind_address(node.peer),
-        application=PeerApplication(peer),
-        fast_path=_fast_path(worker, is_peer=True),
+        application=PeerApplication(peer, PackEndpoint(fast_path)),
+        fast_path=fast_path,
         seal=sealed(node.identity(PEER)),
         # `adapters.http.peer_client` closes a connection when its time is over
         abandoned=lambda: metrics.count("standpipe_pull_forwarded_in", "abandoned"),

@@ -37,6 +37,7 @@ from standpipe.node.worker.request.body import BOUND_PROPERTIES, asked_bounds, i
 from standpipe.node.worker.request.head import (
     BATCH_PATH,
     INSERTS_PATH,
+    PACK_PATH,
     PULL_PATHS,
     Form,
     accepted,
@@ -95,6 +96,7 @@ class PeerApplication:
     """What other nodes reach: reads that are answered from this node's own stores, or refused."""
 
     queries: QueryEndpoint
+    packs: Application  # `node.worker.pack_endpoint`
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -106,6 +108,8 @@ class PeerApplication:
             return
         if scope["method"] == "POST" and scope["path"].encode() in PULL_PATHS:
             await self.queries(scope, receive, send)
+        elif scope["method"] == "POST" and scope["path"] == PACK_PATH:
+            await self.packs(scope, receive, send)
         elif scope["path"] == PROBE_PATH:
             await PlainTextResponse("ok")(scope, receive, send)
         else:

@@ -3,11 +3,13 @@
     FastForwards.begin     a read whose first replica is another node: sent over a channel to it
     FastForwards.way       the same for all reads of a partition, until a cause changes
     FastForward            one answer, for which the client's connection waits
+    FastForwards.wait_for  until it has come, is late, or is withdrawn
 
 Most lookups of a cluster are forwarded, as a client may ask any node. On the slow path each costs a
 parse, a task for the request, one for the try, and a race of tries. Here those that wait at once go
 to a peer in one write, and come back in one. A known frame (`known/frames.py`) has its partition
-and its way, and asks the peer for the client's own layout, so that the rows pass as they are.
+and its way, and asks the peer for the client's own layout, so that the rows pass as they are. Its
+lookups go to a peer in one message, too (`known/packed_forwards.py`).
 
 Only the usual read is sent so: one key, level `eventual`, no bound on its age. Whatever else
 happens is left to the slow path, which starts from the client's request: no connection is kept, the
@@ -26,26 +28,29 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from standpipe.adapters.http.peer_channel import PeerChannel
 from standpipe.adapters.http.peer_client import head_of, message_of
 from standpipe.adapters.metrics import Metrics
-from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.bounds import Bounds
+from standpipe.data.query.lookup_pack import PACK_BYTES_MAX
 from standpipe.data.query.order import merged
 from standpipe.data.query.pull import partition_of_key
-from standpipe.freshness import parse_headers
-from standpipe.model import NodeInfo, Offset, ReplicaId, Source
+from standpipe.model import NodeInfo, ReplicaId, Source
 from standpipe.node.worker.pull.forward import Forwarder
 from standpipe.node.worker.pull.forward_checks import table_name
-from standpipe.node.worker.pull.forward_headers import ForwardedRead, RequestFormat
+from standpipe.node.worker.pull.forward_headers import (
+    PARTITION_HEADER,
+    ForwardedRead,
+    RequestFormat,
+)
 from standpipe.node.worker.pull.hedging import HedgedReads, is_costly
 from standpipe.node.worker.pull.route_cache import CachedRoute, RouteCache
-from standpipe.node.worker.request.answer import against, header_lines, render_rows
+from standpipe.node.worker.request.answer import PeerLabels, render_rows
 from standpipe.node.worker.request.body import Lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Replicas
-from standpipe.node.worker.request.head import Form
+from standpipe.node.worker.request.head import PACK_PATH, Form
 from standpipe.sql.plans import PullPlan
 
 #: p95s of forwards, after which the slow path goes on
@@ -72,9 +77,29 @@ class Way:
     replica_id: ReplicaId
     #: of a request, but for the length of its body
     head: bytes
+    #: of a pack (`known/packed_forwards.py`); the same for all partitions of a table
+    pack_head: bytes
     route: CachedRoute
-    #: freshness headers of a peer's answer, the end that this node knew, and what a client gets
-    labelled: tuple[bytes, Offset, bytes] = (b"", NO_END, b"")
+    labels: PeerLabels = field(default_factory=PeerLabels)
+
+
+class Begun(Protocol):
+    """What was sent to a peer, and may be answered late."""
+
+    has_ended: bool
+    #: both on the loop's clock
+    began_s: float
+    late_s: float
+    channel: PeerChannel
+
+    @property
+    def peer(self) -> NodeInfo:
+        """Whom it was sent to."""
+        ...
+
+    def give(self, answer: bytes | None) -> None:
+        """To who takes it, if anybody still does; None: the slow path answers."""
+        ...
 
 
 class FastForward:
@@ -109,6 +134,11 @@ class FastForward:
         self.has_ended = False
         self._take: Callable[[bytes | None], None] | None = None
 
+    @property
+    def peer(self) -> NodeInfo:
+        """As `Begun.peer`."""
+        return self.way.peer
+
     def then(self, take: Callable[[bytes | None], None]) -> None:
         """As `Awaited.then`."""
         self._take = take
@@ -118,7 +148,7 @@ class FastForward:
         self._take = None
 
     def give(self, answer: bytes | None) -> None:
-        """To who takes it, if anybody still does."""
+        """As `Begun.give`."""
         take, self._take = self._take, None
         if take is not None:
             take(answer)
@@ -138,7 +168,7 @@ class FastForward:
         try:
             if not head.startswith(_OK):
                 shared.refused(self.way.replica_id, now_s)
-            elif self._take is not None:
+            elif self._take is not None and len(body) <= ANSWER_BYTES_MAX:
                 answer = self._answer(head, body)
         finally:  # else nothing would answer the client
             if answer is not None:
@@ -157,11 +187,7 @@ class FastForward:
             said = head
         else:
             return None
-        end = self._shared.routes.reported_end(way.replica_id)
-        label_of, as_of_end, label = way.labelled
-        if said != label_of or end != as_of_end:
-            label = _label(said, end)
-            way.labelled = said, end, label
+        label = way.labels.of(said, self._shared.routes.reported_end(way.replica_id))
         if plan is not None:
             rows = merged(plan, body.split(b"\n")[1:-1], is_final=True)
             body = render_rows(token.form, plan, rows, int(time.time() * 1000))
@@ -186,9 +212,9 @@ class FastForwards:
     _refused: dict[ReplicaId, float] = field(default_factory=dict[ReplicaId, float])
     #: in the order in which they began, which is nearly that in which they are late; among them
     #: are some that have ended
-    _waiting: deque[FastForward] = field(default_factory=deque[FastForward])
+    _waiting: deque[Begun] = field(default_factory=deque[Begun])
     #: of them, those that the slow path answers now
-    _late: deque[FastForward] = field(default_factory=deque[FastForward])
+    _late: deque[Begun] = field(default_factory=deque[Begun])
     _look: asyncio.TimerHandle | None = None
 
     def begin(
@@ -235,7 +261,10 @@ class FastForwards:
         headers = {**read.headers(), "accept": form.value.decode()}
         if len(self._ways) >= WAYS_MAX:
             self._ways.clear()
-        way = Way(peer, replica_id, head_of("POST /query", peer.peer, headers), route)
+        head = head_of("POST /query", peer.peer, headers)
+        del headers[PARTITION_HEADER]
+        pack_head = head_of(f"POST {PACK_PATH}", peer.peer, headers)
+        way = Way(peer, replica_id, head, pack_head, route)
         self._ways[replica_id, form] = way
         return way
 
@@ -249,37 +278,50 @@ class FastForwards:
     ) -> FastForward | None:
         """Ask the peer; None: it was refused lately, or no channel to it is free. `plan`: of the
         rows of an answer in LINES; None: the peer's layout is the client's."""
-        if self._refused and self._is_refused(way.replica_id):
+        if self.is_refused(way.replica_id):
             return None
-        peer = way.peer
-        channel = self.forwarder.client.channel((peer.peer, peer.node_id), ANSWER_BYTES_MAX)
+        channel = self.channel(way.peer)
         if channel is None:
             return None
-        now_s = asyncio.get_running_loop().time()
-        reads = self.hedged_reads
-        reads.hedges.read(now_s)
-        reads.retries.read(now_s)
-        late_s = min(LATE_WAITS * reads.latency.slow_ms, self.timeout_ms) / 1000
         begun = FastForward(self, way, token, plan, channel)
-        begun.began_s, begun.late_s = now_s, now_s + late_s
+        self.wait_for(begun)
+        self.count_reads(1, begun.began_s)
         channel.send(message_of(way.head, body), begun)
+        return begun
+
+    def channel(self, peer: NodeInfo) -> PeerChannel | None:
+        """One that is free; None: no connection to the peer is."""
+        return self.forwarder.client.channel((peer.peer, peer.node_id), PACK_BYTES_MAX)
+
+    def wait_for(self, begun: Begun) -> None:
+        """It is sent now: see that it ends."""
+        begun.began_s = now_s = asyncio.get_running_loop().time()
+        late_ms = min(LATE_WAITS * self.hedged_reads.latency.slow_ms, self.timeout_ms)
+        begun.late_s = now_s + late_ms / 1000
         self._waiting.append(begun)
         if self._look is None:
             self._look_later()
-        return begun
 
-    def refused(self, replica_id: ReplicaId, now_s: float) -> None:
+    def count_reads(self, count: int, now_s: float) -> None:
+        """They add to the budgets."""
+        self.hedged_reads.hedges.read(now_s, count)
+        self.hedged_reads.retries.read(now_s, count)
+
+    def refused(self, replica_id: ReplicaId, now_s: float, for_s: float = REFUSED_S) -> None:
         """A target did not answer for a partition."""
         if len(self._refused) >= WAYS_MAX:
             self._refused.clear()
-        self._refused[replica_id] = now_s + REFUSED_S
+        self._refused[replica_id] = now_s + for_s
 
     def is_elsewhere(self, view: ClusterView, replica_id: ReplicaId) -> bool:
         """Whether other nodes have the replicas, and this one has none."""
         placement = view.placements.get(replica_id)
         return placement is not None and self.routes.node_id not in placement.replicas
 
-    def _is_refused(self, replica_id: ReplicaId) -> bool:
+    def is_refused(self, replica_id: ReplicaId) -> bool:
+        """Whether a target did not answer for a partition lately."""
+        if not self._refused:
+            return False
         until_s = self._refused.get(replica_id)
         if until_s is None or asyncio.get_running_loop().time() < until_s:
             return until_s is not None
@@ -297,7 +339,7 @@ class FastForwards:
             one = waiting.popleft()
             if not one.has_ended:
                 late.append(one)
-                self.hedged_reads.silent(one.way.peer)
+                self.hedged_reads.silent(one.peer)
                 one.give(None)
         timeout_s = self.timeout_ms / 1000
         while late and (late[0].has_ended or late[0].began_s + timeout_s <= now_s):
@@ -308,10 +350,3 @@ class FastForwards:
             self._look_later()
         else:
             self._look = None
-
-
-def _label(said: bytes, end: Offset) -> bytes:
-    """The freshness headers for a client, from the head of a peer's answer."""
-    lines = (line.partition(": ") for line in said.decode("latin-1").split("\r\n"))
-    fresh = parse_headers({name: value for name, _, value in lines})
-    return header_lines(against(fresh, end if end >= 0 else None))

@@ -37,22 +37,25 @@ import structlog
 from msgspec.structs import replace
 
 from standpipe.adapters.clock import Clock
+from standpipe.adapters.http.fast_path import Awaited
 from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import Stamp
+from standpipe.data.query.lookup_pack import LEFT, PACK_BYTES_MAX, Pack
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
 from standpipe.model import NodeId
-from standpipe.node.worker.pull.fast_forward import FastForward, FastForwards
+from standpipe.node.worker.pull.fast_forward import ANSWER_BYTES_MAX, FastForwards
 from standpipe.node.worker.pull.fast_many import ManyKeys
 from standpipe.node.worker.pull.forward import ForwardRefused
 from standpipe.node.worker.pull.forward_checks import check, excess_lag, furthest
 from standpipe.node.worker.pull.forward_headers import ForwardHeaders, RequestFormat
 from standpipe.node.worker.pull.known.frames import KnownFrames
 from standpipe.node.worker.pull.known.lists import KnownLists
+from standpipe.node.worker.pull.known.packed_forwards import PackedForwards
 from standpipe.node.worker.pull.known.statements import KnownStatements
 from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
@@ -60,7 +63,7 @@ from standpipe.node.worker.pull.snapshot_read import is_one_batch, stamp_in
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
-from standpipe.node.worker.request.head import PULL_PATHS
+from standpipe.node.worker.request.head import PACK_PATH, PACK_TYPE, PULL_PATHS
 from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.sql.plans import PullPlan
@@ -73,6 +76,9 @@ EXPECTED: Final = (
 
 _END_HEADER: Final = END_HEADER.encode()
 _EPOCH_HEADER: Final = LEASE_EPOCH_HEADER.encode()
+_PACK_RESPONSE: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %%d\r\n\r\n%%b" % PACK_TYPE.encode()
+)
 #: the body of an answer, and its freshness headers
 _Answer = tuple[bytes, bytes]
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -105,7 +111,8 @@ class LookupFastPath:
     def __post_init__(self) -> None:
         self._many_keys = ManyKeys(self.node_id, self.replicas, self.routes, self.clock)
         parts = (self.node_id, self.replicas, self.routes, self.clock)
-        self._frames = KnownFrames(*parts, tokens=self.tokens, forwards=self.forwards)
+        packs = None if self.forwards is None else PackedForwards(self.forwards)
+        self._frames = KnownFrames(*parts, tokens=self.tokens, packs=packs)
         self._statements = KnownStatements(*parts)
         self._lists = KnownLists(*parts, count_snapshot=self._count_snapshot)
         self._frames.beside, self._statements.beside = self._statements, self._lists
@@ -113,18 +120,19 @@ class LookupFastPath:
     def classify(self, path: bytes, headers: Headers) -> RequestFormat | None:
         """What a head says about its answer; None: requests with it take the slow path."""
         try:
-            if path not in PULL_PATHS:
+            is_pack = self.is_peer and path == PACK_PATH.encode()
+            if path not in PULL_PATHS and not is_pack:
                 return None
             if self.pages is not None and self.pages.refusal("POST", headers) is not None:
                 return None
             length = next(int(value) for name, value in headers if name == b"content-length")
             if length > self.body_bytes_max:
                 return None
-            return RequestFormat.read(path, headers, is_peer=self.is_peer)
+            return RequestFormat.read(path, headers, is_peer=self.is_peer, is_pack=is_pack)
         except StandpipeError:
             return None
 
-    def answer(self, token: RequestFormat, body: bytes) -> bytes | FastForward | None:
+    def answer(self, token: RequestFormat, body: bytes) -> bytes | Awaited | None:
         """The whole HTTP response, at once or later; None: the slow path answers."""
         started_s = time.monotonic()
         try:
@@ -140,6 +148,9 @@ class LookupFastPath:
                             self.metrics.count("standpipe_pull_forwarded_in", "answered")
                         self.metrics.answered_here(time.monotonic() - started_s)
                     return known
+            elif token.is_whole_pack:
+                answers = self.answers(token, Pack.parse(body))
+                return _PACK_RESPONSE % (len(answers), answers)
             query = parse_lookup(body)
             if self.in_hand.is_refusing and self.in_hand.refused_for_s(query.text) > 0:
                 return None
@@ -172,7 +183,43 @@ class LookupFastPath:
         self.metrics.answered_here(time.monotonic() - started_s)
         return b"%bcontent-length: %d\r\n%b\r\n%b" % (token.head, len(content), label, content)
 
-    def answer_message(self, message: bytes) -> bytes | FastForward | None:
+    def answers(self, token: RequestFormat, pack: Pack) -> bytes:
+        """The answers to a pack; `token`: what its head says."""
+        answers, room, known_count, started_s = list[bytes](), PACK_BYTES_MAX, 0, time.monotonic()
+        may_be_known = token.part(0).is_usual and not self.in_hand.is_refusing
+        for partition, literal in pack.lookups:
+            body = pack.before + literal + pack.after
+            found = self._known(token, partition, body, started_s) if may_be_known else None
+            if found is not None:
+                known_count += 1
+            else:
+                found = self.answer(token.part(partition), body)
+            if type(found) is not bytes or len(found) > ANSWER_BYTES_MAX or len(found) > room:
+                found = LEFT
+            room -= len(found)
+            answers.append(found)
+        if known_count:
+            self.metrics.count("standpipe_pull_forwarded_in", "answered", known_count)
+            self.metrics.answered_here(time.monotonic() - started_s, known_count)
+        return b"".join(answers)
+
+    def _known(
+        self, token: RequestFormat, partition: int, body: bytes, started_s: float
+    ) -> bytes | Awaited | None:
+        """The answer to a lookup of a pack whose frame is known; None: find it by the other
+        steps."""
+        frames, view = self._frames, self.map.newest
+        if view is None:
+            return None
+        try:
+            return frames.look_up(frames.bodies, token.mark, body, view, started_s, only=partition)
+        except EXPECTED:
+            return None
+        except Exception as fault:
+            self._report(fault)
+            return None
+
+    def answer_message(self, message: bytes) -> bytes | Awaited | None:
         """The whole HTTP response to a whole message that is known, at once or later; None: the
         other steps."""
         view = self.map.newest

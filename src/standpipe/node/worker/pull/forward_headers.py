@@ -11,7 +11,7 @@ Not here: how the target uses them (`node.worker.pull.forward_checks`), the conn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from standpipe.adapters.http.server import Headers
@@ -41,6 +41,8 @@ WANTED_HEADER: Final = "standpipe-wanted-batch"
 BARRIER_HEADER: Final = "standpipe-barrier"
 #: with it: Kafka's id of the progress topic that the barrier is in, if the sender knows it
 PROGRESS_TOPIC_HEADER: Final = "standpipe-progress-topic"
+#: Partitions that are kept of the head of a pack; when there are more, all are dropped.
+PARTS_MAX: Final = 1_024
 #: how many interim responses fit into the time after which silence counts as a failure
 WORKING_SIGNS: Final = 4
 
@@ -153,23 +155,34 @@ class RequestFormat:
     form: Form
     #: None: a client asks, and any replica may answer
     forward: ForwardHeaders | None = None
+    #: a node asks for the answers to a pack, each without its status line
+    is_pack: bool = False
     #: the response's head up to the freshness headers
     head: bytes = field(init=False)
     #: equal bodies behind equal marks have equal answers, of any partition that a forward wants
     mark: bytes = field(init=False)
     #: a client asks, or it is a forward that wants nothing but the rows as they are
     is_usual: bool = field(init=False)
+    #: of a pack: what the lookups of each partition are
+    _parts: dict[int, RequestFormat] = field(
+        default_factory=dict[int, "RequestFormat"], init=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         line = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % self.form.value
         forward = self.forward
         mark = line if forward is None else b"%b%b\n" % (line, forward.table.encode())
+        if self.is_pack:
+            line, mark = b"", b"pack\n%b" % mark
         object.__setattr__(self, "head", line)
         object.__setattr__(self, "mark", mark)
-        object.__setattr__(self, "is_usual", forward is None or forward.is_usual)
+        is_usual = not self.is_whole_pack if forward is None else forward.is_usual
+        object.__setattr__(self, "is_usual", is_usual)
 
     @classmethod
-    def read(cls, path: bytes, headers: Headers, *, is_peer: bool) -> RequestFormat | None:
+    def read(
+        cls, path: bytes, headers: Headers, *, is_peer: bool, is_pack: bool = False
+    ) -> RequestFormat | None:
         """From a request's head; None: it accepts no layout that exists. Raises BadRequest.
 
         `is_peer`: the request came over the peer listener. Only there may a request be a forward.
@@ -178,4 +191,19 @@ class RequestFormat:
         if form is None:
             return None
         is_forward = is_peer and bool(header(headers, FORWARDED_HEADER))
-        return cls(form, ForwardHeaders.read(headers) if is_forward else None)
+        return cls(form, ForwardHeaders.read(headers) if is_forward else None, is_pack)
+
+    @property
+    def is_whole_pack(self) -> bool:
+        """Whether it is of a pack, and not of the lookups of a partition in it."""
+        return self.is_pack and (self.forward is None or self.forward.partition is None)
+
+    def part(self, partition: int) -> RequestFormat:
+        """Of a pack: that of its lookups in one partition."""
+        found = self._parts.get(partition)
+        if found is None:
+            if len(self._parts) >= PARTS_MAX:
+                self._parts.clear()
+            forward = replace(self.forward or ForwardHeaders(), partition=partition)
+            found = self._parts[partition] = replace(self, forward=forward)
+        return found

@@ -18,8 +18,10 @@ freshness and its reader (`freshness.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import Final, Self
 
 import msgspec
 
@@ -32,10 +34,18 @@ from standpipe.freshness import (
     REPLICA_LAG_HEADER,
     SOURCE_LAG_HEADER,
     Freshness,
+    parse_headers,
 )
 from standpipe.model import UNLABELLED, Offset, ReplicaStatus
 from standpipe.node.worker.request.head import Form
 from standpipe.sql.plans import PullPlan
+
+_LAG: Final = rb"%b: [0-9]+\r\n"
+_REPLICA_LAG, _SOURCE_LAG = _LAG % REPLICA_LAG_HEADER.encode(), _LAG % SOURCE_LAG_HEADER.encode()
+_are_lags: Final = re.compile(b"(?:%b)?(?:%b)?" % (_REPLICA_LAG, _SOURCE_LAG)).fullmatch
+_find_lags: Final = re.compile(b"%b(?:%b)?|%b" % (_REPLICA_LAG, _SOURCE_LAG, _SOURCE_LAG)).search
+#: no end is smaller than NO_END
+_NONE: Final = Offset(-2)
 
 
 def render_rows(
@@ -191,6 +201,54 @@ def against(fresh: Freshness, known_end: Offset | None) -> Freshness:
     if lag is not None and end is not None and known_end is not None:
         lag += max(0, known_end - end)
     return msgspec.structs.replace(fresh, offset_lag=lag, committed_end=None)
+
+
+@dataclass(slots=True)
+class PeerLabels:
+    """The freshness headers for clients, from those of a peer's answers. Until the peer's rows or
+    the end change, one answer differs from the next in its lags in ms only, which stay as they are:
+    to lay out all of them for each ms would take longer than the rest of a forward."""
+
+    #: the peer's, before the lags and from there on
+    said_front: bytes = b""
+    said_rest: bytes = b""
+    #: the end that this node knew
+    end: Offset = _NONE
+    #: a client's, around the same lags
+    front: bytes = b""
+    rest: bytes = b""
+
+    def of(self, said: bytes, end: Offset) -> bytes:
+        """Those for a client. `said`: the peer's; `end`: the furthest that this node knows."""
+        begin, rest_at = len(self.said_front), len(said) - len(self.said_rest)
+        if (
+            end == self.end
+            and begin <= rest_at
+            and said.startswith(self.said_front)
+            and said.endswith(self.said_rest)
+            and _are_lags(said, begin, rest_at)
+        ):
+            return self.front + said[begin:rest_at] + self.rest
+        label = label_of(said, end)
+        self.said_front, lags, self.said_rest = _around_lags(said)
+        self.front, same, self.rest = _around_lags(label)
+        self.end = end if lags == same else _NONE
+        return label
+
+
+def _around_lags(lines: bytes) -> tuple[bytes, bytes, bytes]:
+    """Header lines before the lags in ms, the lags, and what follows. Without lags: all, and none,
+    and none."""
+    found = _find_lags(lines)
+    begin, end = found.span() if found else (len(lines), len(lines))
+    return lines[:begin], lines[begin:end], lines[end:]
+
+
+def label_of(said: bytes, end: Offset) -> bytes:
+    """The freshness headers for a client, from the head of a peer's answer."""
+    lines = (line.partition(": ") for line in said.decode("latin-1").split("\r\n"))
+    fresh = parse_headers({name: value for name, _, value in lines})
+    return header_lines(against(fresh, end if end >= 0 else None))
 
 
 def oldest(parts: Iterable[Freshness]) -> Freshness:

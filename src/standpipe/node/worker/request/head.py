@@ -14,6 +14,9 @@ from standpipe.adapters.http.server import Headers
 PULL_PATHS = (b"/query", b"/query-stream")
 INSERTS_PATH = "/inserts-stream"
 BATCH_PATH = "/query-batch"
+#: of the peer listener, and the media type of its answers (`data.query.lookup_pack`)
+PACK_PATH = "/query-pack"
+PACK_TYPE = "application/vnd.standpipe.pack.v1"
 #: Of an Accept header; browsers send some 150. Each of its types is compared with each of ours, and
 #: 32 KiB of commas would take 0.1 s of the loop.
 ACCEPT_CHARS_MAX = 2_000

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as changed
 
 from standpipe.control.liveness.lag import NO_END
 from standpipe.errors import BadRequest
@@ -20,11 +21,13 @@ from standpipe.model import (
     ReplicaStatus,
     Source,
 )
+from standpipe.node.worker.request import answer
 from standpipe.node.worker.request.answer import (
     ArrivingRows,
     against,
     describe,
     freshness_of,
+    header_lines,
     headers,
     oldest,
     render_rows,
@@ -243,3 +246,47 @@ def test_layouts_are_json(form: Form, rows: list[bytes]) -> None:
         "columnNames": ["ID", 'q"\\'],
         "columnTypes": ["STRING", "INTEGER"],
     }
+
+
+# -------------------------------------------- the headers of a peer's answer, for a client
+
+
+@given(st.lists(st.tuples(_freshness, st.integers(-1, 3)), max_size=12))
+def test_labels_are_those_that_would_be_laid_out(heard: list[tuple[Freshness, int]]) -> None:
+    labels = answer.PeerLabels()
+    for fresh, end in heard:
+        said, known = header_lines(fresh), Offset(end)
+        assert labels.of(said, known) == answer.label_of(said, known)
+
+
+def test_labels_that_differ_in_their_lags_are_not_laid_out_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = answer.PeerLabels()
+    fresh = Freshness(served_by="b", role="active", state="RUNNING", offset_lag=3, batch=4)
+
+    def of(**lags: int) -> bytes:
+        return labels.of(header_lines(changed(fresh, committed_end=9, **lags)), Offset(9))
+
+    of(replica_lag_ms=1, source_lag_ms=2)
+    monkeypatch.setattr(answer, "label_of", None)
+    found = of(replica_lag_ms=123, source_lag_ms=4567)
+    assert found == header_lines(changed(fresh, replica_lag_ms=123, source_lag_ms=4567))
+    assert b"standpipe-source-lag-ms" not in of(replica_lag_ms=5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"standpipe-batch: 7\r\n" * 2,
+        b"",
+        b"standpipe-batch: 7\r\nx",
+        b"standpipe-replica-lag-ms: 007\r\n",
+        b"standpipe-replica-lag-ms: 1\r\nstandpipe-batch: 7\r\nstandpipe-source-lag-ms: 1\r\n",
+    ],
+)
+def test_odd_labels_are_laid_out(said: bytes) -> None:
+    labels = answer.PeerLabels()
+    usual = b"standpipe-batch: 7\r\nstandpipe-replica-lag-ms: 1\r\nstandpipe-batch: 7\r\n"
+    for each in (usual, said, said):
+        assert labels.of(each, Offset(1)) == answer.label_of(each, Offset(1))

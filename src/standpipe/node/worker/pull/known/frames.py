@@ -29,6 +29,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from standpipe.adapters.http.fast_path import Awaited
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.query.literal_lookup import (
@@ -42,16 +43,13 @@ from standpipe.data.query.literal_lookup import (
     place_in,
     response,
 )
+from standpipe.data.query.lookup_pack import pack_front
 from standpipe.data.query.pull import is_plain, partition_of_key
 from standpipe.errors import StandpipeError
-from standpipe.node.worker.pull.fast_forward import (
-    PASSED_FORMS,
-    FastForward,
-    FastForwards,
-    Way,
-)
+from standpipe.node.worker.pull.fast_forward import PASSED_FORMS, Way
 from standpipe.node.worker.pull.forward_headers import RequestFormat
 from standpipe.node.worker.pull.hedging import CHEAP_CHARS_MAX
+from standpipe.node.worker.pull.known.packed_forwards import PackedForward, PackedForwards
 from standpipe.node.worker.pull.known.parts import (
     MET_MAX,
     KnownFrame,
@@ -90,6 +88,10 @@ class LiteralFrame(KnownFrame):
     held: dict[int, HeldPart] = field(default_factory=dict[int, HeldPart])
     #: by partition, of those whose replicas are all elsewhere
     ways: dict[int, Way] = field(default_factory=dict[int, Way])
+    #: the begin of a pack of such bodies
+    front: bytes = b""
+    #: by partition, those that are not written yet
+    packs: dict[int, PackedForward] = field(default_factory=dict[int, PackedForward])
 
     def leave_map(self) -> None:
         """Keep nothing that refers to a map of the cluster."""
@@ -113,7 +115,8 @@ Known = dict[bytes, KnownLiteral[LiteralFrame] | None]
 class KnownFrames(KnownParts):
     """The frames of one listener."""
 
-    _frames: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
+    #: by body without its literal
+    bodies: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
     #: the last body that was asked for has a frame that is not known
     is_new: bool = False
     #: what tokens of sessions want of a table
@@ -123,7 +126,7 @@ class KnownFrames(KnownParts):
     #: by message without its literal
     messages: Known = field(default_factory=dict[bytes, KnownLiteral[LiteralFrame] | None])
     #: reads that another node answers; None: they are left to the other steps
-    forwards: FastForwards | None = None
+    packs: PackedForwards | None = None
 
     def __post_init__(self) -> None:
         # without two calls in between, which take a tenth of the time of a lookup
@@ -132,11 +135,11 @@ class KnownFrames(KnownParts):
         self._peers, self._forwarder = self.routes.peers, self.routes.forwarder
 
     def __len__(self) -> int:
-        return len(self._frames)
+        return len(self.bodies)
 
     def answer(
         self, token: RequestFormat, body: bytes, view: ClusterView, now_s: float
-    ) -> bytes | FastForward | None:
+    ) -> bytes | Awaited | None:
         """The response to a body of a known frame, at once or later; None: find it by the other
         steps.
 
@@ -144,12 +147,12 @@ class KnownFrames(KnownParts):
         """
         self.is_new = False
         only = None if token.forward is None else token.forward.partition
-        return self.look_up(self._frames, token.mark, body, view, now_s, only=only)
+        return self.look_up(self.bodies, token.mark, body, view, now_s, only=only)
 
     def note(self, token: RequestFormat, body: bytes) -> None:
         """`answer` did not know a body, and others will answer it: whether `is_new`."""
         mark = cut(token.mark, body) if len(body) <= MESSAGE_BYTES_MAX else None
-        self.is_new = mark is not None and mark not in self._frames and self._is_met_again(mark)
+        self.is_new = mark is not None and mark not in self.bodies and self._is_met_again(mark)
 
     def look_up(
         self,
@@ -160,7 +163,7 @@ class KnownFrames(KnownParts):
         now_s: float,
         *,
         only: int | None = None,
-    ) -> bytes | FastForward | None:
+    ) -> bytes | Awaited | None:
         """The response to bytes that behind `mark` and without their literal are `known`: a body,
         or a whole message, head included. None: they are none that is known, or their answer has to
         be found by the other steps. One function, as each call in it costs every lookup.
@@ -180,10 +183,13 @@ class KnownFrames(KnownParts):
         if only is not None and number != only:
             return None
         if part is None:
+            pack = frame.packs.get(number)
+            if pack is not None:
+                return pack.add(number, key)
             if number not in frame.ways:
                 part = self._now(frame, number, older, view)
             if part is None:
-                return self._forwarded(frame, number, mark, message, view)
+                return self._forwarded(frame, number, key, view)
         stored, meta = part.store.read(key, now_s)
         if part.meta is not meta and not self._describe(frame, part, meta):
             return None
@@ -215,28 +221,26 @@ class KnownFrames(KnownParts):
         return part
 
     def _forwarded(
-        self, frame: LiteralFrame, number: int, mark: bytes, message: bytes, view: ClusterView
-    ) -> FastForward | None:
+        self, frame: LiteralFrame, number: int, key: bytes, view: ClusterView
+    ) -> Awaited | None:
         """What another node answers; None: the other steps find the answer."""
-        forwards = self.forwards
-        if forwards is None:
+        packs = self.packs
+        if packs is None:
             return None
+        forwards = packs.forwards
         way = frame.ways.get(number)
         if way is None or not forwards.is_current(way, view):
             frame.ways.pop(number, None)
             source = frame.plan.source
-            if not frame.may_be_forwarded() or not forwards.is_elsewhere(
-                view, source.replica_id(number)
-            ):
+            # a large one may be what silences a peer
+            is_cheap = len(frame.front) <= CHEAP_CHARS_MAX and frame.may_be_forwarded()
+            if not is_cheap or not forwards.is_elsewhere(view, source.replica_id(number)):
                 return None
             way = forwards.way(source, number, frame.token.form, view, frame.bounds)
             if way is None:
                 return None
             frame.ways[number] = way
-        body = message if mark else message[message.index(b"\r\n\r\n") + 4 :]
-        if len(body) > CHEAP_CHARS_MAX:  # it may be what silences a peer
-            return None
-        return forwards.send(way, frame.token, body, None)
+        return packs.send(way, frame, number, key)
 
     def learn(
         self, token: RequestFormat, body: bytes, query: Lookup, view: ClusterView, plan: PullPlan
@@ -246,9 +250,9 @@ class KnownFrames(KnownParts):
         mark = cut(token.mark, body)
         if mark is None or (query.session is not None and not self._is_often_asked(mark)):
             return
-        if len(self._frames) >= FRAMES_MAX:
+        if len(self.bodies) >= FRAMES_MAX:
             self.forget()
-        self._frames[mark] = None
+        self.bodies[mark] = None
         place = view.plans.any_key_at(query.text, query.properties)
         kind = kind_of_rows(plan)
         if kind is None or place is None or not _means_its_literal(body, query, place):
@@ -260,7 +264,8 @@ class KnownFrames(KnownParts):
             )
             if session.before.offsets:  # rows may cover what was written without a new batch
                 return
-        added = count_added(source)
+        added, place = count_added(source), place_in(body)
+        assert place is not None
         frame = LiteralFrame(
             plan=plan,
             bounds=self.routes.bounds(query.bounds, source),
@@ -269,13 +274,14 @@ class KnownFrames(KnownParts):
             is_forward=token.forward is not None,
             session=session,
             added=added,
+            front=pack_front(body[: place.begin], body[place.end :]),
             respond=partial(response, added=added) if added else self._respond,
         )
         known = KnownLiteral(0, kind, source.partitions, frame, frame.held)
         key, partition = plan.keys[0], partition_of_key(source, plan.keys[0])
         stored = store_key(key, (source.key_columns[0].type,))
         assert known_literal({mark: known}, token.mark, body) == (frame, partition, stored)
-        self._frames[mark] = known
+        self.bodies[mark] = known
 
     def _is_often_asked(self, mark: bytes) -> bool:
         """Whether a frame with a session's token is worth to be kept: the next batch makes other
@@ -296,7 +302,7 @@ class KnownFrames(KnownParts):
         if len(message) > MESSAGE_BYTES_MAX or message.find(b"'", 0, head_bytes) >= 0:
             return False
         of_body, of_message = cut(token.mark, message[head_bytes:]), cut(b"", message)
-        known = self._frames.get(of_body) if of_body else None
+        known = self.bodies.get(of_body) if of_body else None
         if known is None or of_message is None:
             return False
         if len(self.messages) >= MESSAGES_MAX:
@@ -306,12 +312,12 @@ class KnownFrames(KnownParts):
 
     def forget(self) -> None:
         """Drop all frames; they are learnt again."""
-        self._frames.clear()
+        self.bodies.clear()
         self.messages.clear()
         self._parts_bytes = 0
 
     def _frames_known(self) -> Iterable[KnownFrame]:
-        return [known.meaning for known in self._frames.values() if known is not None]
+        return [known.meaning for known in self.bodies.values() if known is not None]
 
 
 def kind_of_rows(plan: PullPlan) -> int | None:

@@ -392,7 +392,7 @@ def test_a_client_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Mon
         for key in KEYS.values():
             assert path.answer(LINES, body_of(one(key)))
             assert path.answer(LINES, body_of(one(key)))
-        known = [each.meaning for each in path._frames._frames.values() if each]
+        known = [each.meaning for each in path._frames.bodies.values() if each]
         assert sum(len(each.parts) for each in known) <= 2
         assert sum(len(each.held) for each in known) <= 2
 

@@ -46,9 +46,9 @@ class Watched:
         """It is answered, and as the other steps answer it."""
         self.steps.clear()
         found, taken = self.path.answer_message(HEAD + BODY), [*self.steps]
-        known, self.path._frames._frames = self.path._frames._frames, {}
+        known, self.path._frames.bodies = self.path._frames.bodies, {}
         assert found == self.path.answer(LINES, BODY), "the same, without any frame"
-        self.path._frames._frames = known
+        self.path._frames.bodies = known
         return taken
 
 
@@ -135,7 +135,7 @@ def test_a_partition_that_cannot_be_held_is_not(
 ) -> None:
     async def story(nodes: Nodes) -> None:
         lookup = watched(nodes["a"], monkeypatch)
-        frame = next(each.meaning for each in lookup.path._frames._frames.values() if each)
+        frame = next(each.meaning for each in lookup.path._frames.bodies.values() if each)
         assert [*frame.held] == [*frame.parts] == [1]
         nodes["a"].publish(["a", "b"], {number: ["b"] for number in range(PARTITIONS)}, epoch=2)
         assert lookup.path.answer_message(HEAD + BODY) is None

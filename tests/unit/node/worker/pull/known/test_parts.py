@@ -44,7 +44,7 @@ def plan(path: LookupFastPath, text: str) -> None:
 
 
 def is_known(path: LookupFastPath) -> bool:
-    kinds = (path._frames._frames, path._statements._statements, path._lists._lists)
+    kinds = (path._frames.bodies, path._statements._statements, path._lists._lists)
     return any(known is not None for each in kinds for known in each.values())
 
 
