@@ -44,8 +44,7 @@ from tests import report  # noqa: E402
 CURVES: Final[dict[str, tuple[int, ...]]] = {
     "keys": (10_000, 100_000, 1_000_000, 20_000_000),
     "value_bytes": (50, 500, 5_000, 50_000),
-    # with 20,000 file descriptors a listener gave up idle connections from about 3,200 on
-    "connections": (1, 16, 256, 1_500),
+    "connections": (1, 16, 256, 5_000),
     "tables": (1, 20, 200),
     "partitions": (1, 32, 1_000),
     "nodes": (3, 100, 1_000),

@@ -15,9 +15,10 @@ CONNECTIONS_MAX = key(
     unit="count",
     low=8,
     doc="Connections of one listener in one process; each worker counts its own. All listeners of "
-    "a process together get half of its file descriptors at most (`ulimit -Hn`). When a listener "
-    "is full, a new connection replaces the oldest one without a request, or else the one that is "
-    "idle for longest (for a second or more); if there is none, it is closed at once.",
+    "a process together get half of its file descriptors at most (`ulimit -Hn`); half of an equal "
+    "share is kept for each, the rest is for the first that comes. When a listener is full, a new "
+    "connection replaces the oldest one without a request, or else the one that is idle for "
+    "longest (for a second or more); if there is none, it is closed at once.",
 )
 CONNECTIONS_PER_ADDRESS_MAX = key(
     "standpipe.listener.connections.per.address.max",
@@ -26,8 +27,8 @@ CONNECTIONS_PER_ADDRESS_MAX = key(
     unit="count",
     low=1,
     doc="Connections of one listener in one process that come from one address (IPv6: from one "
-    "/64), at most half of all. Enough for a load generator or a proxy with 1,000 connections "
-    "behind one address, and for all peers of a node on one host.",
+    "/64), at most three quarters of all. Enough for a load generator or a proxy with 1,000 "
+    "connections behind one address, and for all peers of a node on one host.",
 )
 HEAD_TIMEOUT = key(
     "standpipe.listener.head.timeout.ms",

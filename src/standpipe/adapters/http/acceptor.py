@@ -20,7 +20,6 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable
-from ssl import SSLContext
 from typing import Final, cast
 
 import structlog
@@ -32,6 +31,7 @@ from standpipe.adapters.http.connections import (
     Connections,
     CutReason,
     PortLimits,
+    Room,
 )
 
 #: Connections that one turn of the loop accepts: requests of others wait meanwhile.
@@ -94,7 +94,7 @@ class AcceptedConnection:
         self._acceptor.tell(reason)
         if self.transport is None:
             if self.admission is not None:
-                self.admission.cancel()  # in its handshake
+                self.admission.cancel()
         elif reason in _POLITE and not self.transport.is_closing() and not self._has_unsent():
             self.transport.close()
         else:
@@ -104,7 +104,8 @@ class AcceptedConnection:
 class SocketAcceptor:
     """The accepting side of one listening socket, which it closes at the end.
 
-    `factory` makes the protocol of a connection. `told` is called with each reason for which one
+    `factory` makes the protocol of a connection; `room` is shared with the other listeners of this
+    process. `told` is called with each reason for which one
     was refused or cut.
     """
 
@@ -114,16 +115,15 @@ class SocketAcceptor:
         factory: Callable[[AcceptedConnection], asyncio.Protocol],
         limits: PortLimits,
         *,
+        room: Room | None = None,
         told: Callable[[CutReason], None] | None = None,
-        tls: SSLContext | None = None,
     ) -> None:
         self.connections: Connections[AcceptedConnection] = Connections(
-            limits, lambda accepted: accepted.look()
+            limits, lambda accepted: accepted.look(), room
         )
         self._bound = bound
         self._factory = factory
         self._told = told
-        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._admissions: set[asyncio.Task[None]] = set()
         self._spare: int | None = None
@@ -199,17 +199,14 @@ class SocketAcceptor:
 
     async def _admit(self, raw: socket.socket, accepted: AcceptedConnection) -> None:
         accepted.raw = None
-        seconds = self.connections.limits.head_ms_max / 1000 if self._tls else None
-        await self._loop.connect_accepted_socket(
-            lambda: self._factory(accepted), raw, ssl=self._tls, ssl_handshake_timeout=seconds
-        )
+        await self._loop.connect_accepted_socket(lambda: self._factory(accepted), raw)
 
     def _admitted(self, done: asyncio.Task[None], accepted: AcceptedConnection) -> None:
         self._admissions.discard(done)
         accepted.admission = None
         if not done.cancelled() and done.exception() is None:
             return
-        accepted.leave()  # its handshake failed, or it was cut
+        accepted.leave()  # it was cut
         if accepted.raw is not None:
             accepted.raw.close()
 
@@ -280,11 +277,11 @@ class SocketAcceptor:
         return int(self._loop.time() * 1000)
 
 
-def descriptors_for(listeners: int) -> int:
-    """How many file descriptors the connections of each of so many listeners of this process may
-    take: half of all, so that files and connections to others have the other half."""
+def room_for(listeners: int) -> Room:
+    """How many file descriptors the connections of so many listeners of this process may take: half
+    of all, so that files and connections to others have the other half."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else soft // 2 // listeners
+    return Room(2**31 if soft == resource.RLIM_INFINITY else soft // 2, listeners)
 
 
 def _is_fresh() -> ConnectionProgress:

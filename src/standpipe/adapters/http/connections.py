@@ -21,7 +21,7 @@ Not here: sockets and timers (`adapters.http.acceptor`); limits of a request
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sized
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, NamedTuple, Self, TypeVar
@@ -111,7 +111,7 @@ class PortLimits:
         every = max(1, min(self.connections_max, descriptors))
         return PortLimits(
             connections_max=every,
-            per_address_max=max(1, min(self.per_address_max, every // 2)),
+            per_address_max=max(1, min(self.per_address_max, every * 3 // 4)),
             head_ms_max=self.head_ms_max,
             body_bytes_per_s_min=self.body_bytes_per_s_min,
             idle_ms_max=self.idle_ms_max,
@@ -121,6 +121,30 @@ class PortLimits:
     def sweep_ms(self) -> int:
         """How often `Connections.sweep` is to be called."""
         return max(20, min(self.head_ms_max, self.idle_ms_max) // SWEEPS_PER_DEADLINE)
+
+
+class Room:
+    """What the connections of several listeners may take together. Of an equal share each listener
+    has a half for itself, however many the others have; the rest is for who comes first. So the
+    public port of a node takes most of what the port for its peers does not use, and never all."""
+
+    def __init__(self, descriptors: int, listeners: int) -> None:
+        self._descriptors = descriptors
+        self._kept = descriptors // listeners // 2
+        #: that a listener may have, where the others have no more than is kept for them
+        self.most = descriptors - self._kept * (listeners - 1)
+        self._members: list[Sized] = []
+
+    def join(self, member: Sized) -> None:
+        """The connections of one more listener count."""
+        self._members.append(member)
+
+    def has_place(self, member: Sized) -> bool:
+        """Whether a member may have one more."""
+        taken = sum(
+            len(each) if each is member else max(len(each), self._kept) for each in self._members
+        )
+        return taken < self._descriptors
 
 
 @dataclass(slots=True)
@@ -166,12 +190,20 @@ class _Known:
 
 
 class Connections(Generic[K]):
-    """The connections of one listener. `look` tells how far one has come. Instants in ms, of any
-    one clock."""
+    """The connections of one listener. `look` tells how far one has come; `room` is shared with
+    other listeners. Instants in ms, of any one clock."""
 
-    def __init__(self, limits: PortLimits, look: Callable[[K], ConnectionProgress]) -> None:
+    def __init__(
+        self,
+        limits: PortLimits,
+        look: Callable[[K], ConnectionProgress],
+        room: Room | None = None,
+    ) -> None:
         self.limits = limits
         self._look = look
+        self._room = room
+        if room is not None:
+            room.join(self)
         self._known: dict[K, _Known] = {}
         self._addresses: dict[str, _Group[K]] = {}
         self._all: _Group[K] = _Group()
@@ -193,7 +225,7 @@ class Connections(Generic[K]):
             given_up = self._spare(of_address)
             if given_up is None:
                 return CutReason.ADDRESS
-        elif len(self._known) >= self.limits.connections_max:
+        elif self._is_full():
             given_up = self._spare(self._all)
             if given_up is None:
                 self._forget_if_empty(network)
@@ -205,6 +237,10 @@ class Connections(Generic[K]):
         of_address.fresh[key] = self._all.fresh[key] = None
         self._known[key] = _Known(network, Pace(now_ms))
         return given_up
+
+    def _is_full(self) -> bool:
+        is_full = len(self._known) >= self.limits.connections_max
+        return is_full or (self._room is not None and not self._room.has_place(self))
 
     def leave(self, key: K) -> None:
         """A connection has ended, or is being cut. Unknown ones are ignored."""

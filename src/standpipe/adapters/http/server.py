@@ -39,12 +39,13 @@ from typing import Any, Final, cast
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import ServerState
 
-from standpipe.adapters.http.acceptor import AcceptedConnection, SocketAcceptor, descriptors_for
+from standpipe.adapters.http.acceptor import AcceptedConnection, SocketAcceptor, room_for
 from standpipe.adapters.http.connections import (
     IDLE_MS_MAX,
     ConnectionProgress,
     CutReason,
     PortLimits,
+    Room,
     WaitingFor,
 )
 from standpipe.adapters.http.fast_path import Awaited, FastPath, Headers, NoFastPath
@@ -53,6 +54,7 @@ from standpipe.adapters.http.protocol_switch import OtherProtocol, ProtocolSwitc
 from standpipe.adapters.http.pulse import Pulse, beat
 from standpipe.adapters.http.sealed_server import PEER_NODE, Seal, SealedProtocol
 from standpipe.adapters.http.tls import Certificate
+from standpipe.adapters.http.tls_server import TlsProtocol
 from standpipe.adapters.sealed.handshake import MAGIC
 from standpipe.errors import BadRequest, PortInUse
 
@@ -411,8 +413,8 @@ async def serve(listeners: Sequence[Listener], stop: asyncio.Event, grace_s: flo
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # bad client input is not logged
     state = ServerState()
-    descriptors = descriptors_for(len(listeners))
-    acceptors = [_acceptor(listener, state, descriptors) for listener in listeners]
+    room = room_for(len(listeners))
+    acceptors = [_acceptor(listener, state, room) for listener in listeners]
     for acceptor in acceptors:
         acceptor.open()
     pulse = asyncio.create_task(beat([listener.pulse for listener in listeners]))
@@ -443,13 +445,13 @@ async def _until(stop: asyncio.Event, chores: Sequence[asyncio.Task[None]]) -> N
         chore.result()
 
 
-def _acceptor(listener: Listener, state: ServerState, descriptors: int) -> SocketAcceptor:
+def _acceptor(listener: Listener, state: ServerState, room: Room) -> SocketAcceptor:
     """Accepts the connections of a listener, and gives each the protocol that it speaks."""
-    listener.limits = listener.limits.within(descriptors)
-    made = _http(listener, state)
+    listener.limits = listener.limits.within(room.most)
+    made, connections = _http(listener, state), cast("set[Any]", state.connections)
     others: list[OtherProtocol] = []
     if (seal := listener.seal) is not None:
-        sealed, connections = made, cast("set[Any]", state.connections)
+        sealed = made
         made = _http(_unsealed(listener, seal), state)
         others.append(
             OtherProtocol(
@@ -461,14 +463,9 @@ def _acceptor(listener: Listener, state: ServerState, descriptors: int) -> Socke
         others.append(listener.other)
     for each in others:
         made = partial(ProtocolSwitch, each, made, state)
-    secure = listener.certificate
-    return SocketAcceptor(
-        listener.socket,
-        made,
-        listener.limits,
-        told=listener.ended,
-        tls=secure.context if secure else None,
-    )
+    if (secure := listener.certificate) is not None:
+        made = partial(TlsProtocol, secure.context, made, connections)
+    return SocketAcceptor(listener.socket, made, listener.limits, room=room, told=listener.ended)
 
 
 def _unsealed(listener: Listener, seal: Seal) -> Listener:

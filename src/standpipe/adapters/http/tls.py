@@ -4,7 +4,8 @@ A renewal (cert-manager, certbot, a cron job) replaces the files. If that needed
 node, one day the restart would come too late. Open connections keep the certificate that they began
 with.
 
-Not here: which listener speaks TLS (`node/worker/main.py`); certificates of clients, which are not
+Not here: connections (`adapters.http.tls_server`); which listener speaks TLS
+(`node/worker/main.py`); certificates of clients, which are not
 asked for; the listeners between nodes, which a shared secret seals (docs/ARCHITECTURE.md).
 """
 
@@ -39,6 +40,7 @@ class Certificate:
         self.chain = chain
         self.key = key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 or newer
+        self.context.options |= ssl.OP_NO_RENEGOTIATION
         self.context.set_alpn_protocols(protocols)
         self._seen = self._times()
         self._load()

@@ -13,6 +13,7 @@ from standpipe.adapters.http.connections import (
     CutReason,
     Pace,
     PortLimits,
+    Room,
     WaitingFor,
     network_of,
 )
@@ -32,9 +33,9 @@ ASKED = ConnectionProgress(WaitingFor.IDLE, steps=1)
 class World:
     """Connections by name, and what is seen of them."""
 
-    def __init__(self, limits: PortLimits = LIMITS) -> None:
+    def __init__(self, room: Room | None = None) -> None:
         self.seen: dict[str, ConnectionProgress] = {}
-        self.known = Connections[str](limits, lambda name: self.seen.get(name, FRESH))
+        self.known = Connections[str](LIMITS, lambda name: self.seen.get(name, FRESH), room)
 
     def arrive(self, name: str, address: str = "a", now_ms: int = 0) -> CutReason | str | None:
         return self.known.arrive(name, address, now_ms)
@@ -170,7 +171,8 @@ def test_which_addresses_count_together(address: str, network: str, why: str) ->
     ("descriptors", "every", "per_address", "why"),
     [
         (100, 6, 3, "more than enough"),
-        (4, 4, 2, "one address has half at most"),
+        (4, 4, 3, "one address has three quarters at most"),
+        (2, 2, 1, "which may be less"),
         (1, 1, 1, "never none"),
     ],
 )
@@ -179,6 +181,55 @@ def test_limits_fit_into_the_descriptors(
 ) -> None:
     lowered = LIMITS.within(descriptors)
     assert (lowered.connections_max, lowered.per_address_max) == (every, per_address), why
+
+
+class Sizes:
+    """A listener with so many connections."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_listeners_share_their_room_and_each_has_its_own_part(seed: int) -> None:
+    draw = random.Random(seed)
+    listeners = draw.randint(1, 4)
+    descriptors = draw.randint(2 * listeners, 60)
+    room, members = Room(descriptors, listeners), [Sizes() for _ in range(listeners)]
+    for member in members:
+        room.join(member)
+    kept = descriptors // listeners // 2
+    for _ in range(500):
+        member = draw.choice(members)
+        has_place = room.has_place(member)
+        assert has_place or member.count >= kept, "what is kept for it is there"
+        if has_place and draw.random() < 0.6:
+            member.count += 1
+        elif member.count and draw.random() < 0.5:
+            member.count -= 1
+        assert sum(map(len, members)) <= descriptors
+        assert member.count <= room.most
+    for member in members:
+        member.count = 0
+    while room.has_place(members[0]):
+        members[0].count += 1
+    assert members[0].count == room.most
+
+
+def test_a_listener_without_room_gives_up_what_is_its_own() -> None:
+    room, peers = Room(8, 2), Sizes(5)
+    room.join(peers)
+    world = World(room)
+    for name in "123":
+        assert world.arrive(name, f"address {name}") is None
+    assert world.arrive("4", "another") == "1"
+    world.ask("2", "3", "4")
+    assert world.arrive("5", "another") is CutReason.ALL
+    peers.count = 4
+    assert world.arrive("5", "another") is None
 
 
 def test_limits_come_from_the_keys() -> None:

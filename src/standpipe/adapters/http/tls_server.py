@@ -1,0 +1,261 @@
+"""The accepting end of TLS connections: HTTP inside, through OpenSSL and two buffers.
+
+    socket ─► TlsProtocol ─ deciphered ─► ProtocolSwitch or LookupProtocol ─► TlsTransport ─► socket
+
+uvloop's own TLS takes twice as long for a request: it reads until an exception says that nothing is
+left, and writes in another turn of its state machine. Here a read is followed by another only where
+OpenSSL or its buffer has more, and an answer is ciphered and written at once.
+
+A handshake has the time of a head, as it comes before the first one (`adapters.http.connections`).
+A client that ends without close_notify is gone, as on a plain connection. Neither end renegotiates.
+
+Not here: certificates (`adapters.http.tls`), which listener speaks TLS (`node.worker.listeners`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from standpipe.adapters.http.acceptor import AcceptedConnection
+from standpipe.adapters.http.connections import FRESH, ConnectionProgress
+
+#: of one call of OpenSSL, which gives a record at most
+READ_BYTES: Final = 16 * 1024
+#: records of one read of the socket, until others of the loop have a turn
+RECORDS_AT_ONCE: Final = 16
+
+
+class TlsProtocol(asyncio.Protocol):
+    """One connection. `shutdown` and `transport` are for `server.serve`."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        make: Callable[[AcceptedConnection], asyncio.Protocol],
+        connections: set[Any],
+        accepted: AcceptedConnection,
+    ) -> None:
+        self._make = make
+        self._connections = connections
+        self._accepted = accepted
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
+        self._is_proved = self._is_held = self._is_reading = False
+        #: what is inside; a switch of protocols may put another one here
+        self.inner: asyncio.Protocol | None = None
+
+    # -------------------------------------------------------- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the client's greeting."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._connections.add(self)
+        self._accepted.serve(transport, _waits_for_a_handshake)
+
+    def data_received(self, data: bytes) -> None:
+        """Records, or parts of them."""
+        self._came.write(data)
+        if not self._is_proved and not self._shake_hands():
+            return
+        self._read()
+
+    def eof_received(self) -> None:
+        """The client has ended the connection, or its sending half."""
+        if self.inner is not None:
+            self.inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._connections.discard(self)
+        if self.inner is not None:
+            inner, self.inner = self.inner, None  # else each would keep the other
+            inner.connection_lost(exc)
+        else:
+            self._accepted.leave()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        if self.inner is not None:
+            self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        if self.inner is not None:
+            self.inner.resume_writing()
+
+    def shutdown(self) -> None:
+        """No request has arrived yet, so none needs an answer."""
+        self.transport.close()
+
+    # ----------------------------------------------------------- for the transport inside
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Cipher, and write at once."""
+        try:
+            written = self._tls.write(data)
+            while written < len(data):
+                data = data[written:]
+                written = self._tls.write(data)
+        except ssl.SSLError:
+            self.transport.abort()
+            return
+        self.transport.write(self._goes.read())
+
+    def end(self) -> None:
+        """Tell the client that no more comes, and close when all is written."""
+        with suppress(ssl.SSLError):  # the client's own close_notify is not waited for
+            self._tls.unwrap()
+        if not self.transport.is_closing():
+            self._flush()
+            self.transport.close()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Deliver nothing more, or go on."""
+        self._is_held = is_held
+        if is_held:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+            self._read_later()
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """What has been agreed on."""
+        return self._tls
+
+    # ---------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> bool:
+        """Whether it is done."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError:
+            self._flush()  # it says why
+            self.transport.close()
+            return False
+        self._flush()
+        self._is_proved = True
+        self._connections.discard(self)  # the protocol inside is among them from now on
+        self.inner = self._make(self._accepted)
+        self.inner.connection_made(TlsTransport(self, self.transport))
+        return True
+
+    def _read(self) -> None:
+        """Deliver what came, unless it is held."""
+        came, tls, self._is_reading = self._came, self._tls, True
+        try:
+            for _ in range(RECORDS_AT_ONCE):
+                if self._is_held or self.transport.is_closing():
+                    return
+                opened = tls.read(READ_BYTES)
+                if not opened:  # close_notify
+                    self.end()
+                    return
+                if self.inner is None:
+                    return
+                self.inner.data_received(opened)
+                if not came.pending and not tls.pending():
+                    break
+            else:
+                self._read_later()
+        except ssl.SSLWantReadError:
+            pass  # no whole record
+        except ssl.SSLError:
+            self._flush()
+            self.transport.abort()
+            return
+        finally:
+            self._is_reading = False
+        if self._goes.pending:  # answers of TLS itself, as to a new key
+            self._flush()
+
+    def _read_later(self) -> None:
+        if self._came.pending or (self._is_proved and self._tls.pending()):
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._is_proved and not self._is_reading:
+            self._read()
+
+    def _flush(self) -> None:
+        if self._goes.pending:
+            self.transport.write(self._goes.read())
+
+
+def _waits_for_a_handshake() -> ConnectionProgress:
+    """Held to the deadline of a head, and given up for others."""
+    return FRESH
+
+
+class TlsTransport(asyncio.Transport):
+    """What the protocol inside writes to."""
+
+    def __init__(self, tls: TlsProtocol, raw: asyncio.Transport) -> None:
+        super().__init__()
+        self._tls, self._raw = tls, raw
+        #: without a call in between
+        self.write = tls.write
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """See asyncio.WriteTransport, as for the others. One record for all."""
+        self._tls.write(b"".join(list_of_data))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`ssl_object` and `sslcontext`; else what the socket's transport says."""
+        if name == "ssl_object":
+            return self._tls.tls
+        if name == "sslcontext":
+            return self._tls.tls.context
+        return self._raw.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """From now on, another one is inside."""
+        self._tls.inner = cast("asyncio.Protocol", protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The one that is inside."""
+        assert self._tls.inner is not None
+        return self._tls.inner
+
+    def close(self) -> None:
+        """Close when all is written."""
+        self._tls.end()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._raw.is_closing()
+
+    def can_write_eof(self) -> bool:
+        """TLS has no end of one half alone."""
+        return False
+
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`."""
+        self._tls.hold(is_held=True)
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+        self._tls.hold(is_held=False)
+
+    def is_reading(self) -> bool:
+        """Whether it delivers."""
+        return self._raw.is_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When to pause the writer."""
+        self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that are not yet with the kernel."""
+        return self._raw.get_write_buffer_size()
