@@ -105,8 +105,7 @@ class SocketAcceptor:
     """The accepting side of one listening socket, which it closes at the end.
 
     `factory` makes the protocol of a connection; `room` is shared with the other listeners of this
-    process. `told` is called with each reason for which one
-    was refused or cut.
+    process. `told` is called with each reason for which one was refused or cut.
     """
 
     def __init__(

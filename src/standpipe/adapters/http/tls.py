@@ -5,8 +5,8 @@ node, one day the restart would come too late. Open connections keep the certifi
 with.
 
 Not here: connections (`adapters.http.tls_server`); which listener speaks TLS
-(`node/worker/main.py`); certificates of clients, which are not
-asked for; the listeners between nodes, which a shared secret seals (docs/ARCHITECTURE.md).
+(`node/worker/listeners.py`); certificates of clients, which are not asked for; the listeners
+between nodes, which a shared secret seals (docs/ARCHITECTURE.md).
 """
 
 from __future__ import annotations

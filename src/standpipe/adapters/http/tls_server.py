@@ -2,9 +2,9 @@
 
     socket ─► TlsProtocol ─ deciphered ─► ProtocolSwitch or LookupProtocol ─► TlsTransport ─► socket
 
-uvloop's own TLS takes twice as long for a request: it reads until an exception says that nothing is
-left, and writes in another turn of its state machine. Here a read is followed by another only where
-OpenSSL or its buffer has more, and an answer is ciphered and written at once.
+What uvloop's own TLS adds to a lookup took 1.3 times as long: it reads until an exception says that
+nothing is left. Here a read is followed by another only where OpenSSL or its buffer has more, and
+an answer is ciphered and written at once.
 
 A handshake has the time of a head, as it comes before the first one (`adapters.http.connections`).
 A client that ends without close_notify is gone, as on a plain connection. Neither end renegotiates.
