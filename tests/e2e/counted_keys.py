@@ -14,6 +14,7 @@ from typing import Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.e2e.cluster import TestCluster
+from tests.e2e.topic_ends import end_offset
 from tests.sim.session_histories import NO_VALUE, SessionAnswer, Writes
 
 import standpipe
@@ -60,7 +61,7 @@ def batches_of(cluster: TestCluster, query_id: str, topic: str) -> dict[int, dic
     """What all batches cover that were committed before the call."""
     consumer, found = progress_of(cluster), dict[int, dict[int, int]]()
     of = TopicPartition(progress_topic("default_"), 0)
-    end = consumer.get_watermark_offsets(of, timeout=30)[1]
+    end = end_offset(consumer, of)
     while consumer.position([of])[0].offset < end:
         message = consumer.poll(1.0)
         value = None if message is None or message.error() else message.value()

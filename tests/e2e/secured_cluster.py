@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.console import Console
 from tests.e2e.cluster import TestCluster, free_port_range, wait_until
 from tests.e2e.kafka_cluster import KafkaCluster
+from tests.e2e.topic_ends import end_offset
 
 from standpipe.adapters.kafka.admin import KafkaAdmin
 from standpipe.adapters.kafka.connection import connect_by
@@ -223,7 +224,7 @@ class Feed:
         try:
             for partition in range(PARTITIONS):
                 place = TopicPartition("shop.orders", partition, 0)
-                _, end = consumer.get_watermark_offsets(place, timeout=30)
+                end = end_offset(consumer, place)
                 consumer.assign([place])
                 position = 0
                 while position < end:

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from tests.e2e import spark_and_kafka
+from tests.e2e.topic_ends import end_offset
 
 from standpipe.adapters.kafka.read_once import read_topic
 from standpipe.adapters.kafka.reader import FetchEvent, Partition, PartitionReader
@@ -234,3 +235,17 @@ def kill(broker: Broker) -> int:
     while broker.pid == killed and broker.is_alive():
         time.sleep(0.01)
     return killed
+
+
+def test_a_topic_that_was_just_made_has_ends(broker: Broker) -> None:
+    """Metadata names a leader before the broker knows it: a read just then ended a test in CI."""
+    broker.start()
+    at = {"bootstrap.servers": broker.bootstrap_servers}
+    admin, partitions = AdminClient(at), range(20)
+    for topic in (f"made-{number}" for number in range(10)):
+        admin.create_topics([NewTopic(topic, len(partitions), 1)])
+        consumer = Consumer({**at, "group.id": topic})
+        while len(consumer.list_topics(topic, timeout=10).topics[topic].partitions) == 0:
+            pass
+        assert [end_offset(consumer, TopicPartition(topic, n)) for n in partitions] == [0] * 20
+        consumer.close()

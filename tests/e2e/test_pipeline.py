@@ -27,13 +27,12 @@ import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    KafkaError,
-    KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.e2e.topic_ends import end_offset
 from tests.unit.pipeline.fake_node import SECRET, FakeNode
 from tests.unit.pipeline.queries_of import commands_of
 
@@ -272,12 +271,7 @@ def read_all(bootstrap_servers: str, topic: str, partitions: int) -> list[Messag
             return found
         for partition in range(partitions):
             place = TopicPartition(topic, partition, OFFSET_BEGINNING)
-            try:
-                _, end = consumer.get_watermark_offsets(place, timeout=10)
-            except KafkaException as error:  # the topic is being made
-                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
-                    raise
-                return []
+            end = end_offset(consumer, place)
             consumer.assign([place])
             at = 0
             while at < end:

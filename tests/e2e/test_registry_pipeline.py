@@ -20,6 +20,7 @@ from tests.e2e.registry_formats import AVRO, FORMATS, JSON_SR, RegistryFormat
 from tests.e2e.registry_server import RegistryServer
 from tests.e2e.test_push_tables import Followed
 from tests.e2e.test_serve_statements import consume
+from tests.e2e.topic_ends import end_offset
 
 from standpipe.adapters.schema_registry import RegistryConnection, SchemaRegistry
 from standpipe.data.encoding.framed_values import framed
@@ -105,7 +106,7 @@ def sampled(cluster: TestCluster, topic: str, count: int) -> Sequence[dict[str, 
         asker = confluent_kafka.Consumer(
             {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "t"}
         )
-        _, end = asker.get_watermark_offsets(confluent_kafka.TopicPartition(PROCESSING_LOG, 0))
+        end = end_offset(asker, confluent_kafka.TopicPartition(PROCESSING_LOG, 0))
         asker.close()
         lines = [json.loads(each.value()) for each in consume(broker, PROCESSING_LOG, end)]
         found = [line for line in lines if line["topic"] == topic]

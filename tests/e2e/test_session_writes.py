@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.e2e.cluster import WAIT_S_MAX, TestCluster, wait_until
+from tests.e2e.topic_ends import end_offset
 
 import standpipe
 from standpipe.adapters import process
@@ -128,7 +129,7 @@ def committed_ms(cluster: TestCluster, table: str) -> dict[int, int]:
     query_id, topic = cluster.query_of(table), progress_topic("default_")
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "w"})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+    end = end_offset(consumer, TopicPartition(topic, 0))
     found: dict[int, int] = {}
     while consumer.position([TopicPartition(topic, 0)])[0].offset < end:
         message = consumer.poll(1.0)

@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.e2e.cluster import TestCluster, start, wait_until
+from tests.e2e.topic_ends import offsets
 
 from standpipe.data.encoding.store_keys import commit_header, partition_of, rowtime_header
 from standpipe.data.replica.digest_verdict import KeptDigests
@@ -128,7 +129,7 @@ class Story:
         found: list[tuple[int, int, bytes, bytes | None]] = []
         for partition in range(PARTITIONS):
             of = TopicPartition(name, partition, 0)
-            low, high = consumer.get_watermark_offsets(of, timeout=10)
+            low, high = offsets(consumer, of)
             consumer.assign([TopicPartition(name, partition, low)])
             while low < high and consumer.position([of])[0].offset < high:
                 for message in consumer.consume(1000, 0.2):
