@@ -31,7 +31,7 @@ import standpipe
 from standpipe.client import AsyncClient, NodesUnreachable, ServerRefused
 from standpipe.client.core.session import ClientSession
 from standpipe.config.lags import REPLICA_LAG_MAX
-from standpipe.session_token import LEVEL_PROPERTY, SESSION, SNAPSHOT
+from standpipe.session_token import LEVEL_PROPERTY, LINEARIZABLE, SESSION, SNAPSHOT
 
 NAME: Final = "LEVELS"
 TABLE: Final = f"{NAME}_COUNTS"
@@ -49,11 +49,13 @@ class LevelReads:
 
     settings: Mapping[str, Any]
     tasks: int
-    #: tasks that send BURST reads at once, what their requests say, and whether each is a session
+    #: tasks that send several reads at once on a connection, and what their requests say
     burst_tasks: int = 0
     properties: Mapping[str, Any] = field(default_factory=dict[str, Any])
     #: of one key, of several keys, of all rows: a scan costs as much as ten of the others
     shares: tuple[int, int, int] = (32, 7, 1)
+    #: reads that are sent at once on one connection; a session's token is one for all of them
+    burst: int = 32
     pause_s: float = 0.0
 
 
@@ -69,15 +71,16 @@ LEVELS: Final = {
     "snapshot": LevelReads(
         {"consistency": SNAPSHOT}, 2, BURST_TASKS, {LEVEL_PROPERTY: SNAPSHOT}, shares=(2, 36, 2)
     ),
-    # they wait for each other's barrier, so that more of them are hardly more work
-    "linearizable": LevelReads({"consistency": "linearizable"}, 40),
+    # Each waits for a batch, and a node answers the reads of a connection one after the other. Many
+    # wait for the same batch, so that more of them are hardly more work.
+    LINEARIZABLE: LevelReads(
+        {"consistency": LINEARIZABLE}, 8, 150, {LEVEL_PROPERTY: LINEARIZABLE}, burst=1
+    ),
 }
 #: reads without a level from the first instant to the last, which all judges get; too few of them
 #: to slow down the others
 CONTROL: Final = "control"
-ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 1, shares=(6, 3, 1), pause_s=0.02)}
-#: reads that are sent at once on one connection; a session's token is one for all of them
-BURST: Final = 32
+ALL: Final = {**LEVELS, CONTROL: LevelReads({}, 2, shares=(6, 3, 1), pause_s=0.02)}
 #: the share of them that may be for another node
 ELSEWHERE: Final = 0.05
 
@@ -137,7 +140,7 @@ class Readers:
         connection: BurstConnection | None = None
         while not self.is_over.is_set() and self.counts[number] < self.reads[number]:
             own = [key for key in KEYS if self.served_by.get(key) == node_id]
-            asked = [self._keys(chance, how, own) for _ in range(BURST)]
+            asked = [self._keys(chance, how, own) for _ in range(how.burst)]
             begin = time.monotonic()
             try:
                 connection = connection or await BurstConnection.to(address, session)
@@ -145,7 +148,7 @@ class Readers:
                 answers = await connection.ask([*map(_text_of, asked)], how.properties)
             except (NodeGone, OSError):
                 connection = None
-                mine.refused += BURST
+                mine.refused += how.burst
                 await asyncio.sleep(REFUSED_PAUSE_S)
                 continue
             refused = 0
@@ -267,7 +270,7 @@ def _verdicts(answers: list[Answers], truth: Truth) -> dict[str, Any]:
         "bounded": lambda w, all_: bounded_violations(w, truth.committed, all_, BOUND_MS / 1000),
         "session": violations,
         "snapshot": snapshot_violations,
-        "linearizable": lambda w, all_: linear_violations(w, truth.committed, all_),
+        LINEARIZABLE: lambda w, all_: linear_violations(w, truth.committed, all_),
     }
 
     def of(level: str) -> list[SessionAnswer]:

@@ -62,7 +62,9 @@ from standpipe.local.client.rest_client import NodesClient
 from standpipe.model import NodeId
 
 FAULT_EVERY_S: Final = 4.0
-STILL_S: Final = 1.5
+#: longer than the bound of level bounded and the time between two batches on a slow machine, else
+#: the control has hardly an answer that is too old
+STILL_S: Final = 3.0
 #: rounds of faults between two kills of the driver: each costs some 20 s of processor time, which
 #: the readers lack
 ROUNDS_PER_DRIVER: Final = 3
