@@ -6,7 +6,6 @@ What uvloop's own TLS adds to a lookup took 1.3 times as long: it reads until an
 nothing is left. Here a read is followed by another only where OpenSSL or its buffer has more, and
 an answer is ciphered and written at once.
 
-A handshake has the time of a head, as it comes before the first one (`adapters.http.connections`).
 A client that ends without close_notify is gone, as on a plain connection. Neither end renegotiates.
 
 Not here: certificates (`adapters.http.tls`), which listener speaks TLS (`node.worker.listeners`).
@@ -16,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
 from standpipe.adapters.http.acceptor import AcceptedConnection
-from standpipe.adapters.http.connections import FRESH, ConnectionProgress
+from standpipe.adapters.http.layered import LayerProtocol, LayerTransport
 
 #: of one call of OpenSSL, which gives a record at most
 READ_BYTES: Final = 16 * 1024
@@ -29,8 +28,8 @@ READ_BYTES: Final = 16 * 1024
 RECORDS_AT_ONCE: Final = 16
 
 
-class TlsProtocol(asyncio.Protocol):
-    """One connection. `shutdown` and `transport` are for `server.serve`."""
+class TlsProtocol(LayerProtocol):
+    """One connection. A switch of protocols may put another one inside."""
 
     def __init__(
         self,
@@ -39,22 +38,12 @@ class TlsProtocol(asyncio.Protocol):
         connections: set[Any],
         accepted: AcceptedConnection,
     ) -> None:
-        self._make = make
-        self._connections = connections
-        self._accepted = accepted
+        super().__init__(make, connections, accepted)
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
         self._is_proved = self._is_held = self._is_reading = False
-        #: what is inside; a switch of protocols may put another one here
-        self.inner: asyncio.Protocol | None = None
 
     # -------------------------------------------------------- called by the event loop
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the client's greeting."""
-        self.transport = cast("asyncio.Transport", transport)
-        self._connections.add(self)
-        self._accepted.serve(transport, _waits_for_a_handshake)
 
     def data_received(self, data: bytes) -> None:
         """Records, or parts of them."""
@@ -64,32 +53,8 @@ class TlsProtocol(asyncio.Protocol):
         self._read()
 
     def eof_received(self) -> None:
-        """The client has ended the connection, or its sending half."""
-        if self.inner is not None:
-            self.inner.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
-        self._connections.discard(self)
-        if self.inner is not None:
-            inner, self.inner = self.inner, None  # else each would keep the other
-            inner.connection_lost(exc)
-        else:
-            self._accepted.leave()
-
-    def pause_writing(self) -> None:
-        """The client reads too slowly."""
-        if self.inner is not None:
-            self.inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It has read."""
-        if self.inner is not None:
-            self.inner.resume_writing()
-
-    def shutdown(self) -> None:
-        """No request has arrived yet, so none needs an answer."""
-        self.transport.close()
+        """The client is gone: TLS has no end of one half alone."""
+        super().eof_received()
 
     # ----------------------------------------------------------- for the transport inside
 
@@ -142,9 +107,7 @@ class TlsProtocol(asyncio.Protocol):
             return False
         self._flush()
         self._is_proved = True
-        self._connections.discard(self)  # the protocol inside is among them from now on
-        self.inner = self._make(self._accepted)
-        self.inner.connection_made(TlsTransport(self, self.transport))
+        self.begin(TlsTransport(self, self.transport))
         return True
 
     def _read(self) -> None:
@@ -189,23 +152,14 @@ class TlsProtocol(asyncio.Protocol):
             self.transport.write(self._goes.read())
 
 
-def _waits_for_a_handshake() -> ConnectionProgress:
-    """Held to the deadline of a head, and given up for others."""
-    return FRESH
-
-
-class TlsTransport(asyncio.Transport):
-    """What the protocol inside writes to."""
+class TlsTransport(LayerTransport):
+    """What the protocol inside writes to: ciphers, and ends as TLS does."""
 
     def __init__(self, tls: TlsProtocol, raw: asyncio.Transport) -> None:
-        super().__init__()
-        self._tls, self._raw = tls, raw
+        super().__init__(raw)
+        self._tls = tls
         #: without a call in between
         self.write = tls.write
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See asyncio.WriteTransport, as for the others. One record for all."""
-        self._tls.write(b"".join(list_of_data))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """`ssl_object` and `sslcontext`; else what the socket's transport says."""
@@ -213,7 +167,7 @@ class TlsTransport(asyncio.Transport):
             return self._tls.tls
         if name == "sslcontext":
             return self._tls.tls.context
-        return self._raw.get_extra_info(name, default)
+        return super().get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """From now on, another one is inside."""
@@ -228,14 +182,6 @@ class TlsTransport(asyncio.Transport):
         """Close when all is written."""
         self._tls.end()
 
-    def abort(self) -> None:
-        """Close now."""
-        self._raw.abort()
-
-    def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
-        return self._raw.is_closing()
-
     def can_write_eof(self) -> bool:
         """TLS has no end of one half alone."""
         return False
@@ -247,15 +193,3 @@ class TlsTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         """Deliver again."""
         self._tls.hold(is_held=False)
-
-    def is_reading(self) -> bool:
-        """Whether it delivers."""
-        return self._raw.is_reading()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When to pause the writer."""
-        self._raw.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that are not yet with the kernel."""
-        return self._raw.get_write_buffer_size()
