@@ -52,6 +52,9 @@ TOO_SLOW: Final = (
     "The scan did not finish in time: name keys, a range or a LIMIT, or raise "
     "standpipe.query.pull.scan.timeout.ms."
 )
+STILL_WAITED: Final = (
+    "It still waited for rows that are new enough, or read them, when the time was over."
+)
 
 _NOBODY: Final[frozenset[NodeId]] = frozenset()
 _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -179,7 +182,7 @@ class Forwarder:
             )
         except StillWorking as slow:
             self._succeeded(peer.peer)
-            raise ForwardRefused(TOO_SLOW) from slow
+            raise ForwardRefused(STILL_WAITED if read.waits else TOO_SLOW) from slow
         except PathFailed as failure:
             self._failed(peer)
             raise ForwardRefused(

@@ -7,13 +7,21 @@ import json
 
 import pytest
 
-from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, PeerClient, Response
+from standpipe.adapters.http.peer_client import (
+    ConnectFailed,
+    PathFailed,
+    PeerClient,
+    Response,
+    StillWorking,
+)
 from standpipe.errors import HeavyWorkerEnded, TextRefused
 from standpipe.model import NodeId, NodeInfo
 from standpipe.node.worker.pull import forward
 from standpipe.node.worker.pull.forward import (
     SILENCES_MAX,
     SILENT_MS_MIN,
+    STILL_WAITED,
+    TOO_SLOW,
     Breaker,
     Forwarder,
     ForwardRefused,
@@ -148,17 +156,37 @@ def test_a_read_that_may_have_ended_a_heavy_worker_counts_as_sent() -> None:
     ],
 )
 def test_whether_a_peer_had_the_read(failure: PathFailed, was_sent: bool, why: str) -> None:
+    refusal = refusal_of_failed(failure)
+    assert (refusal.is_path_failure, refusal.was_sent) == (True, was_sent), why
+
+
+@pytest.mark.parametrize(
+    ("waits", "why"),
+    [
+        (False, TOO_SLOW),
+        # it was told to name keys, of a statement that named one
+        (True, STILL_WAITED),
+    ],
+)
+def test_what_a_peer_did_when_the_time_was_over(waits: bool, why: str) -> None:
+    refusal = refusal_of_failed(StillWorking(), waits=waits)
+    assert (refusal.why, refusal.is_path_failure) == (why, False)
+
+
+def refusal_of_failed(failure: Exception, *, waits: bool = False) -> ForwardRefused:
+    """Of a forward whose request ends in a failure."""
+
     class Failing(PeerClient):
         async def request(self, *_: object, **__: object) -> Response:
             raise failure
 
-    async def story() -> None:
+    async def story() -> ForwardRefused:
         forwarder = Forwarder(Failing({}), open_ms=60_000, probe_timeout_ms=10)
         peer = NodeInfo(node_id=NodeId("a"), public="p", internal="i", peer="a:1", incarnation="x")
-        read = ForwardedRead(body=b"", partition=0, table="T-1", timeout_ms=100)
+        read = ForwardedRead(body=b"", partition=0, table="T-1", timeout_ms=100, waits=waits)
         with pytest.raises(ForwardRefused) as caught:
             await forwarder.read(peer, read, ArrivingRows())
-        assert (caught.value.is_path_failure, caught.value.was_sent) == (True, was_sent), why
         await forwarder.close()
+        return caught.value
 
-    asyncio.run(story())
+    return asyncio.run(story())
