@@ -28,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from standpipe.adapters.http.peer_channel import PeerChannel
 from standpipe.adapters.http.peer_client import head_of, message_of
@@ -59,7 +59,7 @@ LATE_WAITS: Final = 2
 LATE_LOOK_S: Final = 0.002
 #: A longer answer is the slow path's, which charges what it collects.
 ANSWER_BYTES_MAX: Final = 64 * 1024
-#: Ways that are kept; when there are more, all are dropped. So of refused partitions.
+#: Ways that are kept; when there are more, all are dropped. So of what is shunned.
 WAYS_MAX: Final = 1_024
 #: So long a partition that a target has refused is left to the slow path, which would ask it again.
 REFUSED_S: Final = 2.0
@@ -67,6 +67,33 @@ _OK: Final = b"HTTP/1.1 200 "
 _LENGTH: Final = b"content-length: "
 #: layouts that a target may answer a forward in, which asks for them on the path `/query`
 PASSED_FORMS: Final = frozenset({Form.ARRAY, Form.LINES})
+
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(slots=True)
+class Shunned(Generic[_Key]):
+    """What is left to other ways for a time."""
+
+    #: on the loop's clock
+    _until_s: dict[_Key, float] = field(default_factory=dict[_Key, float])
+
+    def add(self, key: _Key, now_s: float, for_s: float) -> None:
+        """From now on."""
+        if len(self._until_s) >= WAYS_MAX:
+            self._until_s.clear()
+        self._until_s[key] = now_s + for_s
+
+    def has(self, key: _Key) -> bool:
+        """Whether its time is not over."""
+        if not self._until_s:
+            return False
+        until_s = self._until_s.get(key)
+        if until_s is None or asyncio.get_running_loop().time() < until_s:
+            return until_s is not None
+        del self._until_s[key]
+        return False
 
 
 @dataclass(slots=True)
@@ -161,13 +188,11 @@ class FastForward:
     def answered(self, head: bytes, body: bytes) -> None:
         """As `Asker.answered`."""
         self.has_ended = True
-        shared, now_s = self._shared, asyncio.get_running_loop().time()
-        took_s = now_s - self.began_s
-        shared.forwarder.answered(self.way.peer.peer, took_s * 1000)
+        shared, (now_s, took_s) = self._shared, self._shared.took(self)
         answer: bytes | None = None
         try:
             if not head.startswith(_OK):
-                shared.refused(self.way.replica_id, now_s)
+                shared.refused.add(self.way.replica_id, now_s, REFUSED_S)
             elif self._take is not None and len(body) <= ANSWER_BYTES_MAX:
                 answer = self._answer(head, body)
         finally:  # else nothing would answer the client
@@ -208,8 +233,8 @@ class FastForwards:
     _ways: dict[tuple[ReplicaId, Form], Way] = field(
         default_factory=dict[tuple[ReplicaId, Form], Way]
     )
-    #: until when, on the loop's clock, in s
-    _refused: dict[ReplicaId, float] = field(default_factory=dict[ReplicaId, float])
+    #: partitions that a target did not answer for lately
+    refused: Shunned[ReplicaId] = field(default_factory=Shunned[ReplicaId])
     #: in the order in which they began, which is nearly that in which they are late; among them
     #: are some that have ended
     _waiting: deque[Begun] = field(default_factory=deque[Begun])
@@ -278,7 +303,7 @@ class FastForwards:
     ) -> FastForward | None:
         """Ask the peer; None: it was refused lately, or no channel to it is free. `plan`: of the
         rows of an answer in LINES; None: the peer's layout is the client's."""
-        if self.is_refused(way.replica_id):
+        if self.refused.has(way.replica_id):
             return None
         channel = self.channel(way.peer)
         if channel is None:
@@ -307,26 +332,17 @@ class FastForwards:
         self.hedged_reads.hedges.read(now_s, count)
         self.hedged_reads.retries.read(now_s, count)
 
-    def refused(self, replica_id: ReplicaId, now_s: float, for_s: float = REFUSED_S) -> None:
-        """A target did not answer for a partition."""
-        if len(self._refused) >= WAYS_MAX:
-            self._refused.clear()
-        self._refused[replica_id] = now_s + for_s
+    def took(self, begun: Begun) -> tuple[float, float]:
+        """It is answered now, whatever the peer said: the loop's clock, and how long it took."""
+        now_s = asyncio.get_running_loop().time()
+        took_s = now_s - begun.began_s
+        self.forwarder.answered(begun.peer.peer, took_s * 1000)
+        return now_s, took_s
 
     def is_elsewhere(self, view: ClusterView, replica_id: ReplicaId) -> bool:
         """Whether other nodes have the replicas, and this one has none."""
         placement = view.placements.get(replica_id)
         return placement is not None and self.routes.node_id not in placement.replicas
-
-    def is_refused(self, replica_id: ReplicaId) -> bool:
-        """Whether a target did not answer for a partition lately."""
-        if not self._refused:
-            return False
-        until_s = self._refused.get(replica_id)
-        if until_s is None or asyncio.get_running_loop().time() < until_s:
-            return until_s is not None
-        del self._refused[replica_id]
-        return False
 
     def _look_later(self) -> None:
         self._look = asyncio.get_running_loop().call_later(LATE_LOOK_S, self._look_for_late)

@@ -145,11 +145,11 @@ def test_without_a_connection_or_a_map_that_fits_the_slow_path_answers(tmp_path:
         assert await ended(found) is None, "the target has another table"
         assert begun(path, text) is None, "the slow path would ask it again"
         assert path.forwards is not None
-        path.forwards.refused(USERS.replica_id(0), -fast_forward.REFUSED_S)
+        path.forwards.refused.add(USERS.replica_id(0), 0, 0)
         found = begun(path, text)
         assert found is not None, "not for ever"
         assert await ended(found) is None
-        path.forwards._refused.clear()
+        path.forwards.refused.add(USERS.replica_id(0), 0, 0)
         nodes["a"].forwarder._failed(path.map.view.nodes[NodeId("b")])
         assert begun(path, text) is None, "the path has failed, and was not tried since"
         nodes["a"].forwarder.answered("b", None)

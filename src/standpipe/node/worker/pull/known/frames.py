@@ -88,8 +88,9 @@ class LiteralFrame(KnownFrame):
     held: dict[int, HeldPart] = field(default_factory=dict[int, HeldPart])
     #: by partition, of those whose replicas are all elsewhere
     ways: dict[int, Way] = field(default_factory=dict[int, Way])
-    #: the begin of a pack of such bodies
+    #: the begin of a pack of such bodies, and what the literal in them is
     front: bytes = b""
+    is_text: bool = False
     #: by partition, those that are not written yet
     packs: dict[int, PackedForward] = field(default_factory=dict[int, PackedForward])
 
@@ -275,6 +276,7 @@ class KnownFrames(KnownParts):
             session=session,
             added=added,
             front=pack_front(body[: place.begin], body[place.end :]),
+            is_text=place.is_text,
             respond=partial(response, added=added) if added else self._respond,
         )
         known = KnownLiteral(0, kind, source.partitions, frame, frame.held)

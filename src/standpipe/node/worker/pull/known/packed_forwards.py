@@ -17,7 +17,6 @@ Not here: the bytes (`data.query.lookup_pack`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -26,10 +25,15 @@ from standpipe.adapters.http.peer_channel import PeerChannel
 from standpipe.adapters.http.peer_client import message_of
 from standpipe.data.query.literal_lookup import literal_of
 from standpipe.data.query.lookup_pack import PACKED_MAX, body_in, pack_lookup, parts_of
-from standpipe.model import NodeId, NodeInfo
-from standpipe.node.worker.pull.fast_forward import FastForward, FastForwards, Way
+from standpipe.model import NodeId
+from standpipe.node.worker.pull.fast_forward import (
+    REFUSED_S,
+    FastForward,
+    FastForwards,
+    Shunned,
+    Way,
+)
 from standpipe.node.worker.pull.forward_headers import RequestFormat
-from standpipe.sql.plans import PullPlan
 
 #: So long a partition takes the slow path after a target has left a lookup of it.
 LEFT_S: Final = 0.05
@@ -43,10 +47,11 @@ _UNKNOWN: Final = b"HTTP/1.1 404 "
 class PackedFrame(Protocol):
     """What the lookups of a frame have in common."""
 
-    plan: PullPlan
     token: RequestFormat
     #: of a pack (`pack_front`)
     front: bytes
+    #: what the literals are
+    is_text: bool
     #: by partition, those that are not written yet
     packs: dict[int, PackedForward]
 
@@ -120,10 +125,9 @@ class PackedForward:
         if self._is_given_up:
             self._lookups.clear()
         self._shared.forwards.count_reads(len(self._lookups), self.began_s)
-        frame = self._frame
-        is_text = frame.plan.source.key_columns[0].type == "STRING"
+        front, is_text = self._frame.front, self._frame.is_text
         packed = [pack_lookup(each.number, literal_of(each.key, is_text)) for each in self._lookups]
-        return message_of(self._head, b"".join((frame.front, *packed)))
+        return message_of(self._head, b"".join((front, *packed)))
 
     def give(self, answer: bytes | None) -> None:
         """As `Begun.give`: to all that have none yet."""
@@ -142,19 +146,18 @@ class PackedForward:
     def answered(self, head: bytes, body: bytes) -> None:
         """As `Asker.answered`."""
         self.has_ended = True
-        forwards, now_s = self._shared.forwards, asyncio.get_running_loop().time()
-        took_s = now_s - self.began_s
-        forwards.forwarder.answered(self.peer.peer, took_s * 1000)
+        forwards = self._shared.forwards
+        now_s, took_s = forwards.took(self)
         try:
             if head.startswith(_OK):
                 count = self._hand_out(body, now_s)
                 forwards.metrics.count("standpipe_pull_forwards", "answered", count)
                 forwards.metrics.answered("remote", took_s, count)
             elif head.startswith(_UNKNOWN):
-                self._shared.packless(self.peer, now_s)
+                self._shared.packless.add(self.peer.node_id, now_s, PACKLESS_S)
             else:
                 for way in self._ways.values():
-                    forwards.refused(way.replica_id, now_s)
+                    forwards.refused.add(way.replica_id, now_s, REFUSED_S)
         finally:  # else nothing would answer the other clients
             self.give(None)
 
@@ -169,7 +172,7 @@ class PackedForward:
                 continue
             lookup.take = None
             if not said:
-                forwards.refused(ways[number].replica_id, now_s, LEFT_S)
+                forwards.refused.add(ways[number].replica_id, now_s, LEFT_S)
                 take(None)
                 continue
             label_of, label = labels.get(number, _NO_LABEL)
@@ -194,8 +197,8 @@ class PackedForwards:
     """Those of one listener."""
 
     forwards: FastForwards
-    #: until when, on the loop's clock, in s
-    _packless: dict[NodeId, float] = field(default_factory=dict[NodeId, float])
+    #: peers that do not know what a pack is
+    packless: Shunned[NodeId] = field(default_factory=Shunned[NodeId])
 
     def send(
         self, way: Way, frame: PackedFrame, number: int, key: bytes
@@ -203,11 +206,10 @@ class PackedForwards:
         """Ask the peer; None: it was refused lately, or no channel to it is free. `number`: of the
         partition, for which no pack is open; `key`: in the store."""
         forwards = self.forwards
-        if forwards.is_refused(way.replica_id):
+        if forwards.refused.has(way.replica_id):
             return None
-        if self._packless and self._is_packless(way.peer):
-            is_text = frame.plan.source.key_columns[0].type == "STRING"
-            body = body_in(frame.front, literal_of(key, is_text))
+        if self.packless.has(way.peer.node_id):
+            body = body_in(frame.front, literal_of(key, frame.is_text))
             return forwards.send(way, frame.token, body, None)
         pack = next((each for each in frame.packs.values() if each.peer is way.peer), None)
         if pack is None:
@@ -219,14 +221,3 @@ class PackedForwards:
             channel.send(pack.message, pack)
         pack.open(number, way)
         return pack.add(number, key)
-
-    def packless(self, peer: NodeInfo, now_s: float) -> None:
-        """A peer does not know what a pack is."""
-        self._packless[peer.node_id] = now_s + PACKLESS_S
-
-    def _is_packless(self, peer: NodeInfo) -> bool:
-        until_s = self._packless.get(peer.node_id)
-        if until_s is None or asyncio.get_running_loop().time() < until_s:
-            return until_s is not None
-        del self._packless[peer.node_id]
-        return False

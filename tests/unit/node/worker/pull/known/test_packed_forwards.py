@@ -139,7 +139,7 @@ def test_what_a_target_leaves_takes_the_slow_path_for_a_moment(
         assert begun(path, left) is None, "its partition was left"
         assert await ended(packed(path, beside))
         assert path.forwards is not None
-        path.forwards._refused[USERS.replica_id(partition_of(left.encode(), PARTITIONS))] = 0
+        path.forwards.refused.add(USERS.replica_id(partition_of(left.encode(), PARTITIONS)), 0, 0)
         assert isinstance(begun(path, left), PackedLookup), "not for ever"
 
     run(tmp_path, story, THERE)
@@ -157,7 +157,7 @@ def test_a_peer_that_knows_no_packs_gets_forwards_of_their_own(tmp_path: Path) -
         assert isinstance(found, FastForward)
         assert same_id(await ended(found)) == await slow(nodes, OTHERS[1])
         assert path._frames.packs is not None
-        path._frames.packs._packless[NodeId("b")] = 0
+        path._frames.packs.packless.add(NodeId("b"), 0, 0)
         nodes["b"].is_packless = False
         assert same_id(await ended(packed(path, OTHERS[1]))) == await slow(nodes, OTHERS[1])
         assert isinstance(begun(path, OTHERS[1]), PackedLookup)
