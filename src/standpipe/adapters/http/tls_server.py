@@ -6,6 +6,10 @@ What uvloop's own TLS adds to a lookup took 1.3 times as long: it reads until an
 nothing is left. Here a read is followed by another only where OpenSSL or its buffer has more, and
 an answer is ciphered and written at once.
 
+OpenSSL gets a few records at a time, as it reads on until one of them has bytes of the application,
+and each new key, of which a client may send thousands, takes as long as two lookups. What else a
+read of the socket brought waits for the next turn of the loop, and no other read comes before.
+
 A client that ends without close_notify is gone, as on a plain connection. Neither end renegotiates.
 
 Not here: certificates (`adapters.http.tls`), which listener speaks TLS (`node.worker.listeners`).
@@ -24,8 +28,13 @@ from standpipe.adapters.http.layered import LayerProtocol, LayerTransport
 
 #: of one call of OpenSSL, which gives a record at most
 READ_BYTES: Final = 16 * 1024
-#: records of one read of the socket, until others of the loop have a turn
+#: records that OpenSSL gets, until others of the loop have a turn
 RECORDS_AT_ONCE: Final = 16
+#: of a record, before its content: the last two are the content's length
+HEADER_BYTES: Final = 5
+#: What TLS itself may answer after the handshake, in all. A client whose keys are used up after
+#: millions of records gets 27 bytes.
+OWN_BYTES_MAX: Final = 32 * 1024
 
 
 class TlsProtocol(LayerProtocol):
@@ -41,16 +50,23 @@ class TlsProtocol(LayerProtocol):
         super().__init__(make, connections, accepted)
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
-        self._is_proved = self._is_held = self._is_reading = False
+        #: of the record that OpenSSL has the begin of: bytes that are still to come
+        self._due = 0
+        #: what OpenSSL has yet to get: records, if this is behind, else less than a header
+        self._rest: bytes | memoryview = b""
+        self._own_bytes = 0
+        self._is_proved = self._is_held = self._is_behind = self._goes_on = False
 
     # -------------------------------------------------------- called by the event loop
 
     def data_received(self, data: bytes) -> None:
         """Records, or parts of them."""
-        self._came.write(data)
-        if not self._is_proved and not self._shake_hands():
-            return
-        self._read()
+        if self._rest:
+            data = b"".join((self._rest, data))
+        if self._is_behind:
+            self._rest = data
+        else:
+            self._take(data)
 
     def eof_received(self) -> None:
         """The client is gone: TLS has no end of one half alone."""
@@ -83,9 +99,15 @@ class TlsProtocol(LayerProtocol):
         self._is_held = is_held
         if is_held:
             self.transport.pause_reading()
+        elif self._is_behind or self._has_more():
+            self._go_on_later()
         else:
             self.transport.resume_reading()
-            self._read_later()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is delivered."""
+        return self._is_held
 
     @property
     def tls(self) -> ssl.SSLObject:
@@ -110,11 +132,57 @@ class TlsProtocol(LayerProtocol):
         self.begin(TlsTransport(self, self.transport))
         return True
 
+    def _take(self, data: bytes | memoryview) -> None:
+        """Give OpenSSL records, and deliver what is in them."""
+        end, self._due = _cut(data, self._due)
+        if end == len(data):
+            self._rest = b""
+        else:
+            whole = memoryview(data)
+            data, self._rest = whole[:end], whole[end:]
+        self._came.write(data)
+        if self._is_proved or self._shake_hands():
+            self._read()
+        if self._is_behind or len(self._rest) >= HEADER_BYTES:
+            self._pace()
+
+    def _pace(self) -> None:
+        """Read nothing from the socket while records of its last read wait for their turn."""
+        self._is_behind = len(self._rest) >= HEADER_BYTES
+        if self.transport.is_closing():
+            return
+        if self._is_behind:
+            self.transport.pause_reading()
+            self._go_on_later()
+        elif not self._is_held:
+            self.transport.resume_reading()
+
+    def _go_on_later(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Deliver what was held, then what waited for its turn."""
+        self._goes_on = False
+        if self._has_more():
+            self._read()
+        if self._is_held or self.transport.is_closing():
+            return
+        if self._is_behind:
+            self._take(self._rest)
+        else:
+            self.transport.resume_reading()
+
+    def _has_more(self) -> bool:
+        """Whether OpenSSL has what was not delivered."""
+        return self._is_proved and bool(self._came.pending or self._tls.pending())
+
     def _read(self) -> None:
         """Deliver what came, unless it is held."""
-        came, tls, self._is_reading = self._came, self._tls, True
+        came, tls = self._came, self._tls
         try:
-            for _ in range(RECORDS_AT_ONCE):
+            while True:
                 if self._is_held or self.transport.is_closing():
                     return
                 opened = tls.read(READ_BYTES)
@@ -126,30 +194,34 @@ class TlsProtocol(LayerProtocol):
                 self.inner.data_received(opened)
                 if not came.pending and not tls.pending():
                     break
-            else:
-                self._read_later()
         except ssl.SSLWantReadError:
             pass  # no whole record
         except ssl.SSLError:
             self._flush()
             self.transport.abort()
             return
-        finally:
-            self._is_reading = False
-        if self._goes.pending:  # answers of TLS itself, as to a new key
+        own_bytes = self._goes.pending  # answers of TLS itself, as to a new key
+        if own_bytes:
+            self._own_bytes += own_bytes
+            if self._own_bytes > OWN_BYTES_MAX:
+                self.transport.abort()
+                return
             self._flush()
-
-    def _read_later(self) -> None:
-        if self._came.pending or (self._is_proved and self._tls.pending()):
-            asyncio.get_running_loop().call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        if self._is_proved and not self._is_reading:
-            self._read()
 
     def _flush(self) -> None:
         if self._goes.pending:
             self.transport.write(self._goes.read())
+
+
+def _cut(data: bytes | memoryview, due: int) -> tuple[int, int]:
+    """Where RECORDS_AT_ONCE records end, or all there are, and how many bytes of the last one are
+    still to come. `due`: of the record that began before."""
+    size, end = len(data), due
+    for _ in range(RECORDS_AT_ONCE):
+        if end + HEADER_BYTES > size:
+            break
+        end += HEADER_BYTES + int.from_bytes(data[end + 3 : end + HEADER_BYTES], "big")
+    return (end, 0) if end <= size else (size, end - size)
 
 
 class TlsTransport(LayerTransport):
@@ -193,3 +265,7 @@ class TlsTransport(LayerTransport):
     def resume_reading(self) -> None:
         """Deliver again."""
         self._tls.hold(is_held=False)
+
+    def is_reading(self) -> bool:
+        """Whether it delivers."""
+        return not self._tls.is_held and not self._raw.is_closing()
