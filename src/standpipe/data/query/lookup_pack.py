@@ -23,6 +23,8 @@ from standpipe.errors import BadRequest
 
 #: Lookups of a pack: it is answered in one turn of the loop.
 PACKED_MAX: Final = 64
+#: Of a pack. PACKED_MAX of the longest keys, in the longest frame that is forwarded, have half.
+ASKED_BYTES_MAX: Final = 64 * 1024
 #: of its answers; the target leaves what is beyond that
 PACK_BYTES_MAX: Final = 1024 * 1024
 #: The answer to one lookup: freshness headers, each closed by CRLF, and the body. Without headers:

@@ -38,6 +38,6 @@ class PackEndpoint:
         token = self.fast_path.classify(request.scope["path"].encode(), headers)
         if token is None:
             return PlainTextResponse("Not Acceptable", 406)
-        body = await read_body(headers, request.receive, self.fast_path.body_bytes_max)
+        body = await read_body(headers, request.receive, self.fast_path.bytes_max(is_pack=True))
         answers = self.fast_path.answers(token, Pack.parse(body))
         return Response(answers, media_type=PACK_TYPE)

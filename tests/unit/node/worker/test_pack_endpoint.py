@@ -12,9 +12,18 @@ from tests.unit.node.worker.pull.test_fast_many import Nodes, run
 from tests.unit.node.workers import KEYS, body_of
 
 from standpipe.adapters.http.server import Headers
-from standpipe.data.query.lookup_pack import LEFT, pack_front, pack_lookup
+from standpipe.data.encoding.store_keys import PREFIX_BYTES_MAX
+from standpipe.data.query.lookup_pack import (
+    ASKED_BYTES_MAX,
+    LEFT,
+    PACKED_MAX,
+    pack_front,
+    pack_lookup,
+)
 from standpipe.node.worker.pack_endpoint import PackEndpoint
+from standpipe.node.worker.pull import fast_path
 from standpipe.node.worker.pull.fast_path import LookupFastPath
+from standpipe.node.worker.pull.hedging import CHEAP_CHARS_MAX
 from standpipe.node.worker.request.head import PACK_PATH
 
 #: the bodies of `one(key)`, cut at their literal
@@ -121,6 +130,54 @@ def test_what_is_no_pack_is_refused(
     async def story(nodes: Nodes) -> None:
         found, _ = await sent(nodes["a"].fast_path(is_peer=True), body, head(body, **other))
         assert found == status
+
+    run(tmp_path, story)
+
+
+def test_what_a_client_may_send_is_no_limit_for_a_pack(tmp_path: Path) -> None:
+    """Partitions were refused for seconds where many clients asked within a small limit."""
+
+    async def story(nodes: Nodes) -> None:
+        path, body = nodes["a"].fast_path(is_peer=True), pack(*KEYS)
+        path.body_bytes_max = len(body) - 1
+        assert (await sent(path, body, head(body)))[0] == 200
+        assert path.classify(PACK_PATH.encode(), head(body)) is not None
+        assert path.classify(b"/query", head(body)) is None
+        assert path.classify(PACK_PATH.encode(), head(b"x" * (ASKED_BYTES_MAX + 1))) is None
+
+    run(tmp_path, story)
+
+
+def test_the_longest_pack_is_within_its_limit() -> None:
+    longest = pack_lookup(0, b"x" * PREFIX_BYTES_MAX)
+    front = pack_front(b"x" * CHEAP_CHARS_MAX, b"")
+    assert len(front) + PACKED_MAX * len(longest) <= ASKED_BYTES_MAX
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["learnt", "known"])
+def test_answers_are_within_the_limit_and_those_that_are_left_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The sender drops a longer response, and each of its lookups takes the slow path."""
+
+    async def story(nodes: Nodes) -> None:
+        path, body = nodes["a"].fast_path(is_peer=True), pack(*KEYS)
+        for _ in range(times - 1):
+            await sent(path, body, head(body))
+        counts = path.metrics.counts
+        _, whole = await sent(path, body, head(body))
+        before, lefts = counts["standpipe_pull_forwarded_in"]["answered"], set[int]()
+        for limit in range(len(LEFT) * len(KEYS), len(whole), 50):
+            monkeypatch.setattr(fast_path, "PACK_BYTES_MAX", limit)
+            _, found = await sent(path, body, head(body))
+            assert len(found) <= limit
+            left = found.count(LEFT)
+            lefts.add(left)
+            if times > 1:
+                now = counts["standpipe_pull_forwarded_in"]["answered"]
+                assert now == before + len(KEYS) - left
+                before = now
+        assert {1, len(KEYS)} <= lefts, "some had room for all but one, some for none"
 
     run(tmp_path, story)
 

@@ -229,10 +229,11 @@ class FastForwards:
     replicas: Replicas
     metrics: Metrics
     timeout_ms: int
-    #: by replica and by the layout that the peer answers in
+    #: of the newest map, by replica and by the layout that the peer answers in
     _ways: dict[tuple[ReplicaId, Form], Way] = field(
         default_factory=dict[tuple[ReplicaId, Form], Way]
     )
+    _view: ClusterView | None = None
     #: partitions that a target did not answer for lately
     refused: Shunned[ReplicaId] = field(default_factory=Shunned[ReplicaId])
     #: in the order in which they began, which is nearly that in which they are late; among them
@@ -263,6 +264,9 @@ class FastForwards:
     ) -> Way | None:
         """Where reads of a partition go that bound nothing, to be answered in a layout; None: the
         other paths answer them. It holds while its route is the same (`is_current`)."""
+        if view is not self._view:  # each way keeps the map that it was decided from
+            self._ways.clear()
+            self._view = view
         replica_id = source.replica_id(partition)
         known = self._ways.get((replica_id, form))
         is_elsewhere = self.is_elsewhere(view, replica_id)

@@ -42,7 +42,7 @@ from standpipe.adapters.http.server import Headers
 from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import Stamp
-from standpipe.data.query.lookup_pack import LEFT, PACK_BYTES_MAX, Pack
+from standpipe.data.query.lookup_pack import ASKED_BYTES_MAX, LEFT, PACK_BYTES_MAX, Pack
 from standpipe.data.query.pull import lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
@@ -126,11 +126,16 @@ class LookupFastPath:
             if self.pages is not None and self.pages.refusal("POST", headers) is not None:
                 return None
             length = next(int(value) for name, value in headers if name == b"content-length")
-            if length > self.body_bytes_max:
+            if length > self.bytes_max(is_pack=is_pack):
                 return None
             return RequestFormat.read(path, headers, is_peer=self.is_peer, is_pack=is_pack)
         except StandpipeError:
             return None
+
+    def bytes_max(self, *, is_pack: bool) -> int:
+        """Of the body of a request. The limit is on what a client sends, and a pack has what many
+        have sent."""
+        return max(self.body_bytes_max, ASKED_BYTES_MAX) if is_pack else self.body_bytes_max
 
     def answer(self, token: RequestFormat, body: bytes) -> bytes | Awaited | None:
         """The whole HTTP response, at once or later; None: the slow path answers."""
@@ -185,18 +190,20 @@ class LookupFastPath:
 
     def answers(self, token: RequestFormat, pack: Pack) -> bytes:
         """The answers to a pack; `token`: what its head says."""
-        answers, room, known_count, started_s = list[bytes](), PACK_BYTES_MAX, 0, time.monotonic()
+        answers, known_count, started_s = list[bytes](), 0, time.monotonic()
+        room = PACK_BYTES_MAX - len(LEFT) * len(pack.lookups)
         may_be_known = token.part(0).is_usual and not self.in_hand.is_refusing
         for partition, literal in pack.lookups:
             body = pack.before + literal + pack.after
             found = self._known(token, partition, body, started_s) if may_be_known else None
-            if found is not None:
-                known_count += 1
-            else:
+            is_known = found is not None
+            if not is_known:
                 found = self.answer(token.part(partition), body)
-            if type(found) is not bytes or len(found) > ANSWER_BYTES_MAX or len(found) > room:
-                found = LEFT
+            if type(found) is not bytes or len(found) > min(ANSWER_BYTES_MAX, room):
+                answers.append(LEFT)
+                continue
             room -= len(found)
+            known_count += is_known
             answers.append(found)
         if known_count:
             self.metrics.count("standpipe_pull_forwarded_in", "answered", known_count)

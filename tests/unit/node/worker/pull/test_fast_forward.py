@@ -160,6 +160,25 @@ def test_without_a_connection_or_a_map_that_fits_the_slow_path_answers(tmp_path:
     run(tmp_path, story, THERE)
 
 
+def test_only_ways_of_the_newest_map_are_kept(tmp_path: Path) -> None:
+    """Each way keeps its map: of partitions that were asked for once, a worker kept 1,024 maps."""
+
+    async def story(nodes: Nodes) -> None:
+        path = nodes["a"].forwarding_path()
+        for number in range(PARTITIONS):
+            nodes["a"].publish(
+                ["a", "b"], {0: ["b"], 1: ["b"], 2: ["b"], 3: ["b"]}, epoch=9 + number
+            )
+            found = begun(path, one(KEYS[number]))
+            assert found is not None
+            assert await ended(found) is not None
+        assert path.forwards is not None
+        views = {id(way.route.view) for way in path.forwards._ways.values()}
+        assert views == {id(path.map.view)}
+
+    run(tmp_path, story, THERE)
+
+
 def test_a_late_answer_is_left_to_the_slow_path_and_its_time_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
