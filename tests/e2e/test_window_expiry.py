@@ -19,7 +19,8 @@ from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo.flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
 from standpipe.pipeline.commit import janitor
-from standpipe.pipeline.commit.janitor import Janitor, SweptTopic
+from standpipe.pipeline.commit.janitor import Janitor
+from standpipe.pipeline.commit.swept_topic import SweptTopic
 from standpipe.pipeline.io.progress_log import ProgressLog
 
 HOUR_MS = 3_600_000
@@ -157,10 +158,10 @@ def test_windows_expire_in_replicas_and_topics(
 
     wait_until(is_clean, "the idle query to call its topic clean")
     janitor_now = sweeper.janitor()
-    janitor_now._delete_expired()
+    janitor_now.swept.delete_expired(janitor_now.newest)
     assert set(sweeper.starts().values()) == {0}, "a week of grace, for who was away"
     monkeypatch.setattr(janitor, "TOMBSTONES_MS", -60_000)  # what was written just now, too
-    janitor_now._delete_expired()
+    janitor_now.swept.delete_expired(janitor_now.newest)
     starts = sweeper.starts()
     assert sum(starts.values()) == 3 * len(KEYS), "hours 0 to 2 of each key, and no more"
 

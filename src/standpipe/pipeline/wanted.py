@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from standpipe.model import LeaseEpoch, PersistentQuery, Record, Source, SparkPlan
+from standpipe.pipeline.failures import resolved_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,16 @@ class WantedQuery:
         """The topic to which the table's rows are also written, for other programs; None: no such
         topic, or the table does not serve reads yet."""
         return None if self.is_successor else self.table.public_topic
+
+    def resolution(self, reason: str) -> str:
+        """What resolves a failure of this query; "" for a reason without such a text."""
+        return resolved_by(
+            reason,
+            query_id=self.query_id,
+            kind=self.table.kind,
+            name=self.table.name,
+            statement=self.query.statement,
+        )
 
 
 def plan_digest(plan: SparkPlan) -> str:

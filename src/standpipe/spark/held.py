@@ -11,7 +11,6 @@ from standpipe.pipeline.commit.fence_watch import FenceWatch, foreign_fence, is_
 from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.run.control_client import Follower
 from standpipe.pipeline.run.reconcile import PipelineRegistration
-from standpipe.pipeline.run.scheduler import resolution
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark.errors import ServeEnded
 from standpipe.spark.lease import why_over
@@ -37,7 +36,7 @@ class HeldLease:
         if not is_foreign(seen, ours, ours, confirmed=confirmed, catalog_index=index):
             return None
         assert seen is not None
-        how = resolution("FOREIGN_FENCE", self.wanted)
+        how = self.wanted.resolution("FOREIGN_FENCE")
         return foreign_fence(seen, ours, resolution=how)
 
     def begin_to_give_back(self) -> None:

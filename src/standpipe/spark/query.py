@@ -25,7 +25,6 @@ from standpipe.pipeline.commit.fence_watch import FenceWatch
 from standpipe.pipeline.failures import Fenced, QueryFailed, reason_of
 from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
-from standpipe.pipeline.run.scheduler import resolution
 from standpipe.pipeline.run.start.running_query import QueryRun
 from standpipe.pipeline.wanted import WantedQuery
 from standpipe.spark.errors import ServeEnded
@@ -213,7 +212,7 @@ class Serving:
         reason = reason_of(str(error))
         if reason is None:
             return ServeEnded("FAILED", said)
-        return ServeEnded(reason, f"{resolution(reason, self.members[0])} ({said})")
+        return ServeEnded(reason, f"{self.members[0].resolution(reason)} ({said})")
 
 
 class ServedQuery(StreamingQuery):

@@ -228,7 +228,7 @@ class CommitBatch:
             if self.is_load:
                 is_first = streamed(each.janitor.newest) is None
                 progress = structs.replace(progress, is_load=True, is_first=is_first)
-            self.log.append(progress)
+            self._append(progress)
             each.janitor.committed(progress)
             failpoint.reach("after-a-progress", each.table.name)
         failpoint.reach("after-progress", batch)
@@ -236,6 +236,16 @@ class CommitBatch:
             counts.batch, counts.covered = BatchId(batch), offsets.ends
             counts.bad_records += bad_records
             counts.input_records += records_between(start.ends, offsets.ends)
+
+    def _append(self, progress: Progress) -> None:
+        try:
+            self.log.append(progress)
+        except BaseException:
+            # It may be in the topic, or come to it. Only the query's next run knows, behind its
+            # fence; a repair would take the batch back.
+            for each in self.tables:
+                each.janitor.stop()
+            raise
 
     def _check_plan(self, batch: int, offsets: BatchOffsets) -> None:
         """Raises PlannedOtherwise. Called before anything of the batch is computed, as that would

@@ -14,32 +14,27 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import structlog
 from msgspec import structs
 
-from standpipe.adapters.kafka.connection import Kafka
-from standpipe.data.commit.expiry import Expiry, deletable_below
 from standpipe.data.commit.progress import ProgressBook, gone_through, removable
 from standpipe.data.commit.repair import (
     Finder,
     Repairs,
     Shadow,
     Sweep,
-    SweptRecord,
     headers_under,
     repairs,
 )
 from standpipe.data.commit.takeover import ends_before, ends_refused
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, commit_header
 from standpipe.errors import KafkaUnavailable, StandpipeError
-from standpipe.model import Commit, LeaseEpoch, Offset, Progress, Source
+from standpipe.model import Commit, Offset, Progress
+from standpipe.pipeline.commit.swept_topic import SweptTopic
 from standpipe.pipeline.failures import Fenced, QueryFailed
-from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.topic_reader import TopicReader, read_once
 from standpipe.topics import TOMBSTONES_MS
 
@@ -50,29 +45,12 @@ RESTING_POLL_S, RESTS_AFTER_S = 1.0, 5.0
 REPAIR_AFTER_MS: Final = 5_000
 LOOK_EVERY_S: Final = 1.0
 REPAIR_EVERY_S: Final = 10.0
-#: unless a query is idle this long, its next batch reports what is clean
-QUIET_MS: Final = 5_000
 CATCH_UP_S_MAX: Final = 20.0
 PRUNE_EVERY_S: Final = 600.0
 #: ten minutes less than the lag of table topics (docs/INTERFACES.md), which is one hour
 COMPACTION_LAG_MS: Final = 50 * 60_000
 
 _logger = structlog.get_logger("janitor")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweptTopic:
-    """The topic that a janitor sweeps. `check_lease` raises Fenced; `ask_topics` returns a check
-    that raises QueryFailed if one of the query's topics was recreated (`TopicCheck.ask`)."""
-
-    query_id: str
-    table: Source
-    lease_epoch: LeaseEpoch
-    kafka: Kafka
-    log: ProgressLog
-    check_lease: Callable[[], None]
-    ask_topics: Callable[[], Callable[[], None]]
-    quiet_ms: int = QUIET_MS
 
 
 class Janitor:
@@ -118,8 +96,15 @@ class Janitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after its current step."""
+        """End the thread after its current step. From then on no repair begins: called under the
+        lock, none is written any more."""
         self._stopped.set()
+
+    def wait_until_ended(self) -> None:
+        """Return once the thread has ended after `stop`. It may be in a repair until then, which
+        would be committed among the batches of the query's next run."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def is_stopped(self) -> bool:
         """Whether the query's run is over."""
@@ -215,7 +200,7 @@ class Janitor:
                     if now >= prune_at:
                         prune_at = now + PRUNE_EVERY_S
                         self._prune()
-                        self._delete_expired()
+                        self.swept.delete_expired(self.newest)
                 except (StandpipeError, QueryFailed) as error:  # the latter ends the query soon
                     _logger.warning(
                         "failed, will retry", query_id=self.swept.query_id, why=str(error)
@@ -277,6 +262,8 @@ class Janitor:
             finder = finders[partition] = Finder(shadows, list(targets), clean)
             kafka, topic = self.swept.kafka, self.swept.table.topic
             for records in read_once(kafka, topic, partition, finder.end):
+                if self._stopped.is_set():
+                    return False
                 finder.records(records)
         if not finders and not self._has_news(quiet_ms=self.swept.quiet_ms):
             return False
@@ -297,11 +284,14 @@ class Janitor:
 
     def _append(self, reader: TopicReader, finders: Mapping[int, Finder]) -> None:
         """Called under the lock: no batch is in flight, and none begins."""
+        if self._stopped.is_set():  # while it was waited for, or read
+            return
         newest, swept = self.newest, self.swept
         assert newest is not None, "nothing was ever committed, so nothing can be shadowed"
         swept.check_lease()
         swept.ask_topics()()
-        self._catch_up(reader)
+        if not self._catch_up(reader):
+            return
         commit = structs.replace(
             newest.commit, lease_epoch=swept.lease_epoch, attempt=secrets.randbits(64)
         )
@@ -313,6 +303,8 @@ class Janitor:
             return
         ends = swept.log.end_offsets(swept.table.topic, swept.table.partitions)
         self.refuse(ends, count)
+        if self._stopped.is_set():  # what was written is foreign, as a batch's that has failed
+            return
         progress = structs.replace(
             newest,
             commit=commit,
@@ -328,14 +320,18 @@ class Janitor:
         if count:
             _logger.warning("shadowed rows repaired", query_id=swept.query_id, count=count)
 
-    def _catch_up(self, reader: TopicReader) -> None:
+    def _catch_up(self, reader: TopicReader) -> bool:
+        """False: it was stopped before the topic was read up to its end."""
         swept = self.swept
         ends = swept.log.end_offsets(swept.table.topic, swept.table.partitions)
         deadline = self._rests_at = time.monotonic() + CATCH_UP_S_MAX  # a batch may be waiting
         while any(s.fetched < ends[p] or s.is_behind for p, s in self._sweeps.items()):
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"Kafka: {swept.table.topic} is not read up to its end")
+            if self._stopped.is_set():
+                return False
             self._sweep(reader)
+        return True
 
     def _judge(self, partition: int, finder: Finder) -> Repairs:
         sweep = self._sweeps[partition]
@@ -372,29 +368,3 @@ class Janitor:
         self.swept.log.tombstone(gone)
         if gone:
             _logger.info("progress pruned", query_id=self.swept.query_id, count=len(gone))
-
-    def _delete_expired(self) -> None:
-        """Delete the start of the topic if it holds only windows that expired long ago. Depends on
-        committed state alone, so even a zombie may do it: a newer commit allows no less."""
-        newest, table = self.newest, self.swept.table
-        expiry = Expiry.of(table.window)
-        if newest is None or expiry is None:
-            return
-        below = {
-            partition: deletable_below(
-                expiry,
-                self._records_until(partition, Offset(end)),
-                clean_through=Offset(newest.clean_through.get(partition, 0)),
-                watermark_ms=newest.watermark_ms,
-                written_before_ms=time.time_ns() // 1_000_000 - TOMBSTONES_MS,
-            )
-            for partition, end in newest.sinks.items()
-        }
-        due = {partition: offset for partition, offset in below.items() if offset}
-        if due:
-            self.swept.log.delete_below(table.topic, due)
-            _logger.info("expired windows deleted from the topic", table=table.name, below=due)
-
-    def _records_until(self, partition: int, end: Offset) -> Iterator[SweptRecord]:
-        kafka, topic = self.swept.kafka, self.swept.table.topic
-        return chain.from_iterable(read_once(kafka, topic, partition, end))

@@ -62,7 +62,7 @@ from standpipe.pipeline.run.reconcile import (
     lease_epoch_of,
     wanted_queries,
 )
-from standpipe.pipeline.run.scheduler import Queries, resolution
+from standpipe.pipeline.run.scheduler import Queries
 from standpipe.pipeline.run.scratch import scratch_folder
 from standpipe.pipeline.run.start.query_run import PipelineContext
 from standpipe.pipeline.run.warm_standby import Rehearsals
@@ -268,7 +268,7 @@ def _notice_foreign_fences(queries: Queries, control: Control) -> None:
             seen, ours, granted, confirmed=confirmed, catalog_index=catalog.index
         ):
             assert seen is not None
-            how = resolution("FOREIGN_FENCE", wanted)
+            how = wanted.resolution("FOREIGN_FENCE")
             queries.fail(query_id, foreign_fence(seen, ours, resolution=how))
 
 

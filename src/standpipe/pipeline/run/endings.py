@@ -1,8 +1,8 @@
 """Ends runs beside the driver's loop, which never waits, and says which have not ended yet.
 
 Spark's stop aborts a batch and takes up to its stopTimeout; a start cannot be cancelled once it has
-begun. Until both are over, a run may write to the checkpoints of its queries, so no other run of
-one of them may begin.
+begun; a janitor ends after its current step. Until all are over, a run may write to the checkpoints
+of its queries, and to their topics, so no other run of one of them may begin.
 
 Not here: which runs end, and when (`scheduler.py`).
 """
@@ -95,6 +95,8 @@ def _end(entry: RunEntry, slots: threading.Semaphore, stopped: threading.Event) 
                 stop_run(entry.run)
     finally:
         stopped.set()
+    if entry.run is not None:
+        entry.run.wait_until_ended()
     with suppress(CancelledError):
         if entry.stopping is not None:
             entry.stopping.exception()
@@ -108,6 +110,12 @@ def stop_run(run: QueryRun | Held) -> None:
         run.stop()
     except Exception as error:
         _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
+
+
+def end_run(run: QueryRun) -> None:
+    """Stop a run that may be over already. Returns once another one of its queries may begin."""
+    stop_run(run)
+    run.wait_until_ended()
 
 
 def stop_started(starting: Future[QueryRun | Held]) -> None:

@@ -47,6 +47,8 @@ class RunEntry:
     unread: BackgroundQuestion = field(default_factory=BackgroundQuestion)
     #: stops a run that hung or failed; the next run does not start before it has ended
     stopping: Future[None] | None = None
+    #: since when it does
+    ends_since: float = 0.0
     #: the batch after which the query sleeps; None: it may be in a batch
     rested: BatchId | None = None
     #: (input records, instant) at the previous report, for the rate

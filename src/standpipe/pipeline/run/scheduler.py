@@ -30,10 +30,10 @@ from standpipe.pipeline import failures
 from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.commit.topic_check import look_at_all
-from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of, resolved_by
+from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
-from standpipe.pipeline.run.endings import END_S_MAX, Endings, stop_run, stop_started
+from standpipe.pipeline.run.endings import END_S_MAX, Endings, end_run, stop_started
 from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import HELD, Held, hold_query
@@ -135,7 +135,7 @@ class Queries:
                 entry.lingers_until = None
                 self.marks.end(entry.wanted.run_id)
             if entry.stopping is not None:
-                entry.stopping = None if entry.stopping.done() else entry.stopping
+                self._watch_end(entry, entry.stopping, now)
             elif entry.starting is not None:
                 if entry.starting.done():
                     self._started(entry, entry.starting, now)
@@ -163,7 +163,7 @@ class Queries:
             entry.stall.began(now)
             return
         if self.marks.blame(wanted.run_id, wanted.revision) is Blame.GUILTY:
-            failure = QueryFailed("DRIVER_DIED", resolution("DRIVER_DIED", wanted.members[0]))
+            failure = QueryFailed("DRIVER_DIED", wanted.members[0].resolution("DRIVER_DIED"))
             self._failed(entry, failure, now)
             return
         if not self.marks.try_begin(wanted.run_id, wanted.revision):
@@ -193,8 +193,8 @@ class Queries:
         if entry.starting is not None and not entry.starting.cancel():
             entry.starting.add_done_callback(stop_started)
         if entry.run is not None:
-            entry.stopping = self._starters.submit(stop_run, entry.run)
-        entry.run, entry.starting = None, None
+            self._end(entry, entry.run, self.clock())
+        entry.starting = None
         self._failed(entry, failure, self.clock())
 
     def failures(self) -> dict[str, str]:
@@ -269,12 +269,10 @@ class Queries:
         sleeps = entry.rested is not None
         error = run.failure(sleeps=sleeps)
         if error is not None:
-            entry.run = None
+            self._end(entry, run, now)  # also if Spark has: its janitors may go on
             if reason_of(str(error)) == "DATA_LOSS":  # what happened to which topic?
                 entry.starting = self._starters.submit(_name, run, error)
                 return
-            if run.is_active:
-                entry.stopping = self._starters.submit(stop_run, run)
             self._failed(entry, error, now)
             return
         if entry.failures and now - entry.since > STEADY_S:
@@ -295,6 +293,18 @@ class Queries:
         elif entry.reason == "NO_PROGRESS":
             entry.reason = entry.message = ""
 
+    def _end(self, entry: RunEntry, run: QueryRun, now: float) -> None:
+        """Stop a run; the next one begins once it has ended."""
+        entry.run, entry.ends_since = None, now
+        entry.stopping = self._starters.submit(end_run, run)
+
+    def _watch_end(self, entry: RunEntry, stopping: Future[None], now: float) -> None:
+        ends_s = now - entry.ends_since
+        if stopping.done():
+            entry.stopping = None
+        elif ends_s > END_S_MAX:
+            self.wedged = f"the last run of {entry.wanted.run_id} has not ended for {ends_s:.0f} s"
+
     def _watch_start(self, entry: RunEntry, starting: Future[QueryRun | Held], now: float) -> None:
         """A start that hangs cannot be cancelled: it holds a thread, and may still write to the
         checkpoint that a second start would use. Only the process can be restarted."""
@@ -314,7 +324,7 @@ class Queries:
         return self.work(self.around, entry.wanted.run_id)
 
     def _restart(self, entry: RunEntry, run: QueryRun, why: str, now: float) -> None:
-        entry.run, entry.stopping = None, self._starters.submit(stop_run, run)
+        self._end(entry, run, now)
         entry.lingers_until = now + LINGER_S
         entry.stall.restarted(now)
         self._retry(entry, why, now)
@@ -332,7 +342,7 @@ class Queries:
         if isinstance(error, QueryFailed):
             self._fail(entry, error.reason, error.message)
         elif reason := reason_of(message):
-            self._fail(entry, reason, f"{resolution(reason, entry.wanted.members[0])} ({message})")
+            self._fail(entry, reason, f"{entry.wanted.members[0].resolution(reason)} ({message})")
         else:
             why = f"{type(error).__name__}: {message}"
             self._retry(entry, why, now)
@@ -376,17 +386,6 @@ class Queries:
             pause_s=pause_s,
             why=entry.message,
         )
-
-
-def resolution(reason: str, wanted: WantedQuery) -> str:
-    """What resolves a failure of this query; "" for a reason without such a text."""
-    return resolved_by(
-        reason,
-        query_id=wanted.query_id,
-        kind=wanted.table.kind,
-        name=wanted.table.name,
-        statement=wanted.query.statement,
-    )
 
 
 def _look_at(runs: list[QueryRun]) -> None:

@@ -67,6 +67,9 @@ class NoJanitor:
     def is_stopped(self) -> bool:
         return False
 
+    def stop(self) -> None:
+        DONE.append(("stopped", None))
+
     def refuse(self, ends: dict[int, int]) -> None:
         if min(ends.values()) < 0:
             raise KafkaUnavailable("old offsets")
@@ -225,6 +228,32 @@ def test_a_batch_whose_rows_are_in_place_covers_no_more_than_it_did(tmp_path: Pa
     with pytest.raises(BatchFailed, match="PlannedOtherwise"):
         commit_batch(cast(Any, None), 1)
     assert checkpoint.offsets(1).ends == {"s": {0: 21}}
+
+
+def test_a_commit_that_nobody_knows_of_is_not_taken_back(tmp_path: Path) -> None:
+    """Its records were foreign to the janitor, which made readers see the batch before again."""
+
+    class Silent(Log):
+        def append(self, progress: Progress) -> int:
+            super().append(progress)
+            raise KafkaUnavailable("no answer: it is unknown whether it was written")
+
+    class Lock(FreeLock):
+        def __exit__(self, *_: object) -> None:
+            DONE.append(("unlocked", None))
+
+    class Own(NoJanitor):
+        lock = Lock()
+
+    batch = commit_of(tmp_path, lease=[])
+    (own,) = batch.tables
+    janitors = [Own(), Own()]
+    tables = tuple(dataclasses.replace(own, janitor=cast(Janitor, each)) for each in janitors)
+    group = dataclasses.replace(batch, tables=tables, numbers=(0, 1), log=cast(Any, Silent()))
+    with pytest.raises(BatchFailed, match="it is unknown"):
+        group(cast(Any, None), 0)
+    steps = [step for step, _ in DONE]
+    assert steps[steps.index("progress") :] == ["progress", *["stopped"] * 2, *["unlocked"] * 2]
 
 
 class GrowingLog(Log):

@@ -5,6 +5,8 @@ Sweeps and repairs: `data/commit/repair.py` in simulation, and tests/e2e (test_s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
 from typing import Any, cast
 
 import msgspec
@@ -21,8 +23,8 @@ from standpipe.pipeline.commit.janitor import (
     POLL_S,
     RESTING_POLL_S,
     Janitor,
-    SweptTopic,
 )
+from standpipe.pipeline.commit.swept_topic import SweptTopic
 from standpipe.pipeline.failures import Fenced
 from standpipe.pipeline.io.progress_log import ProgressLog
 
@@ -201,6 +203,78 @@ def test_it_polls_less_often_when_nothing_has_come_for_a_while() -> None:
     with pytest.raises(KafkaUnavailable, match="enough"):
         janitor._catch_up(reader)
     assert waited == [POLL_S, RESTING_POLL_S, RESTING_POLL_S, POLL_S, POLL_S]
+
+
+@pytest.mark.parametrize("when", ["lock", "finder", "reader", "ends"])
+def test_it_commits_nothing_once_it_is_stopped(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Wherever it is then. What it committed was among the batches of the query's next run."""
+    stop: dict[str, Callable[[], None]] = {}
+
+    class Asked:
+        """Has no room for a commit."""
+
+        def end_offsets(self, *_: object) -> dict[int, int]:
+            if len(ends) == 1:  # after the repair
+                stop["ends"]()
+            return {0: ends.pop(0)}
+
+        def write_rows(self, _topic: str, _partition: int, rows: list[object]) -> None:
+            assert rows == []
+
+        def append(self, _: Progress) -> None:
+            pytest.fail("it was committed")
+
+    class Reading(Reader):
+        def poll(self, _wait_s: float) -> list[Any]:
+            stop["reader"]()
+            return [(0, [], Offset(9))]
+
+    def read_once(*_: object) -> Iterator[list[Any]]:
+        stop["finder"]()
+        yield []
+
+    ends = [9, 9]
+    janitor = janitor_of(Asked(), TABLE, [fence("Q", LeaseEpoch(1), nonce=1), batch(0, {0: 5})])
+    stop |= dict.fromkeys(("finder", "reader", "ends"), lambda: None)
+    if when in stop:
+        stop[when] = janitor.stop
+    reader = cast(Any, Reading())
+    monkeypatch.setattr(janitors, "read_once", read_once)
+    monkeypatch.setattr(janitor, "_due", lambda: {0: {}})
+    monkeypatch.setattr(janitor, "_has_news", lambda quiet_ms=0: True)
+    if when == "lock":
+        with janitor.lock:
+            thread = Thread(target=janitor._repair, args=(reader,))
+            thread.start()
+            janitor.stop()
+        thread.join()
+    else:
+        janitor._repair(reader)
+    assert janitor.is_stopped(), "the step was reached"
+    assert janitor.newest == batch(0, {0: 5})
+
+
+def test_whoever_waits_for_its_end_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    janitor_of(None, TABLE).wait_until_ended()  # it never began
+    polled, may_end = Event(), Event()
+
+    class Slow(Reader):
+        def poll(self, _wait_s: float) -> list[Any]:
+            polled.set()
+            assert may_end.wait(30)
+            return []
+
+    monkeypatch.setattr(janitors, "TopicReader", Slow)
+    janitor = janitor_of(None, TABLE)
+    janitor.start()
+    assert polled.wait(30)
+    janitor.stop()
+    waiting = Thread(target=janitor.wait_until_ended)
+    waiting.start()
+    assert waiting.is_alive()
+    may_end.set()
+    waiting.join(30)
+    assert not janitor._thread.is_alive()
 
 
 def test_it_repairs_nothing_once_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from threading import Event
 from typing import Any, cast
 
 import pytest
@@ -26,11 +27,17 @@ class Run:
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.stops, self.failure = 0, failure
+        #: its janitors have ended
+        self.may_end = Event()
+        self.may_end.set()
 
     def stop(self) -> None:
         self.stops += 1
         if self.failure is not None:
             raise self.failure
+
+    def wait_until_ended(self) -> None:
+        assert self.may_end.wait(30)
 
 
 def entry(run: Run | None = None, **told: Any) -> RunEntry:
@@ -85,6 +92,19 @@ def test_a_run_that_does_not_stop_in_time_is_given_up(failure: Exception | None)
     assert endings.run_ids() == {ONE.query_id}, "until somebody looks"
     assert endings.take_ended() == [ONE.query_id]
     assert endings.run_ids() == set()
+
+
+def test_a_run_has_ended_once_its_janitors_have() -> None:
+    """A driver that stops does not wait for them: they end with its process."""
+    endings, run = Endings(), Run()
+    run.may_end.clear()
+    endings.begin(entry(run), 10.0)
+    endings.wait_until_stopped()
+    assert run.stops == 1
+    assert endings.held_s(WantedRun(members=(ONE,)), 13.0) == 3.0
+    run.may_end.set()
+    endings.wait_until_ended()
+    assert endings.take_ended() == [ONE.query_id]
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

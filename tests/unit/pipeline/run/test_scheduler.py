@@ -59,6 +59,9 @@ class Run:
         #: what Kafka says about its topics when it is asked
         self.topic_changed: QueryFailed | None = None
         self.repaired_rows = 2
+        #: its janitors have ended
+        self.may_end = Event()
+        self.may_end.set()
 
     def failure(self, *, sleeps: bool) -> Exception | None:
         assert not (sleeps and self.is_awake), "Spark says more than that it sleeps"
@@ -96,6 +99,9 @@ class Run:
     def stop(self) -> None:
         self.is_stopped = True
 
+    def wait_until_ended(self) -> None:
+        assert self.may_end.wait(30)
+
     def count_late(self, query_id: str, rested: BatchId | None) -> int:
         assert (rested is None) == self.is_awake
         return 5
@@ -119,11 +125,13 @@ class World:
         return cast(QueryRun, outcome)
 
     def tend(self) -> str:
-        """One look that starts what is due, one that sees how it went."""
+        """Looks that see what has ended, start what is due, and see how it went."""
         self.queries.tend()
         inner = cast(Any, self.queries)
-        wait([e.starting for e in inner._entries.values() if e.starting])
-        self.look()
+        for _ in range(3):
+            wait([e.stopping for e in inner._entries.values() if e.stopping])
+            wait([e.starting for e in inner._entries.values() if e.starting])
+            self.look()
         return self.look()
 
     def look(self) -> str:
@@ -179,7 +187,7 @@ def test_a_refused_row_lets_the_next_start_look_at_sizes_at_once() -> None:
     world = World(first, second, third)
     assert world.tend() == "RUNNING"
     first.died = RuntimeError("…apache.kafka.common.errors.RecordTooLargeException: The message…")
-    world.queries.tend()  # one look: the next one starts it again
+    world.queries.tend()  # one look: the next ones start it again
     assert world.queries.statuses()[0].state == "RETRYING"
     assert world.tend() == "RUNNING", "without a pause"
     second.died = RuntimeError("RecordTooLargeException")
@@ -322,6 +330,27 @@ def test_the_report_has_counts_and_rate() -> None:
     assert (status.batch, *counts) == (3, 1, 5, 2)
     assert status.lease_epoch == 2
     assert status.input_rows_per_second == 50.0
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+def test_the_next_run_waits_for_the_janitors_of_the_last_one(is_active: bool) -> None:
+    """Theirs would be committed among its batches: rows of one were lost for good."""
+    first, second = Run(), Run()
+    world = World(first, second)
+    assert world.tend() == "RUNNING"
+    first.died, first.is_active = RuntimeError("broker away"), is_active
+    first.may_end.clear()
+    assert world.look() == "RETRYING"
+    world.now += END_S_MAX
+    assert world.look() == "RETRYING"
+    assert (len(world.looked), world.queries.wedged) == (1, "")
+    world.now += 1
+    world.look()
+    assert "has not ended for 301 s" in world.queries.wedged
+    first.may_end.set()
+    assert world.tend() == "RUNNING"
+    assert len(world.looked) == 2
+    assert first.is_stopped
 
 
 class SlowToStop(Run):

@@ -25,8 +25,9 @@ from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint
-from standpipe.pipeline.commit.janitor import QUIET_MS, Janitor, SweptTopic
+from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
+from standpipe.pipeline.commit.swept_topic import QUIET_MS, SweptTopic
 from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords, to_log_records

@@ -114,6 +114,12 @@ class QueryRun:
         self._leave()
         self.streaming_query.stop()
 
+    def wait_until_ended(self) -> None:
+        """Return once its janitors have ended, after `stop` or a failure: no other run of its
+        queries may begin before."""
+        for each in self.tables.values():
+            each.janitor.wait_until_ended()
+
     def _leave(self) -> None:
         self.leave_probe()
         for each in self.tables.values():
