@@ -303,12 +303,15 @@ class Restores:
         return not self._begin(replica_id, snapshot)
 
     def opened(self, replica_id: ReplicaId) -> None:
-        """Forget the fetch: a store that is lost later is fetched again."""
+        """Forget the fetch: a store that is lost later is fetched again. What came of a copy that
+        was given up goes: the changelog is replayed in its place, and needs the room."""
+        shutil.rmtree(self._paths.incoming / str(replica_id), ignore_errors=True)
         self._fetches.pop(replica_id, None)
         self._asked_ms.pop(replica_id, None)
 
     def keep_only(self, replica_ids: Mapping[ReplicaId, Holding]) -> None:
-        """Forget ended fetches of replicas that this node no longer holds."""
+        """Forget ended fetches of replicas that this node no longer holds: one that comes back is
+        fetched again."""
         for gone in self._fetches.keys() - replica_ids.keys():
             if self._fetches[gone].is_over:
                 self.opened(gone)

@@ -120,6 +120,7 @@ class Tailer:
             page.write(blank_status(ReplicaState.ABSENT))
             page.close(unlink=True)
         self._openings.keep_only(self._holdings.keys())
+        self._restores.keep_only(self._holdings)
         for replica_id, holding in self._holdings.items():
             if replica_id in self._replicas:
                 continue

@@ -327,6 +327,28 @@ def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
     assert not store_path(taker.state, IDENTITY.replica_id).exists()
 
 
+@pytest.mark.parametrize("is_opened", [True, False], ids=["replayed", "held no longer"])
+def test_a_copy_that_was_given_up_takes_no_room(tmp_path: Path, is_opened: bool) -> None:
+    """It stayed for good, even where the disk was full of it."""
+    paths, replica_id = NodePaths(tmp_path), IDENTITY.replica_id
+    paths.make()
+    restores = Restores(paths, PeerIdentity(SECRET), Clock(), 1)
+    incoming = paths.incoming / str(replica_id)
+    incoming.mkdir(parents=True)
+    (incoming / DATA_FILE).write_bytes(b"x" * 4096)
+    fetch = fetch_into(paths)
+    restores._fetches[replica_id] = fetch
+    restores.keep_only({})
+    assert incoming.exists(), "it is still being fetched"
+    run(fetch)
+    if is_opened:
+        restores.opened(replica_id)
+    else:
+        restores.keep_only({})
+    assert not incoming.exists()
+    assert not restores._fetches, "it is fetched again if it comes back"
+
+
 def test_a_damaged_part_is_begun_anew_at_the_same_donor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
