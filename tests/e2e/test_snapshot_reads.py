@@ -47,7 +47,7 @@ Rows = list[tuple[str, int]]
 #: of each reader, so that tests beside this one get on
 PAUSE_S = 0.03
 #: answers of all readers at the level, at least; `make read-levels` has a million
-ANSWERS_MIN = 1_000
+ANSWERS_MIN = 500
 #: of each kind of read, as `AllWays.kinds` has them; scans take long
 SHARES = (1, 3, 1, 1, 3, 3)
 #: that each kind of read has at each node, at least
