@@ -15,6 +15,7 @@ from standpipe.sql.context import Context
 from standpipe.sql.ddl import alter, create, insert_values, named_types
 from standpipe.sql.declarations import names
 from standpipe.sql.declarations.checks import check_topic_name
+from standpipe.sql.expressions import lambdas
 from standpipe.sql.functions import registry
 from standpipe.sql.lookup import plan as pull_plan
 from standpipe.sql.lookup import push
@@ -175,7 +176,7 @@ def _query(
 def _describe_all(
     statement: ast_statements.DescribeAll, _sources: Sources, _context: Context
 ) -> Plan:
-    """DESCRIBE STREAMS is SHOW STREAMS EXTENDED (ksqlDB)."""
+    """DESCRIBE STREAMS is SHOW STREAMS EXTENDED (ksqlDB), and so with TABLES."""
     return ShowPlan(what=cast("Any", statement.what), extended=True)
 
 
@@ -183,7 +184,7 @@ def _describe_function(
     statement: ast_statements.DescribeFunction, _sources: Sources, _context: Context
 ) -> Plan:
     name = statement.name.upper()
-    if not registry.variants(name):
+    if not registry.variants(name) and name not in lambdas.NAMES:
         message = f"Can't find any functions with the name '{statement.name}'"
         raise unknown_name(message, statement.at, nearest(name, registry.names()))
     return DescribeFunctionPlan(name=name)

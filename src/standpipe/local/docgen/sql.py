@@ -125,8 +125,11 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         ),
     ),
     ast_statements.Show: (
+        SupportRow("SHOW STREAMS, TABLES [EXTENDED], QUERIES, FUNCTIONS, PROPERTIES", "yes"),
         SupportRow(
-            "SHOW STREAMS, TABLES, QUERIES, TOPICS, FUNCTIONS, PROPERTIES [EXTENDED]", "yes"
+            "SHOW [ALL] TOPICS, QUERIES [EXTENDED]",
+            "differs",
+            "ALL and EXTENDED change nothing: no internal topics, no consumers, no plans",
         ),
         SupportRow("SHOW TYPES, VARIABLES", "yes"),
         SupportRow("SHOW CONNECTORS, CONNECTOR PLUGINS", "no", "there are none"),
@@ -140,7 +143,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         ),
     ),
     ast_statements.Describe: (SupportRow("DESCRIBE name [EXTENDED]", "yes"),),
-    ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS [EXTENDED]", "yes"),),
+    ast_statements.DescribeAll: (SupportRow("DESCRIBE STREAMS, TABLES [EXTENDED]", "yes"),),
     ast_statements.DescribeFunction: (
         SupportRow("DESCRIBE FUNCTION", "yes", "its variants, without prose"),
     ),

@@ -6,7 +6,7 @@ from typing import Final
 
 from standpipe.sql.expressions import coercion
 from standpipe.sql.expressions.constructors import Types
-from standpipe.sql.expressions.like import like_template, spark_pattern
+from standpipe.sql.expressions.like import ends_with_escape, like_template, spark_pattern
 from standpipe.sql.functions.cast import comparable
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.errors import place, refusal
@@ -75,6 +75,8 @@ def like(typer: Types, node: ast.Like) -> Typed:
         text = f"Expected single character escape but got: {node.escape}"
         raise refusal(f"{place(node.at)}: {text}", node.at)
     literal = pattern.value if isinstance(pattern, Constant) else None
+    if isinstance(literal, str) and ends_with_escape(literal, node.escape):
+        raise refusal("LIKE pattern must not end with escape character", node.at)
     template = like_template(literal if isinstance(literal, str) else None, node.escape)
     if isinstance(literal, str) and "{2}" not in template:
         pattern = Constant(STRING, spark_pattern(literal, node.escape))

@@ -35,6 +35,8 @@ _EMPTY: Final = (
     " https://github.com/confluentinc/ksql/issues/4239)."
 )
 
+_COLLECTIONS: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
+
 _ALL_NULL: Final = (
     "Cannot construct {} with all NULL {} (see https://github.com/confluentinc/ksql/issues/4239)."
     " As a workaround, you may cast a NULL value to the desired type."
@@ -101,6 +103,8 @@ def make_map(typer: Types, node: ast.MakeMap) -> Typed:
     for of, what in ((key_of, "keys"), (value_of, "values")):
         if of == NULL:
             raise refusal(_ALL_NULL.format("a map", what), node.at)
+    if key_of.base in _COLLECTIONS:
+        raise refusal(f"Keys of a map have a type without others in it, not {key_of}", node.at)
     parts: list[Typed] = []
     for key, value in zip(keys, values, strict=True):
         parts += [_map_key(key), value]

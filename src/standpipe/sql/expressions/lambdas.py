@@ -28,7 +28,22 @@ Row = Sequence[Any]
 Compute = Callable[[Row], Any]
 Element = tuple[Any, ...]
 
-NAMES: Final = frozenset({"TRANSFORM", "FILTER", "REDUCE"})
+#: of each: its parameters and its result, as DESCRIBE FUNCTION shows them
+SIGNATURES: Final = {
+    "FILTER": (
+        (("ARRAY<T>", "LAMBDA (T) => BOOLEAN"), "ARRAY<T>"),
+        (("MAP<K, V>", "LAMBDA (K, V) => BOOLEAN"), "MAP<K, V>"),
+    ),
+    "REDUCE": (
+        (("ARRAY<T>", "S", "LAMBDA (S, T) => S"), "S"),
+        (("MAP<K, V>", "S", "LAMBDA (S, K, V) => S"), "S"),
+    ),
+    "TRANSFORM": (
+        (("ARRAY<T>", "LAMBDA (T) => U"), "ARRAY<U>"),
+        (("MAP<K, V>", "LAMBDA (K, V) => A", "LAMBDA (K, V) => B"), "MAP<A, B>"),
+    ),
+}
+NAMES: Final = frozenset(SIGNATURES)
 #: what one node of a lambda counts for, for one element: some 0.2 µs, as so many characters
 _WORK_OF_NODE: Final = 40
 

@@ -87,6 +87,16 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
     return [_Piece(each) for each in pieces]
 
 
+def ends_with_escape(pattern: str, escape: str | None) -> bool:
+    """Whether the last character escapes nothing, which no literal may say."""
+    if escape is None:
+        return False
+    at, size = 0, len(pattern)
+    while at < size:
+        at += 1 + (pattern[at] == escape)
+    return at > size
+
+
 def like_template(pattern: str | None, escape: str | None) -> str:
     """Spark SQL for LIKE, of {0} and the pattern as `spark_pattern` writes it, {1}. None: it is not
     a literal; then, and where Spark's backtracking expression takes more than one `%` for several

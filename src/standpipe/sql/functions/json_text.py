@@ -24,7 +24,7 @@ FUNCTIONS: Final = (
     # Spark's own read other JSON, reorder keys and change numbers (`JsonTexts.java`)
     Function(
         "JSON_CONCAT",
-        (STRING, STRING),
+        (STRING,),
         STRING,
         "standpipe_json_concat(array({all}), NULL)",
         is_variadic=True,

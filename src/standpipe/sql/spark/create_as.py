@@ -132,7 +132,7 @@ def insert_select(
     if query_id is None:
         query_id = f"INSERTQUERY_{context.next_index}"
     else:
-        check_query_id(query_id, properties.at("QUERY_ID"))
+        check_query_id(query_id := query_id.upper(), properties.at("QUERY_ID"))
     ids = f"INSERT_{context.next_index}"
     creation = Creation(at, "STREAM", target.name, False, False, False)
     read = CreateAs(at, creation, (), with_decimals(statement.query, target.columns))

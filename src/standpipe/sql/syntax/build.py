@@ -185,7 +185,9 @@ class StatementBuilder(QueryBuilder):
         return ast_statements.ShowLag(START, None if name is None else name.text)
 
     def describe(self, name: Name, extended: bool | None) -> Statement:
-        """DESCRIBE name [EXTENDED]."""
+        """DESCRIBE name [EXTENDED]. A source may have the name TABLES, in quotes here."""
+        if name.text == "TABLES" and not name.is_quoted:
+            return ast_statements.DescribeAll(START, "TABLES", bool(extended))
         return ast_statements.Describe(START, name.text, bool(extended))
 
     def describe_all(self, what: str, extended: bool | None) -> Statement:

@@ -14,7 +14,7 @@ from lark import Token
 from standpipe.errors import StatementError
 from standpipe.sql.syntax import ast
 from standpipe.sql.syntax.ast import Expression, LiteralValue, Position
-from standpipe.sql.syntax.errors import refusal
+from standpipe.sql.syntax.errors import refusal, unknown_name
 from standpipe.sql.types import types
 from standpipe.sql.types.types import SqlType
 from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
@@ -22,12 +22,22 @@ from standpipe.sql.types.values import BIGINT_MAX, INTEGER_MAX
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
+#: types that are nothing without others in them, and what to write
+_WITH_PARTS: Final = {
+    "ARRAY": "ARRAY<type>",
+    "MAP": "MAP<STRING, type>",
+    "STRUCT": "STRUCT<name type>",
+}
+
+
 class Name(NamedTuple):
-    """An identifier: its name (upper-cased unless quoted), its position, and as written."""
+    """An identifier: its name (upper-cased unless quoted), its position, and as written, without
+    quotes."""
 
     text: str
     at: Position
     written: str = ""
+    is_quoted: bool = False
 
 
 def position(token: Token) -> Position:
@@ -63,7 +73,7 @@ class ExpressionBuilder:
         if raw[0] in '`"':
             quote = raw[0]
             text = raw[1:-1].replace(quote * 2, quote)
-            return Name(text, position(token), text)
+            return Name(text, position(token), text, is_quoted=True)
         return Name(raw.upper(), position(token), raw)
 
     alias = identifier
@@ -290,7 +300,11 @@ class ExpressionBuilder:
     # ------------------------------------------------------------------------------------ types
 
     def named_type(self, name: Name) -> SqlType:
-        """INT, or a name of CREATE TYPE: not checked yet."""
+        """INT, or a name of CREATE TYPE: not checked yet. Raises UnknownName for a type that has
+        others in it, without them."""
+        if name.text in _WITH_PARTS:
+            message = f"Cannot resolve unknown type: {name.text}"
+            raise unknown_name(message, name.at, f"Write {_WITH_PARTS[name.text]}.")
         return SqlType(types.NAMES.get(name.text, name.text))
 
     def type_parameter(self, token: Token) -> Token:
@@ -302,6 +316,9 @@ class ExpressionBuilder:
         if name.text == "DECIMAL" and len(parameters) == 2:
             precision, scale = (int(str(each)) for each in parameters)
             return types.decimal(precision, scale)
+        if name.text == "DECIMAL":
+            hint = "Write DECIMAL(precision, scale)."
+            raise refusal("DECIMAL has a precision and a scale", name.at, hint)
         return self.named_type(name)
 
     def array_type(self, _word: Token, element: SqlType) -> SqlType:

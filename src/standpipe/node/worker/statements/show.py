@@ -33,6 +33,7 @@ from standpipe.model import (
     Source,
 )
 from standpipe.sql.declarations.published import public_form
+from standpipe.sql.expressions import lambdas
 from standpipe.sql.functions import registry
 from standpipe.sql.plans import DefinePlan
 from standpipe.sql.types.types import SqlType, parse_type
@@ -242,12 +243,8 @@ def types(scene: Scene, text: str) -> Entity:
 def function_names(text: str) -> Entity:
     """SHOW FUNCTIONS."""
     items = [
-        {
-            "name": name,
-            "type": "AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
-            "category": "",
-        }
-        for name in registry.names()
+        {"name": name, "type": _function_type(name), "category": ""}
+        for name in sorted({*registry.names(), *lambdas.SIGNATURES})
     ]
     return entity("function_names", text, functions=items)
 
@@ -270,6 +267,16 @@ def function(name: str, text: str) -> Entity:
         }
         for each in registry.variants(name)
     ]
+    items += [
+        {
+            "arguments": [
+                {"name": "", "type": of, "description": "", "isVariadic": False} for of in given
+            ],
+            "returnType": result,
+            "description": "",
+        }
+        for given, result in lambdas.SIGNATURES.get(name, ())
+    ]
     return entity(
         "describe_function",
         text,
@@ -279,8 +286,14 @@ def function(name: str, text: str) -> Entity:
         version="",
         path="internal",
         functions=items,
-        type="AGGREGATE" if registry.is_aggregate(name) else "SCALAR",
+        type=_function_type(name),
     )
+
+
+def _function_type(name: str) -> str:
+    if registry.is_aggregate(name):
+        return "AGGREGATE"
+    return "TABLE" if registry.is_table_function(name) else "SCALAR"
 
 
 def variables(known: Mapping[str, str], text: str) -> Entity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -225,7 +225,9 @@ def test_topics_leave_out_internal_ones() -> None:
 def test_functions_and_properties() -> None:
     functions = show.function_names("SHOW FUNCTIONS;")["functions"]
     assert isinstance(functions, list)
-    assert {"name": "COUNT", "type": "AGGREGATE", "category": ""} in functions
+    for name, type_ in (("COUNT", "AGGREGATE"), ("EXPLODE", "TABLE"), ("FILTER", "SCALAR")):
+        assert {"name": name, "type": type_, "category": ""} in functions
+    assert [each["name"] for each in functions] == sorted(each["name"] for each in functions)
     settings = load({"ksql.query.pull.enable.standby.reads": "false"})
     shown = show.properties(settings, "SHOW PROPERTIES;")
     assert {
@@ -235,6 +237,18 @@ def test_functions_and_properties() -> None:
         "level": "SERVER",
     } in shown["properties"]  # type: ignore[operator]
     assert shown["overwrittenProperties"] == ["ksql.query.pull.enable.standby.reads"]
+
+
+def test_a_function_of_lambdas_has_its_variants() -> None:
+    shown = show.function("TRANSFORM", "DESCRIBE FUNCTION TRANSFORM;")
+    listed = [
+        ([one["type"] for one in each["arguments"]], each["returnType"])
+        for each in cast("Any", shown["functions"])
+    ]
+    assert listed == [
+        (["ARRAY<T>", "LAMBDA (T) => U"], "ARRAY<U>"),
+        (["MAP<K, V>", "LAMBDA (K, V) => A", "LAMBDA (K, V) => B"], "MAP<A, B>"),
+    ]
 
 
 def test_where_a_key_file_lies_is_not_shown() -> None:
