@@ -18,7 +18,7 @@ from tests.e2e.cluster import TestCluster, start, wait_until
 from standpipe.data.replica.digest_verdict import KeptDigests
 from standpipe.local.demo.flights import Event
 from standpipe.model import LeaseEpoch, NodeId, Progress, Source, Window
-from standpipe.pipeline.commit import janitor
+from standpipe.pipeline.commit import swept_topic
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.swept_topic import SweptTopic
 from standpipe.pipeline.io.progress_log import ProgressLog
@@ -160,7 +160,7 @@ def test_windows_expire_in_replicas_and_topics(
     janitor_now = sweeper.janitor()
     janitor_now.swept.delete_expired(janitor_now.newest)
     assert set(sweeper.starts().values()) == {0}, "a week of grace, for who was away"
-    monkeypatch.setattr(janitor, "TOMBSTONES_MS", -60_000)  # what was written just now, too
+    monkeypatch.setattr(swept_topic, "TOMBSTONES_MS", -60_000)  # what was written just now, too
     janitor_now.swept.delete_expired(janitor_now.newest)
     starts = sweeper.starts()
     assert sum(starts.values()) == 3 * len(KEYS), "hours 0 to 2 of each key, and no more"
