@@ -32,6 +32,6 @@ def offsets(consumer: Consumer, place: TopicPartition, timeout_s: float = 30.0) 
         except KafkaException as error:
             if error.args[0].code() not in LEADERLESS or time.monotonic() > give_up_s:
                 raise
-            time.sleep(0.05)
+            time.sleep(0.05)  # no request tells when a broker has become the leader
         else:
             return low, high

@@ -129,7 +129,7 @@ STATEMENTS: Final[dict[type, tuple[SupportRow, ...]]] = {
         SupportRow(
             "SHOW [ALL] TOPICS, QUERIES [EXTENDED]",
             "differs",
-            "ALL and EXTENDED change nothing: no internal topics, no consumers, no plans",
+            "ALL and EXTENDED add nothing, as internal topics, consumers or plans",
         ),
         SupportRow("SHOW TYPES, VARIABLES", "yes"),
         SupportRow("SHOW CONNECTORS, CONNECTOR PLUGINS", "no", "there are none"),
