@@ -101,6 +101,9 @@ def test_a_run_has_ended_once_its_janitors_have() -> None:
     endings.begin(entry(run), 10.0)
     endings.wait_until_stopped()
     assert run.stops == 1
+    (ending,) = endings._endings
+    ending.thread.join(0.2)
+    assert endings.take_ended() == []
     assert endings.held_s(WantedRun(members=(ONE,)), 13.0) == 3.0
     run.may_end.set()
     endings.wait_until_ended()

@@ -341,6 +341,9 @@ def test_the_next_run_waits_for_the_janitors_of_the_last_one(is_active: bool) ->
     first.died, first.is_active = RuntimeError("broker away"), is_active
     first.may_end.clear()
     assert world.look() == "RETRYING"
+    entry = cast(Any, world.queries)._entries[Q]
+    assert not wait([entry.stopping], timeout=0.2).done, "stopped it is at once"
+    assert first.is_stopped
     world.now += END_S_MAX
     assert world.look() == "RETRYING"
     assert (len(world.looked), world.queries.wedged) == (1, "")
@@ -350,7 +353,6 @@ def test_the_next_run_waits_for_the_janitors_of_the_last_one(is_active: bool) ->
     first.may_end.set()
     assert world.tend() == "RUNNING"
     assert len(world.looked) == 2
-    assert first.is_stopped
 
 
 class SlowToStop(Run):
