@@ -108,7 +108,7 @@ lint: $(DONE)/standpipe
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	$(PYTHON_IN) scripts/check-types
-	.venv/bin/lint-imports | tail -n 4
+	.venv/bin/lint-imports --no-cache | tail -n 20
 
 unit: unit-decisions unit-node unit-worker unit-edges unit-rest
 
