@@ -11,7 +11,7 @@ import dataclasses
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,9 @@ from standpipe.pipeline.run.reconcile import StartRun, diff
 from standpipe.pipeline.run.start import checkpoints
 from standpipe.pipeline.wanted import WantedQuery
 
-from .data_pipeline import Ended, Life, SimDriver
+from .data_janitor import SimJanitor
+from .data_life import Ended, Life
+from .data_pipeline import SimDriver
 from .invariants import Violation
 
 if TYPE_CHECKING:
@@ -110,40 +112,40 @@ class SimMember(SimDriver):
 
     def start_query(self) -> None:
         """It has no batches of its own."""
+        self.janitor = SimJanitor(self)
 
     @property
     def name(self) -> str:
         return f"{self.of_run.pipeline.name}/{self.world.query_id}"
 
-    def _step(self, life: Life, run: int) -> None:
-        self.paused_until_ms = self.of_run.pipeline.paused_until_ms
-        self.is_alive = self.of_run.is_alive and self in self.of_run.members
-        super()._step(life, run)
+    def process(self) -> tuple[bool, int]:
+        pipeline = self.of_run.pipeline
+        return pipeline.is_alive, pipeline.paused_until_ms
 
-    def _query_ends(self, ended: Exception) -> None:
+    def query_ends(self, ended: Exception) -> None:
         self.of_run.fail(ended)
 
     def has_noticed(self) -> bool:
         return self.of_run.pipeline.epoch_of(self.world.query_id) != self.lease_epoch
 
-    def _lease(self) -> None:
+    def check_lease(self) -> None:
         if self.has_noticed():
             raise Ended(f"the lease of {self.world.query_id} is another's")
 
     def write(self, batch: int, start: int, end: int, attempt: int) -> Iterator[float]:
         """Step 2 of a batch, for this table."""
-        commit = self._commit(batch, attempt)
+        commit = self.commit_of(batch, attempt)
         rows = self.world.rows_of(start, end, attempt)
         self.rows = len(rows)
         yield from self._write_rows(rows, commit)
 
     def read_ends(self) -> None:
         """Step 3."""
-        self.ends = self._ends(self.rows)
+        self.ends = self.ends_after(self.rows)
 
     def commit(self, batch: int, end: int, attempt: int) -> Iterator[float]:
         """Step 4."""
-        yield from self._append(self._covering(self._commit(batch, attempt), end), self.ends)
+        yield from self.append(self._covering(self.commit_of(batch, attempt), end), self.ends)
 
 
 class SimRun:
@@ -174,6 +176,13 @@ class SimRun:
 
     def stop(self) -> None:
         self.is_wanted = False
+        self._leave()
+
+    def _leave(self) -> None:
+        """Its janitors may live on for a while."""
+        for member in self.members:
+            member.janitor.leave(within_ms=200)
+            self.pipeline.left.append(member)
         self.members = []
 
     def _plan(self, life: Life, attempt: int, delay_ms: float) -> None:
@@ -200,7 +209,7 @@ class SimRun:
         why = str(ended).replace(str(world.checkpoints), "")  # each world has a folder of its own
         world.note("run ends", f"{self.pipeline.name}/{self.wanted.run_id}", why)
         world.counts["query restarts"] += 1
-        self.members = []
+        self._leave()
         self._try += 1
         if isinstance(ended, QueryFailed):
             # the directory of a zombie goes once another pipeline has taken over
@@ -235,7 +244,7 @@ class SimRun:
         """It begins no more; from the next look on, its queries are other runs."""
         assert self.wanted.group is not None
         self.world.counts["groups divided"] += 1
-        self.members = []
+        self._leave()
         self._try += 1
         self.pipeline.groups.divide(self.wanted.group.group_id, why)
 
@@ -246,6 +255,10 @@ class SimRun:
 
     def _life(self) -> Life:
         world, run, root = self.world, self.wanted, self.world.checkpoints
+        if self.pipeline.is_in_the_way(run.query_ids):
+            world.counts["runs that waited for a janitor"] += 1
+        while self.pipeline.is_in_the_way(run.query_ids):
+            yield 50
         own = [checkpoints.claimed(each, root, SERVICE) for each in run.members]
         checkpoint = checkpoints.checkpoint_of(run, own, root)
         yield self._pause()
@@ -353,13 +366,10 @@ class SimRun:
                     continue
                 spark.plan(min(len(world.events), start + self.pipeline.batch_events_max))
             yield self._pause(30)
-            for member in self.members:
-                while member.is_busy:
-                    yield 5
-                member.is_busy = True
-            yield from self._batch(spark)
-            for member in self.members:
-                member.is_busy = False
+            batch = self._batch(spark)
+            for member in reversed(self.members):
+                batch = member.janitor.locked(batch)
+            yield from batch
             yield self._pause()
             spark.finish()
             self.failures = 0
@@ -367,7 +377,7 @@ class SimRun:
 
     def _batch(self, spark: SimSpark) -> Life:
         for member in self.members:
-            member._lease()
+            member.check_lease()
         spark.check_state()
         batch, end = spark.batch, spark.covers(spark.batch)
         start, attempt = spark.covers(batch - 1), self.random.getrandbits(64)
@@ -421,12 +431,19 @@ class SimPipeline:
         self.batch_events_max = 20 if world.options.lose_commit else chance.choice([4, 5, 6, 20])
         self.groups = Groups(world.checkpoints, SERVICE, forms=True)
         self.runs: dict[str, SimRun] = {}
+        #: of runs that are over: their janitors may not be
+        self.left: list[SimMember] = []
         self.known: Known | None = None
         self.world.after(self.random.random() * 100, self.tend)
 
     def epoch_of(self, query_id: str) -> LeaseEpoch | None:
         lease = self.known.leases.get(query_id) if self.known else None
         return lease.lease_epoch if lease and lease.pipeline_id == self.name else None
+
+    def is_in_the_way(self, query_ids: Collection[str]) -> bool:
+        """Whether a run of these queries must wait for a janitor of an earlier one."""
+        self.left = [each for each in self.left if each.janitor.is_in_the_way()]
+        return any(each.world.query_id in query_ids for each in self.left)
 
     def crash(self) -> None:
         self.is_alive = False

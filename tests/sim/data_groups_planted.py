@@ -60,7 +60,7 @@ def fence_the_first_member_alone() -> list[Plant]:
             records = member.world.read_progress(member.world.progress.end)
             yield 1
             for record in records:
-                member.book.take(record)
+                member.janitor.book.take(record)
             stand = takeover.standing(records, member.world.query_id, member.lease_epoch)
             return takeover.Standing(newest=stand.newest, fenced_by=None)
 
@@ -68,7 +68,7 @@ def fence_the_first_member_alone() -> list[Plant]:
 
     return [
         replacing(SimMember, "take_over", make),
-        (SimMember, "_lease", lambda member: None),
+        (SimMember, "check_lease", lambda member: None),
     ]
 
 

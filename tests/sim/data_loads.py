@@ -16,7 +16,8 @@ from msgspec import structs
 from standpipe.data.commit import takeover
 from standpipe.model import BatchId, Commit, Progress
 
-from .data_pipeline import Life, SimDriver, source_end
+from .data_life import Life
+from .data_pipeline import SimDriver, source_end
 from .data_world import DataWorld
 
 if TYPE_CHECKING:
@@ -39,20 +40,20 @@ class SimLoad(SimDriver):
     def batches(self) -> Life:
         world = self.world
         stand = yield from self.take_over()
-        self.stand_at(stand)
+        self.janitor.stand_at(stand)
         newest = stand.newest
-        commit = self._commit(self.batch_after(newest), world.attempt())
+        commit = self.commit_of(self.batch_after(newest), world.attempt())
         rows = world.rows_to_load(commit)
-        self._lease()
-        self._check_topic(self.topic_id)
+        self.check_lease()
+        self.check_topic(self.topic_id)
         world.note("load", self.name, f"{commit.batch} attempt {commit.attempt}")
         yield from self._write_rows(list(rows.items()), commit)
         world.pause(self)
         yield self.random.random() * 20
-        sinks = self._ends(len(rows))
+        sinks = self.ends_after(len(rows))
         yield self.random.random() * 20
-        self._lease()
-        yield from self._append(self._added_to(newest, commit), sinks)
+        self.check_lease()
+        yield from self.append(self._added_to(newest, commit), sinks)
         yield self.random.random() * 20
         self._check_counted(commit)
         yield from self._sweep_for_a_while()
@@ -78,19 +79,19 @@ class SimLoad(SimDriver):
         world.never(counted is not None and counted != is_seen, f"{commit} counted: {counted}")
 
     def _sweep_for_a_while(self) -> Life:
-        self._plan(self.janitor(), self._run, 1)
+        self.janitor.begin()
         yield self.random.choice([1, 100, 5000])
 
     def _is_last(self, commit: Commit) -> bool:
         return False  # it has no checkpoint that says so
 
-    def _query_ends(self, ended: Exception) -> None:
+    def query_ends(self, ended: Exception) -> None:
         """It is over, or has failed: then some repair what they have left behind."""
         world, is_done = self.world, isinstance(ended, StopIteration)
         world.note("load ends", self.name, str(ended))
         world.counts["loads" if is_done else "loads that failed"] += 1
         if not is_done and self.is_alive and self.newest and self.random.random() < 0.5:
-            self._plan(self.janitor(), self._run, 1)
+            self.janitor.begin()
         world.after(self.random.random() * 1000, self._give_back)
 
     def _give_back(self) -> None:

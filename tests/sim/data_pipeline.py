@@ -2,35 +2,33 @@
 
 Its decisions are those of `data/commit/takeover.py`, `data/commit/repair.py` and
 `data/commit/progress.py`; Spark's part (two logs that know "write if absent", tasks that outlive
-their batch) is played here.
+their batch) is played here. The janitor of a run of its query: `data_janitor.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from standpipe.data.commit import progress as progress_log
-from standpipe.data.commit import repair, takeover
-from standpipe.data.commit.expiry import deletable_below
-from standpipe.data.commit.progress import ProgressBook
-from standpipe.data.commit.seal import ProgressReader, left_of
+from standpipe.data.commit import takeover
+from standpipe.data.commit.repair import Sweep
 from standpipe.data.encoding.store_keys import (
     HEADER_COMMIT,
     HEADER_ROWTIME,
     commit_header,
     rowtime_header,
 )
-from standpipe.model import BatchId, Commit, LeaseEpoch, Offset, Progress
+from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+
+from .data_janitor import KafkaFails, SimJanitor
+from .data_life import Ended, Life
 
 if TYPE_CHECKING:
     from .data_world import DataWorld
 
 QUERY = "Q"
-Life = Iterator[float]  # yields: milliseconds until the next step
 
 
 def covered(end: int) -> dict[str, dict[int, int]]:
@@ -58,10 +56,6 @@ class SimCheckpoint:
         return SimCheckpoint(dict(self.offsets), set(self.commits))
 
 
-class Ended(Exception):
-    """The query ends here, and is started again."""
-
-
 class SimDriver:
     """One pipeline process, with its lease epoch. `tick` does the next step of a life."""
 
@@ -71,10 +65,6 @@ class SimDriver:
         self.lease_epoch = LeaseEpoch(lease_epoch)
         self.is_alive = True
         self.paused_until_ms = 0
-        self.newest: Progress | None = None
-        self.book = ProgressBook()
-        self.sweeps: list[repair.Sweep] = []
-        self.is_busy = False  # the lock between batches and repairs
         self.topic_id = ""  # of the table, as it was when the query began
         self.has_lost_its_topic = False
         self._run = 0
@@ -85,9 +75,7 @@ class SimDriver:
     def start_query(self) -> None:
         """The same process starts the query (again): batches and janitor, two threads."""
         self._run += 1
-        self.is_busy = False
-        self.newest, self.book = None, ProgressBook()
-        self.sweeps = []
+        self.janitor = SimJanitor(self)
         self._plan(self.batches(), self._run, 1 + self.random.random() * 500)
 
     def _plan(self, life: Life, run: int, delay_ms: float) -> None:
@@ -103,17 +91,27 @@ class SimDriver:
         try:
             self._plan(life, run, next(life))
         except (Ended, StopIteration) as ended:
-            self._query_ends(ended)
+            self.query_ends(ended)
 
-    def _query_ends(self, ended: Exception) -> None:
+    def process(self) -> tuple[bool, int]:
+        """Whether the process lives, and until when it stands still."""
+        return self.is_alive, self.paused_until_ms
+
+    def query_ends(self, ended: Exception) -> None:
+        """A thread of the run is over. The process notices, and starts the query again."""
         self.world.note("query ends", self.name, str(ended))
         self.world.counts["query restarts"] += 1
         if not self.has_noticed():
             self._run += 1
-            self.world.after(200 + self.random.random() * 800, self._again)
+            delay_ms = 200 + self.random.random() * 800
+            self.janitor.leave(within_ms=delay_ms)
+            self.world.after(delay_ms, self._again)
 
-    def _again(self) -> None:
-        if self.is_alive:
+    def _again(self, waits: bool = False) -> None:
+        if self.janitor.is_in_the_way():
+            self.world.counts["runs that waited for a janitor"] += not waits
+            self.world.after(50, lambda: self._again(waits=True))
+        elif self.is_alive:
             self.start_query()
 
     @property
@@ -127,12 +125,13 @@ class SimDriver:
         """Whether it knows that it has lost its lease; it hears of that some time later."""
         return self.world.lease_is_lost(self)
 
-    def _lease(self) -> None:
+    def check_lease(self) -> None:
+        """Raises Ended."""
         if self.has_noticed():
             self.is_alive = False
             raise Ended("fenced")
 
-    def _check_topic(self, known_id: str) -> None:
+    def check_topic(self, known_id: str) -> None:
         """As `pipeline.commit.topic_check`: no batch is written, and none committed, to another
         topic."""
         if why := self.world.recreation.why_changed(known_id):
@@ -159,24 +158,25 @@ class SimDriver:
             self.is_alive = False
             raise Ended("found itself fenced")
         self.topic_id = self.world.recreation.topic_id
-        self._check_topic(stand.newest.topic_id if stand.newest else "")
+        self.check_topic(stand.newest.topic_id if stand.newest else "")
         for record in records:
-            self.book.take(record)
+            self.janitor.book.take(record)
         return stand
 
     def begin(self, stand: takeover.Standing) -> None:
         """The janitor begins where the newest batch says."""
-        self.stand_at(stand)
-        self._plan(self.janitor(), self._run, 1)
+        self.janitor.stand_at(stand)
+        self.janitor.begin()
 
-    def stand_at(self, stand: takeover.Standing) -> None:
-        """What the janitor will begin with."""
-        self.newest = stand.newest
-        self.sweeps = [
-            repair.Sweep(Offset(stand.clean_through.get(p, 0)), self.world.gone_ms)
-            for p in range(self.world.partitions)
-        ]
-        self._tell_sweeps()
+    @property
+    def newest(self) -> Progress | None:
+        """What the query has committed last, as far as this run knows."""
+        return self.janitor.newest
+
+    @property
+    def sweeps(self) -> list[Sweep]:
+        """Those of the janitor, one of each partition."""
+        return self.janitor.sweeps
 
     def batches(self) -> Life:
         world = self.world
@@ -198,11 +198,7 @@ class SimDriver:
                     raise Ended("another driver wrote the offset log")
                 checkpoint.offsets[batch] = end
             yield self.random.random() * 30
-            while self.is_busy:
-                yield 5
-            self.is_busy = True
-            yield from self._batch(batch)
-            self.is_busy = False
+            yield from self.janitor.locked(self._batch(batch))
             yield self.random.random() * 20
             if batch in checkpoint.commits:
                 raise Ended("another driver wrote the commit log")
@@ -231,23 +227,23 @@ class SimDriver:
 
     def _batch(self, batch: int) -> Life:
         world = self.world
-        self._lease()
-        self._check_topic(self.topic_id)
+        self.check_lease()
+        self.check_topic(self.topic_id)
         if takeover.is_in_place(self.newest, batch, is_stream=False):
             world.counts["replayed batches that leave what was loaded after them"] += 1
             return
-        commit = self._commit(batch, self.random.getrandbits(64))
+        commit = self.commit_of(batch, self.random.getrandbits(64))
         world.note("batch", self.name, f"{batch} attempt {commit.attempt}")
         end = self.checkpoint.offsets[batch]
         start = self.checkpoint.offsets.get(batch - 1, 0)
         rows = world.rows_of(start, end, commit.attempt)
         yield from self._write_rows(rows, commit)
         yield self.random.random() * 20
-        sinks = self._ends(len(rows))
+        sinks = self.ends_after(len(rows))
         yield self.random.random() * 20
         before = self.newest.watermark_ms if self.newest else 0
         watermark_ms = max(before, world.keys.watermark_ms(world.events[:start]))
-        yield from self._append(self._covering(commit, end, watermark_ms), sinks)
+        yield from self.append(self._covering(commit, end, watermark_ms), sinks)
 
     def _covering(self, commit: Commit, end: int, watermark_ms: int = 0) -> Progress:
         """The record of a batch, without its ends in the table topic."""
@@ -258,7 +254,7 @@ class SimDriver:
             watermark_ms=watermark_ms,
         )
 
-    def _commit(self, batch: int, attempt: int) -> Commit:
+    def commit_of(self, batch: int, attempt: int) -> Commit:
         return Commit(lease_epoch=self.lease_epoch, batch=BatchId(batch), attempt=attempt)
 
     def _write_rows(self, rows: list[tuple[bytes, bytes | None]], commit: Commit) -> Life:
@@ -285,151 +281,27 @@ class SimDriver:
     def _is_last(self, commit: Commit) -> bool:
         return self.checkpoint.offsets[commit.batch] == len(self.world.events)
 
-    def _ends(self, rows: int) -> dict[int, int]:
-        self._check_topic(self.topic_id)
+    def ends_after(self, rows: int) -> dict[int, int]:
+        """Where the table topic ends, once `rows` more are written. Raises Ended, KafkaFails."""
+        self.check_topic(self.topic_id)
         answered = self.world.ends(rows)
         before = self.newest.sinks if self.newest else {}
         refused = takeover.ends_refused(before, answered, rows)
         if refused:
-            raise Ended(refused)
+            raise KafkaFails(refused)
         return answered
 
-    def _append(self, covers: Progress, sinks: dict[int, int]) -> Life:
-        """Commit it. `covers`: what it is the record of, and of which sources."""
-        record = structs.replace(
-            covers,
-            sinks=sinks,
-            starts=takeover.ends_before(self.newest, self.world.partitions),
-            since_ms=self.newest.committed_at_ms if self.newest else 0,
-            clean_through={p: sweep.clean_through for p, sweep in enumerate(self.sweeps)},
-            committed_at_ms=self.world.now_ms,
-            topic_id=self.topic_id,
-        )
-        self.world.append_progress(record)
-        if self.random.random() < self.world.options.lose_answer:
-            self.world.counts["acknowledgements lost"] += 1
-            raise Ended("no answer from Kafka: nobody knows whether it is committed")
-        yield self.random.random() * 10
-        self.newest = record
-        self.book.take(record)
-        self._tell_sweeps()
-
-    # -- the janitor ------------------------------------------------------------------------------
-
-    def _tell_sweeps(self) -> None:
-        for p, sweep in enumerate(self.sweeps):
-            for target in self.book.targets(self.world.query_id, p):
-                sweep.target(target)
-
-    def _sweep(self, p: int) -> None:
-        count = self.random.randint(1, 40)
-        records, next_offset = self.world.tables[p].read(self.sweeps[p].fetched, count)
-        self.sweeps[p].records(records, Offset(next_offset))
-
-    def janitor(self) -> Life:
-        due_ms = self.world.now_ms + self.world.options.repair_after_ms
-        while True:
-            yield 50 + self.random.random() * 200
-            self._check_topic(self.topic_id)
-            for p in range(self.world.partitions):
-                self._sweep(p)
-            if self.random.random() < 0.2:
-                yield from self._prune()
-                self._delete_expired()
-            if self.newest is None or self.world.now_ms < due_ms:
-                continue
-            if any(sweep.all_shadows() for sweep in self.sweeps) or self.has_news():
-                yield from self._repair()
-                due_ms = self.world.now_ms + self.world.options.repair_after_ms
-
-    def _repair(self) -> Life:
-        finders: list[repair.Finder] = []
-        for p, sweep in enumerate(self.sweeps):
-            targets = list(self.book.targets(self.world.query_id, p))
-            finder = repair.Finder(sweep.all_shadows(), targets, sweep.clean_through)
-            offset = 0
-            while offset < finder.end:
-                records, offset = self.world.tables[p].read(offset, 100)
-                finder.records(records)
-                yield self.random.random() * 20
-            finders.append(finder)
-        while self.is_busy:
-            yield 5
-        self.is_busy = True
+    def append(self, covers: Progress, sinks: dict[int, int]) -> Life:
+        """Commit a batch. `covers`: what it is the record of, and of which sources."""
         try:
-            yield from self._append_repairs(finders)
-        finally:
-            self.is_busy = False
+            yield from self.janitor.append(covers, sinks)
+        except KafkaFails:
+            self.is_unknown()
+            raise
 
-    def has_news(self) -> bool:
-        clean = self.newest.clean_through if self.newest else {}
-        return any(s.is_news(Offset(clean.get(p, 0))) for p, s in enumerate(self.sweeps))
-
-    def _append_repairs(self, finders: list[repair.Finder]) -> Life:
-        world, newest = self.world, self.newest
-        assert newest is not None
-        self._lease()
-        self._check_topic(self.topic_id)
-        for p, sweep in enumerate(self.sweeps):
-            while sweep.fetched < world.tables[p].end or sweep.is_behind:
-                self._sweep(p)
-                yield self.random.random() * 5
-        commit = self._commit(newest.commit.batch, self.random.getrandbits(64))
-        mark = (HEADER_COMMIT, commit_header(commit))
-        count = 0
-        for p, (sweep, finder) in enumerate(zip(self.sweeps, finders, strict=True)):
-            found = repair.repairs(
-                sweep.all_shadows(),
-                finder,
-                now_ms=world.now_ms,
-                compaction_lag_ms=world.options.retention.compaction_lag_ms,
-                is_blind=bool(sweep.blind),
-                replica_rows=world.replica_rows(p, newest),
-            )
-            world.counts["shadows found too late"] += len(found.too_late)
-            for each in found.records:
-                headers = repair.headers_under(each.headers, mark)
-                world.tables[p].append(each.key, each.value, headers, world.now_ms)
-                count += 1
-            yield self.random.random() * 10
-        if not count and not self.has_news():
-            return
-        world.counts["clean ranges told while idle"] += not count
-        world.counts["repairs"] += count
-        world.note("repairs", self.name, f"{count} under {commit.attempt}")
-        sinks = self._ends(count)
-        yield from self._append(structs.replace(newest, commit=commit), sinks)
-
-    def _delete_expired(self) -> None:
-        world, newest = self.world, self.newest
-        if world.keys.expiry is None or newest is None:
-            return
-        for p, end in newest.sinks.items():
-            records, _ = world.tables[p].read(0, end)
-            below = deletable_below(
-                world.keys.expiry,
-                [record for record in records if record.offset < end],
-                clean_through=Offset(newest.clean_through.get(p, 0)),
-                watermark_ms=newest.watermark_ms,
-                written_before_ms=world.gone_ms,
-            )
-            gone = world.tables[p].delete_below(below)
-            world.counts["records of expired windows deleted"] += gone
-
-    def _prune(self) -> Life:
-        topic, _ = self.world.progress.read(0, self.world.progress.end)
-        yield self.random.choice([1, 100, 5000])  # whenever it goes on, it does no harm
-        rows = ((record.key or b"", record.value, record.headers) for record in topic)
-        left = left_of(rows, ProgressReader(self.world.seal))
-        for key in left.ignored:
-            self.world.progress.append(key, None, (), self.world.now_ms)
-            self.world.counts["forged progress records tombstoned"] += 1
-        keep_ms = self.world.options.keep_ms
-        query_id = self.world.query_id
-        for record in progress_log.removable(left.records, query_id, self.world.now_ms, keep_ms):
-            key = progress_log.progress_key(record)
-            self.world.progress.append(key, None, (), self.world.now_ms)
-            self.world.counts["progress records tombstoned"] += 1
+    def is_unknown(self) -> None:
+        """No answer about a batch's record, which may be committed: so nothing else is."""
+        self.janitor.stop()
 
 
 def record_headers(commit: Commit | None, rowtime_ms: int) -> list[tuple[str, bytes | None]]:

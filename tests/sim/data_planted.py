@@ -28,6 +28,7 @@ from standpipe.model import Offset
 
 from . import (
     data_groups_planted,
+    data_janitor_planted,
     data_loads_planted,
     data_recreated_planted,
     data_windows_planted,
@@ -489,6 +490,7 @@ PLANTS: tuple[Callable[[], list[Plant]], ...] = (
     believe_an_unsigned_record,
     believe_what_is_unsigned_until_the_first_sealed_record,
     *data_groups_planted.PLANTS,
+    *data_janitor_planted.PLANTS,
     *data_loads_planted.PLANTS,
     *data_recreated_planted.PLANTS,
     *data_windows_planted.PLANTS,

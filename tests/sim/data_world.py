@@ -217,7 +217,7 @@ class DataWorld:
         for p, sweep in enumerate(driver.sweeps):
             if sweep.fetched < self.tables[p].end:
                 return f"partition {p} is not swept"
-        if driver.has_news():
+        if driver.janitor.has_news():
             return "what is clean was not told"
         read = self.reader.offsets[self.reader.commits - 1] if self.reader.commits else {}
         if any(read.get(p, 0) < end for p, end in enumerate(self.oracle.ends)):

@@ -5,7 +5,7 @@ up to where the topic is clean. Where a key stays shadowed, it makes a separate 
 batches (`lock`): the newest batch under another attempt, which writes the committed rows again.
 Batches never wait for it unless there is something to repair.
 
-The decisions are in `data/commit/repair.py`, tested by simulation (`tests/sim/data_pipeline.py`).
+The decisions are in `data/commit/repair.py`, tested by simulation (`tests/sim/data_janitor.py`).
 """
 
 from __future__ import annotations
