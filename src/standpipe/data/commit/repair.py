@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from standpipe.data.commit.packed_records import PackedRecord, PackedRecords
 from standpipe.data.commit.progress import TargetSet
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_REPAIR, commit_header
 from standpipe.model import Offset
@@ -78,7 +79,7 @@ class Sweep:
         self.blind = ""
         self._gone_ms = gone_ms
         self._fetched = clean_through
-        self._waiting: deque[SweptRecord] = deque()
+        self._waiting = PackedRecords()
         self._targets: deque[TargetSet] = deque()
         self._newest: tuple[int, int, int] | None = None
 
@@ -102,7 +103,7 @@ class Sweep:
 
     def records(self, records: Iterable[SweptRecord], next_offset: Offset) -> None:
         """Offsets ascend; below `next_offset` there are no others."""
-        self._waiting.extend(record for record in records if record.offset >= self._fetched)
+        self._waiting.extend([record for record in records if record.offset >= self._fetched])
         self._fetched = max(self._fetched, next_offset)
         self._advance()
 
@@ -123,12 +124,13 @@ class Sweep:
     def _advance(self) -> None:
         while self._targets and self._fetched >= self._targets[0].end:
             target = self._targets.popleft()
-            mark = (HEADER_COMMIT, commit_header(target.commit))
+            mark = commit_header(target.commit)
             missing = target.end - self.position
-            while self._waiting and self._waiting[0].offset < target.end:
-                record = self._waiting.popleft()
+            if not self.shadows:  # none to end: their keys do not matter
+                missing -= self._waiting.skip_below(target.end, mark)
+            for record in self._waiting.take_below(target.end):
                 missing -= 1
-                if mark in (record.headers or ()):
+                if mark in record.commits:
                     if record.key is not None:
                         self.shadows.pop(record.key, None)
                 else:
@@ -141,7 +143,7 @@ class Sweep:
                 self.clean_through = target.end
 
 
-def _cast(shadows: dict[bytes, Shadow], record: SweptRecord) -> None:
+def _cast(shadows: dict[bytes, Shadow], record: PackedRecord) -> None:
     if record.key is not None:  # a record without a key is not a row and is never compacted
         shadows.setdefault(record.key, Shadow(Offset(record.offset), record.written_ms))
 
