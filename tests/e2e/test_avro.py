@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,12 @@ def ksql(node: Node, text: str) -> Reply:
 
 def done(node: Node, text: str) -> None:
     """As clients do, it asks again after 503: a registry that has just begun loads its classes
-    with its first request, for over 10 s (`ANSWER_S`) on a machine with other work."""
+    with its first request, for over 10 s (`ANSWER_S` in `adapters/schema_registry.py`) on a machine
+    with other work."""
     reply = ksql(node, text)
     for _ in range(5):
         if reply.status == 503:
+            time.sleep(float(reply.headers["retry-after"]))
             reply = ksql(node, text)
     assert reply.status == 200, reply.body
 

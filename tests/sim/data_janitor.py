@@ -2,12 +2,13 @@
 
 Played as `pipeline/commit/janitor.py` is written; its decisions are those of
 `data/commit/repair.py`. A run's end is noticed some time later, and only then is the janitor
-stopped; it may be in a repair, for which Kafka may let it wait.
+stopped; it may be in a repair, in which Kafka may keep it waiting.
 """
 
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -25,7 +26,8 @@ from .data_life import Ended, Life
 if TYPE_CHECKING:
     from .data_pipeline import SimDriver
 
-#: of the steps of a repair whose run is over, in how many Kafka lets it wait, and how long at most
+#: share of the steps of a repair, after its run is over, in which Kafka keeps it waiting; and for
+#: how long at most
 HOLDS_UP = 0.3
 HELD_UP_MS = (500, 5000)
 
@@ -43,13 +45,15 @@ class SimJanitor:
         self.topic_id = ""
         self.is_stopped = False
         self._is_locked = False  # between batches and repairs
-        self._is_left = False  # the run is over
+        self._run_is_over = False
+        #: the ends of its last repair, which may be committed without its knowing it
+        self._repair_ends: dict[int, int] = {}
         self._lives = False
 
     # -- the run ----------------------------------------------------------------------------------
 
     def stand_at(self, stand: takeover.Standing) -> None:
-        """What it will begin with."""
+        """Take what the run has found to be committed and clean."""
         self.newest = stand.newest
         self.topic_id = self.driver.topic_id
         self.sweeps = [
@@ -66,9 +70,9 @@ class SimJanitor:
     def leave(self, within_ms: float) -> None:
         """The run is over, which the process notices within that time. What happens until the
         thread ends is drawn apart, so that worlds in which nothing does stay as they were."""
-        if self._is_left or not self._lives:
+        if self._run_is_over or not self._lives:
             return
-        self._is_left = True
+        self._run_is_over = True
         self.random = random.Random(f"{self.world.seed} {self.driver.name} {self.world.now_ms}")
         self.world.after(self.random.random() * within_ms, self.stop)
 
@@ -97,13 +101,13 @@ class SimJanitor:
             self._lives = False
         except Ended as ended:
             self._lives = False
-            if not self._is_left:
+            if not self._run_is_over:
                 self.driver.query_ends(ended)
 
     # -- shared with the batches ------------------------------------------------------------------
 
     def locked(self, life: Life) -> Life:
-        """What is done under the lock."""
+        """Run a life under the lock."""
         while self._is_locked:
             yield 5
         self._is_locked = True
@@ -164,12 +168,12 @@ class SimJanitor:
                 due_ms = self.world.now_ms + self.world.options.repair_after_ms
 
     def is_over(self) -> bool:
-        """Asked in a repair: nothing more is committed by it."""
+        """Asked in a repair, which commits nothing more then. Of its own for planted bugs."""
         return self.is_stopped
 
     def _held_up(self) -> Life:
         """Only what outlives its run is of interest here."""
-        if self._is_left and not self.world.is_healed and self.random.random() < HOLDS_UP:
+        if self._run_is_over and not self.world.is_healed and self.random.random() < HOLDS_UP:
             self.world.counts["repairs held up after their run"] += 1
             yield self.random.random() * self.random.choice(HELD_UP_MS)
 
@@ -187,10 +191,8 @@ class SimJanitor:
                 if self.is_over():
                     return
             finders.append(finder)
-        try:
+        with suppress(KafkaFails):  # it is tried again
             yield from self.locked(self._append_repairs(finders))
-        except KafkaFails:
-            self.world.counts["repairs without an answer"] += 1
 
     def has_news(self) -> bool:
         clean = self.newest.clean_through if self.newest else {}
@@ -238,7 +240,17 @@ class SimJanitor:
         world.counts["clean ranges told while idle"] += not count
         world.counts["repairs"] += count
         world.note("repairs", driver.name, f"{count} under {commit.attempt}")
-        yield from self.append(structs.replace(newest, commit=commit), sinks)
+        self._repair_ends = sinks
+        try:
+            yield from self.append(structs.replace(newest, commit=commit), sinks)
+        except KafkaFails:
+            world.counts["repairs without an answer"] += 1
+            raise
+
+    def ends_before(self) -> dict[int, int]:
+        """No answer below these is taken for the ends of the table topic."""
+        known = self.newest.sinks if self.newest else {}
+        return {p: max(end, self._repair_ends.get(p, end)) for p, end in known.items()}
 
     def _delete_expired(self) -> None:
         world, newest = self.world, self.newest
@@ -261,7 +273,7 @@ class SimJanitor:
         goes_on_ms = self.world.now_ms + self.random.choice([1, 100, 5000])
         while self.world.now_ms < goes_on_ms and not self.is_stopped:
             yield min(goes_on_ms - self.world.now_ms, 250)
-        # whenever it goes on, it does no harm
+        # whenever it goes on, it does no harm; once stopped it does so soon, as a run waits for it
         rows = ((record.key or b"", record.value, record.headers) for record in topic)
         left = left_of(rows, ProgressReader(self.world.seal))
         for key in left.ignored:

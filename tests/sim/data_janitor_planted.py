@@ -1,4 +1,5 @@
-"""Bugs of a janitor that outlives its run (see `data_planted`). Both were in the pipeline once."""
+"""Bugs of a janitor that outlives its run (see `data_planted`). The first and the last were in the
+pipeline once."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ def begin_while_a_janitor_repairs() -> list[Plant]:
 
 
 def begin_before_a_janitor_has_ended() -> list[Plant]:
-    """It looks whether its run is over, and commits a little later."""
+    """The janitor checks whether its run is over, and commits a little later."""
     return [(SimJanitor, "is_in_the_way", lambda janitor: False)]
 
 
 def repair_behind_a_batch_without_an_answer() -> list[Plant]:
     """The batch may be committed; its run does not know, and repairs the one before."""
-    return [(SimDriver, "is_unknown", lambda driver: None)]
+    return [(SimDriver, "stop_after_no_answer", lambda driver: None)]
 
 
 PLANTS: tuple[Callable[[], list[Plant]], ...] = (

@@ -285,8 +285,7 @@ class SimDriver:
         """Where the table topic ends, once `rows` more are written. Raises Ended, KafkaFails."""
         self.check_topic(self.topic_id)
         answered = self.world.ends(rows)
-        before = self.newest.sinks if self.newest else {}
-        refused = takeover.ends_refused(before, answered, rows)
+        refused = takeover.ends_refused(self.janitor.ends_before(), answered, rows)
         if refused:
             raise KafkaFails(refused)
         return answered
@@ -295,12 +294,13 @@ class SimDriver:
         """Commit a batch. `covers`: what it is the record of, and of which sources."""
         try:
             yield from self.janitor.append(covers, sinks)
-        except KafkaFails:
-            self.is_unknown()
+        except (KafkaFails, GeneratorExit):  # the latter: its run ends between the two
+            self.stop_after_no_answer()
             raise
 
-    def is_unknown(self) -> None:
-        """No answer about a batch's record, which may be committed: so nothing else is."""
+    def stop_after_no_answer(self) -> None:
+        """The batch may be committed, so a repair would take it back. Of a group the pipeline stops
+        all janitors; here those of members whose batch is not appended yet may go on."""
         self.janitor.stop()
 
 

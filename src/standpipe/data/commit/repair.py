@@ -33,12 +33,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from standpipe.data.commit.packed_records import PackedRecord, PackedRecords
+from standpipe.data.commit.packed_records import Headers, PackedRecord, PackedRecords
 from standpipe.data.commit.progress import TargetSet
 from standpipe.data.encoding.store_keys import HEADER_COMMIT, HEADER_REPAIR, commit_header
 from standpipe.model import Offset
-
-Headers = Sequence[tuple[str, bytes | None]] | None
 
 _REPEATED: Final = struct.Struct(">qqq")
 

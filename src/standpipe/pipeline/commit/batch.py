@@ -164,6 +164,8 @@ class CommitBatch:
                 for each in self.tables:
                     failpoint.reach("in-batch", each.table.name, _jvm_pid)
                     locks.enter_context(each.janitor.lock)  # free unless a repair is in progress
+                if self._is_stopped():  # the query's next run does not wait for this batch
+                    raise RuntimeError("the query was stopped before its batch began")
                 self._only(lambda each: takes_part(each.janitor.newest, batch))._commit(rows, batch)
             self.marks.finished(self.name)
         except Exception as error:

@@ -77,6 +77,8 @@ class Janitor:
         #: for a stream, per partition: no replica of the topic has records below this offset
         self._gone = {p: Offset(clean.get(p, 0)) for p in range(swept.table.partitions)}
         self._log_starts: dict[int, int] = {}
+        #: the ends of the last repair, which may be committed without our knowing it
+        self._repair_ends: dict[int, int] = {}
         self._warned_blind = False
         self._news: deque[Progress] = deque()
         self._rests_at = time.monotonic() + RESTS_AFTER_S
@@ -101,10 +103,13 @@ class Janitor:
         self._stopped.set()
 
     def wait_until_ended(self) -> None:
-        """Return once the thread has ended after `stop`. It may be in a repair until then, which
-        would be committed among the batches of the query's next run."""
+        """Return once the thread has ended after `stop`, and a batch in flight is over. Both may
+        be about to commit until then, which would be among the batches of the query's next run. For
+        a batch, Spark's own stop does not wait longer than its stopTimeout."""
         if self._thread.ident is not None:
             self._thread.join()
+        with self.lock:
+            pass
 
     def is_stopped(self) -> bool:
         """Whether the query's run is over."""
@@ -137,7 +142,9 @@ class Janitor:
 
     def refuse(self, ends: Mapping[int, int], rows: int | None = None) -> None:
         """Raises KafkaUnavailable when these cannot be the ends of what was written."""
-        why = ends_refused(self.newest.sinks if self.newest else {}, ends, rows)
+        before = self.newest.sinks if self.newest else {}
+        before = {p: max(end, self._repair_ends.get(p, end)) for p, end in before.items()}
+        why = ends_refused(before, ends, rows)
         if why:
             raise KafkaUnavailable(
                 f"Kafka returned stale offsets for {self.swept.table.topic}: {why}"
@@ -314,6 +321,9 @@ class Janitor:
             clean_through=self.clean_through(),
             committed_at_ms=time.time_ns() // 1_000_000,
         )
+        self._repair_ends = ends
+        # Without an answer it may be committed. Then it says again what `newest` does, and comes
+        # before all that is appended later: the log has one producer.
         swept.log.append(progress)
         self.committed(progress)
         self.repaired += count

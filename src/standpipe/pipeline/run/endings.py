@@ -1,8 +1,9 @@
 """Ends runs beside the driver's loop, which never waits, and says which have not ended yet.
 
-Spark's stop aborts a batch and takes up to its stopTimeout; a start cannot be cancelled once it has
-begun; a janitor ends after its current step. Until all are over, a run may write to the checkpoints
-of its queries, and to their topics, so no other run of one of them may begin.
+Spark's stop aborts a batch and takes up to its stopTimeout, after which our part of the batch may
+still run; a start cannot be cancelled once it has begun; a janitor ends after its current step.
+Until all are over, a run may write to the checkpoints of its queries, and to their topics, so no
+other run of one of them may begin.
 
 Not here: which runs end, and when (`scheduler.py`).
 """
@@ -112,14 +113,28 @@ def stop_run(run: QueryRun | Held) -> None:
         _logger.warning("query did not stop in time", why=str(error)[:MESSAGE_LENGTH_MAX])
 
 
-def end_run(run: QueryRun) -> None:
+def end_run(run: QueryRun | Held) -> None:
     """Stop a run that may be over already. Returns once another one of its queries may begin."""
     stop_run(run)
     run.wait_until_ended()
 
 
 def stop_started(starting: Future[QueryRun | Held]) -> None:
-    """Stop what was being started, once that is over."""
+    """Stop what was being started, once that is over. Returns once it has ended."""
     with suppress(CancelledError):
         if starting.exception() is None:
-            stop_run(starting.result())
+            end_run(starting.result())
+
+
+def stopping_once_started(starting: Future[QueryRun | Held]) -> Future[None]:
+    """Stop what is being started, once that is over. The future is done once it has ended."""
+    ended: Future[None] = Future()
+
+    def end(started: Future[QueryRun | Held]) -> None:
+        try:
+            stop_started(started)
+        finally:
+            ended.set_result(None)
+
+    starting.add_done_callback(end)
+    return ended

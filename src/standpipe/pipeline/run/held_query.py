@@ -30,6 +30,9 @@ class Held:
     def stop(self) -> None:
         """Nothing runs."""
 
+    def wait_until_ended(self) -> None:
+        """Nothing runs."""
+
 
 def hold_query(wanted: WantedQuery, log: ProgressLog) -> Held:
     """Fence the query under its lease epoch, and read what is committed. Raises KafkaUnavailable,

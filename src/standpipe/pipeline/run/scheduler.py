@@ -33,7 +33,7 @@ from standpipe.pipeline.commit.topic_check import look_at_all
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
-from standpipe.pipeline.run.endings import END_S_MAX, Endings, end_run, stop_started
+from standpipe.pipeline.run.endings import END_S_MAX, Endings, end_run, stopping_once_started
 from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import HELD, Held, hold_query
@@ -191,7 +191,7 @@ class Queries:
         """Stop a query for good, in whatever state it is; others of its group continue alone."""
         entry = self._entry_of(query_id)
         if entry.starting is not None and not entry.starting.cancel():
-            entry.starting.add_done_callback(stop_started)
+            entry.stopping, entry.ends_since = stopping_once_started(entry.starting), self.clock()
         if entry.run is not None:
             self._end(entry, entry.run, self.clock())
         entry.starting = None

@@ -29,6 +29,7 @@ from standpipe.pipeline.commit.batch import (
     CommitBatch,
     TableCommit,
 )
+from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint
 from standpipe.pipeline.commit.janitor import Janitor
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
@@ -64,8 +65,11 @@ class NoJanitor:
     lock = FreeLock()
     newest: Progress | None = None
 
+    def __init__(self) -> None:
+        self.is_over = False
+
     def is_stopped(self) -> bool:
-        return False
+        return self.is_over
 
     def stop(self) -> None:
         DONE.append(("stopped", None))
@@ -118,6 +122,13 @@ class Log:
     def append(self, progress: Progress) -> int:
         DONE.append(("progress", progress))
         return 0
+
+
+class Willing(BatchMarks):
+    """Lets every batch begin at once."""
+
+    def begin(self, *_: object) -> bool:
+        return True
 
 
 DONE: list[tuple[str, Any]] = []
@@ -184,6 +195,16 @@ def test_the_steps_come_in_the_protocols_order(tmp_path: Path) -> None:
     assert (counts.batch, counts.input_records) == (1, 10)
     assert counts.bad_records == 3, "rows that are too large count, too"
     assert counts.covered == {"s": {0: 21}}
+
+
+def test_a_batch_of_a_run_that_is_over_writes_nothing(tmp_path: Path) -> None:
+    """It waited for the lock meanwhile; the query's next run waits for those who have it."""
+    commit_batch = commit_of(tmp_path, lease=[])
+    cast(Any, commit_batch.tables[0].janitor).is_over = True
+    commit_batch = dataclasses.replace(commit_batch, marks=Willing())
+    with pytest.raises(BatchFailed, match="stopped before its batch began"):
+        commit_batch(cast(Any, None), 1)
+    assert DONE == []
 
 
 def test_a_batch_that_readers_saw_is_replayed_as_it_was(tmp_path: Path) -> None:

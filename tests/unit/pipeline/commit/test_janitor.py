@@ -277,6 +277,47 @@ def test_whoever_waits_for_its_end_gets_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert not janitor._thread.is_alive()
 
 
+def test_whoever_waits_for_its_end_waits_for_a_batch() -> None:
+    """Spark's stop gives a batch 5 s, and its append may take 30 s."""
+    janitor, has_begun, may_end = janitor_of(None, TABLE), Event(), Event()
+
+    def batch_in_flight() -> None:
+        with janitor.lock:
+            has_begun.set()
+            assert may_end.wait(30)
+
+    Thread(target=batch_in_flight).start()
+    assert has_begun.wait(30)
+    janitor.stop()
+    waiting = Thread(target=janitor.wait_until_ended)
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    may_end.set()
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def test_no_ends_below_those_of_a_repair_without_an_answer() -> None:
+    """It may be committed: a batch that says less would begin before its rows, and end there."""
+
+    class Silent:
+        def end_offsets(self, *_: object) -> dict[int, int]:
+            return {0: 12}
+
+        def append(self, _: Progress) -> None:
+            raise KafkaUnavailable("no answer")
+
+    janitor = janitor_of(Silent(), TABLE, [fence("Q", LeaseEpoch(1), nonce=1), batch(0, {0: 10})])
+    janitor._sweeps[0].records([], Offset(12))
+    janitor._has_news = lambda quiet_ms=0: True
+    with pytest.raises(KafkaUnavailable, match="no answer"):
+        janitor._append(cast(Any, None), {})
+    with pytest.raises(KafkaUnavailable, match="12 was committed"):
+        janitor.refuse({0: 11})
+    janitor.refuse({0: 12})
+
+
 def test_it_repairs_nothing_once_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stop came while it polled: its query's next run may hold batches by another lock."""
     janitor = janitor_of(None, TABLE)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from threading import Event
+from threading import Event, Thread
 from typing import Any, cast
 
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
-from standpipe.pipeline.run.endings import Endings
+from standpipe.pipeline.run.endings import Endings, stopping_once_started
 from standpipe.pipeline.run.entry import RunEntry
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import Held
@@ -66,6 +66,25 @@ def test_a_run_ends_once_what_is_being_started_has_been_stopped() -> None:
     assert endings.take_ended() == [ONE.query_id]
     assert endings.take_ended() == []
     assert endings.held_s(both, 13.0) is None
+
+
+def test_what_is_stopped_late_has_ended_once_its_janitors_have() -> None:
+    starting, run = started()
+    run.may_end.clear()
+    ended = stopping_once_started(starting)
+    Thread(target=starting.set_result, args=(run,)).start()
+    with pytest.raises(TimeoutError):
+        ended.result(0.2)
+    run.may_end.set()
+    assert ended.result(30) is None
+    assert run.stops == 1
+
+
+def test_a_start_that_fails_late_leaves_nothing_to_stop() -> None:
+    starting, _ = started()
+    ended = stopping_once_started(starting)
+    starting.set_exception(OSError("full"))
+    assert ended.result(0) is None
 
 
 def test_a_start_that_fails_leaves_nothing_to_stop() -> None:

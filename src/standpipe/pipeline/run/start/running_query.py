@@ -115,8 +115,8 @@ class QueryRun:
         self.streaming_query.stop()
 
     def wait_until_ended(self) -> None:
-        """Return once its janitors have ended, after `stop` or a failure: no other run of its
-        queries may begin before."""
+        """Return once its janitors and its batch have ended, after `stop` or a failure: before, no
+        other run of its queries may begin."""
         for each in self.tables.values():
             each.janitor.wait_until_ended()
 
