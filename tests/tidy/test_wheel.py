@@ -125,7 +125,7 @@ def test_the_commands_say_what_they_need(installed: Installed) -> None:
 
 
 def test_frames_say_what_they_need(installed: Installed) -> None:
-    program = "from standpipe.client.core.frames import to_pandas; to_pandas([], [])"
+    program = "from standpipe.client.core.frames import to_pandas; to_pandas([], [], [])"
     ran = installed.run("python", "-c", program)
     assert "pip install standpipe[pandas]" in ran.stderr
 

@@ -143,8 +143,9 @@ class RowSet(Sequence[Row]):
         return frames.to_arrow(self.columns.names, self.columns.types, self.tuples)
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame. Raises ImportError with the name of what to install."""
-        return frames.to_pandas(self.columns.names, self.tuples)
+        """A pandas.DataFrame; whole numbers with a NULL among them are Int64. Raises ImportError
+        with the name of what to install."""
+        return frames.to_pandas(self.columns.names, self.columns.types, self.tuples)
 
     def to_polars(self) -> Any:
         """A polars.DataFrame. Raises ImportError with the name of what to install."""
