@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from standpipe.client.core.literals import UnfitParameter, literal
 from standpipe.client.core.rows import Row, RowSet
-from standpipe.client.core.tables import Key, SourceShape, TableMap
+from standpipe.client.core.tables import Key, SourceShape, TableMap, plain_value
+from standpipe.errors import StandpipeError
 from standpipe.sql.types.names import folded, name_literal
-from standpipe.sql.types.types import quoted
+from standpipe.sql.types.types import SqlType, quoted
 
 #: keys of one statement: a node answers so many without a turn of its loop
 KEYS_MAX: Final = 256
 KEYS_CHARACTERS_MAX: Final = 40_000
+#: an answer shows a TIME in whole seconds
+SHOWN_TIME_MS: Final = 1000
 INSERTS_MAX: Final = 100
 INSERT_CHARACTERS_MAX: Final = 40_000
 
@@ -65,22 +67,32 @@ def _literals(shape: SourceShape, keys: Sequence[Key]) -> list[str]:
     return [literal(value, of) for (value,) in keys]
 
 
-def identity(values: Sequence[object], shape: SourceShape) -> object:
-    """What equal keys have in common, as a value that a dict can look up."""
-    shown = [
-        literal(_same(value, shape.columns[column.name].base), shape.columns[column.name])
-        for value, column in zip(values, shape.key_columns, strict=True)
-    ]
-    return tuple(shown)
+def identity(values: Sequence[object], shape: SourceShape, time_ms: int = SHOWN_TIME_MS) -> object:
+    """What the spellings of one key have in common, and the row that an answer shows for it, as a
+    value that a dict can look up. `time_ms`: what a TIME is cut to.
+
+    Of values that nodes refuse, and that no row has, each has an identity of its own.
+    """
+    try:
+        return tuple(
+            [
+                _hashable(plain_value(value, of), of, time_ms)
+                for value, column in zip(values, shape.key_columns, strict=True)
+                for of in (shape.columns[column.name],)
+            ]
+        )
+    except (StandpipeError, ValueError, TypeError, ArithmeticError):
+        return object()
 
 
-def _same(value: object, base: str) -> object:
-    """Values that one SQL value stands for become one: 5 and 5.0 of a DOUBLE, 1.5 and 1.50."""
-    if base == "DOUBLE" and isinstance(value, int | float | Decimal):
-        return float(value) + 0.0
-    if base == "DECIMAL" and isinstance(value, int | float | Decimal):
-        number = Decimal(value).normalize()
-        return number if number else Decimal(0)
+def _hashable(value: Any, of: SqlType, time_ms: int) -> object:
+    if of.base == "TIME" and value is not None:
+        return value // time_ms
+    if of.base == "ARRAY" and value is not None:
+        return tuple([_hashable(each, of.arguments[0], time_ms) for each in value])
+    if of.base == "STRUCT" and value is not None:
+        parts = zip(value.values(), of.arguments, strict=True)
+        return tuple([_hashable(each, part, time_ms) for each, part in parts])
     return value
 
 
@@ -138,9 +150,15 @@ def _lists(literals: Sequence[str]) -> Iterator[Sequence[str]]:
 def rows_of_keys(
     shape: SourceShape, wanted: Sequence[Key], answers: Iterable[RowSet]
 ) -> list[Row | None]:
-    """The row of each key among the answers to `lookups`, in the order of the keys."""
+    """The row of each key among the answers to `lookups`, in the order of the keys.
+
+    Raises UnfitParameter if a row cannot be told to be of a key: this client reads a value in
+    another way than the nodes, the table was made anew, or keys differ in what no answer shows.
+    """
     names = [column.name for column in shape.key_columns]
     is_plain = are_plain(shape, wanted)
+    asked = [key[0] if is_plain else identity(key, shape) for key in wanted]
+    _check_are_told_apart(shape, wanted, asked)
     rows: dict[object, Row] = {}
     for answer in answers:
         columns, fresh = answer.columns, answer.fresh
@@ -151,9 +169,28 @@ def rows_of_keys(
                 rows[values[places[0]]] = row
             else:
                 rows[identity([values[place] for place in places], shape)] = row
-    if is_plain:
-        return [rows.get(key[0]) for key in wanted]
-    return [rows.get(identity(key, shape)) for key in wanted]
+    if not rows.keys() <= (known := set(asked)):
+        stranger = next(row for each, row in rows.items() if each not in known)
+        key = {name: stranger[name] for name in names}
+        raise UnfitParameter(
+            f"{shape.name}: the answer has a row of the key {key!r}, which is none of those that "
+            "were asked for: spell the keys as rows show them, or use query()"
+        )
+    return [rows.get(each) for each in asked]
+
+
+def _check_are_told_apart(
+    shape: SourceShape, wanted: Sequence[Key], asked: Sequence[object]
+) -> None:
+    """Answers show a TIME without milliseconds. Raises UnfitParameter."""
+    if not any(shape.columns[column.name].contains("TIME") for column in shape.key_columns):
+        return
+    exact = {identity(key, shape, 1): shown for key, shown in zip(wanted, asked, strict=True)}
+    if len({*exact.values()}) < len(exact):
+        raise UnfitParameter(
+            f"{shape.name}: keys differ in the milliseconds of a TIME alone, which no answer shows:"
+            " ask for each with get()"
+        )
 
 
 def insert_text(shape: SourceShape, row: Mapping[str, object]) -> str:

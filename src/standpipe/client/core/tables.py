@@ -6,9 +6,10 @@ answer is still right, since every node answers every key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final, cast
 
 from standpipe.client.core.literals import UnfitParameter, literal
@@ -17,7 +18,7 @@ from standpipe.data.encoding.store_keys import encode_key, partition_of
 from standpipe.errors import ServerError, StandpipeError
 from standpipe.model import Column
 from standpipe.sql.plans import Value
-from standpipe.sql.types import values
+from standpipe.sql.types import types, values
 from standpipe.sql.types.names import folded, name_literal
 from standpipe.sql.types.types import SqlType, parse_type, quoted
 
@@ -25,6 +26,9 @@ BOUNDS: Final = ("WINDOWSTART", "WINDOWEND")
 #: values of the key columns
 Key = tuple[object, ...]
 _PLAIN: Final[dict[str, type]] = {"STRING": str, "INTEGER": int, "BIGINT": int}
+#: the type of values that nodes have as they are given
+_OWN: Final[dict[str, type]] = {**_PLAIN, "BOOLEAN": bool, "DOUBLE": float, "BYTES": bytes}
+_EPOCH_DAY: Final = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -188,26 +192,70 @@ def members_of_status(page: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_value(value: object, of: SqlType) -> Value:
-    """A value as nodes have it in a key (`sql/types/types.py`). Raises ValueError, TypeError."""
-    if of.base == "TIMESTAMP" and isinstance(value, datetime):
-        return _unix_ms(value)
-    if of.base == "DATE" and isinstance(value, date) and not isinstance(value, datetime):
-        return (value - date(1970, 1, 1)).days
-    if of.base == "TIME" and isinstance(value, time):
-        seconds = (value.hour * 60 + value.minute) * 60 + value.second
-        return seconds * 1000 + value.microsecond // 1000
-    if of.base == "DECIMAL":
-        return values.as_decimal(value, of)  # pyright: ignore[reportArgumentType] it raises
-    if of.base == "DOUBLE":
-        return float(value)  # pyright: ignore[reportArgumentType] it raises
-    if of.base == "BYTES" and isinstance(value, bytearray | memoryview):
-        return bytes(cast("bytearray", value))
-    return value  # pyright: ignore[reportReturnType] what does not fit, its encoding refuses
+    """A value as nodes have it in a key (`sql/types/types.py`), however it is spelled: the DATE
+    '2024-1-1' and the midnight of that day are one. Raises ValueError, TypeError, ArithmeticError
+    or UnfitParameter for what nodes refuse."""
+    given, base = type(value), of.base
+    if given is _OWN.get(base):
+        return value
+    made = _MADE.get((given, base))
+    if made is not None:
+        return made(value, of)
+    if of.is_nested:
+        return _nested(value, of)
+    return values.coerce(*_read(literal(value)), of)
+
+
+def _read(text: str) -> tuple[object, SqlType]:
+    """What nodes read in a literal of a value without parts, and as which type. Raises ValueError
+    for another literal."""
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'"), types.STRING
+    if text in ("TRUE", "FALSE"):
+        return text == "TRUE", types.BOOLEAN
+    if "e" in text.lower():
+        return float(text), types.DOUBLE
+    if "." in text:
+        return Decimal(text), types.literal_decimal(text)
+    number = int(text)
+    return number, types.INTEGER if abs(number) <= values.INTEGER_MAX else types.BIGINT
+
+
+def _nested(value: object, of: SqlType) -> Value:
+    """A list or a dict with the values that nodes have in it."""
+    if of.base == "STRUCT" and isinstance(value, Mapping):
+        given = cast("Mapping[object, object]", value)
+        named = {str(name).upper(): part for name, part in given.items()}
+        parts = [named.get(name.upper()) for name in of.field_names]
+        made = map(_part, parts, of.arguments)
+        return dict(zip(of.field_names, made, strict=True))
+    if of.base == "ARRAY" and isinstance(value, list | tuple):
+        return [_part(each, of.arguments[0]) for each in cast("Sequence[object]", value)]
+    raise ValueError(f"{value!r} is no {of}")
+
+
+def _part(value: object, of: SqlType) -> Value:
+    return None if value is None else plain_value(value, of)
 
 
 def _unix_ms(value: datetime) -> int:
+    """As `literals.moment_text` has it: cut to the millisecond, also before 1970."""
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return int((moment - values.EPOCH).total_seconds() * 1000)
+    return (moment - values.EPOCH) // timedelta(milliseconds=1)
+
+
+def _day_ms(value: time) -> int:
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * 1000 + value.microsecond // 1000
+
+
+#: the usual types of values, without the way by their literals
+_MADE: Final[dict[tuple[type, str], Callable[[Any, SqlType], Value]]] = {
+    (datetime, "TIMESTAMP"): lambda value, _: _unix_ms(value),
+    (date, "DATE"): lambda value, _: (value - _EPOCH_DAY).days,
+    (time, "TIME"): lambda value, _: _day_ms(value),
+    (Decimal, "DECIMAL"): values.as_decimal,
+}
 
 
 def _bound_ms(value: object) -> object:

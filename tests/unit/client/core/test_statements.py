@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
+import pandas as pd
 import pytest
 from tests.samples import sample_table
 from tests.unit.client.core.test_tables import described
@@ -27,12 +31,15 @@ from standpipe.client.core.statements import (
 )
 from standpipe.client.core.tables import SourceShape, TableMap
 from standpipe.data.encoding import native
+from standpipe.data.encoding.answer_values import reader_of
+from standpipe.data.encoding.cells import cell_json
 from standpipe.model import Column, Source
 from standpipe.sql.analyzer import analyze
 from standpipe.sql.context import Context
 from standpipe.sql.lookup.plan_cache import PlanCache
 from standpipe.sql.plans import InsertValuesPlan
 from standpipe.sql.syntax import parser
+from standpipe.sql.types.types import parse_type
 
 TYPES = {
     "ID": "STRING",
@@ -191,7 +198,7 @@ def test_rows_come_in_the_order_of_the_keys() -> None:
     _, found = table("STRING")
     wanted = wanted_keys(found.shape, ["c", "a", "x", "c"])
     columns = Columns(("N", "K0"), ("BIGINT", "STRING"))
-    answers = [answer(columns, (1, "a"), (2, "b")), answer(columns, (3, "c"))]
+    answers = [answer(columns, (1, "a")), answer(columns, (3, "c"))]
     rows = rows_of_keys(found.shape, wanted, answers)
     assert [None if row is None else row["N"] for row in rows] == [3, 1, None, 3]
     assert rows[1] is not None
@@ -204,6 +211,78 @@ def test_rows_of_keys_that_are_equal_in_several_ways() -> None:
     columns = Columns(("K0", "K1", "N"), ("DOUBLE", "STRING", "BIGINT"))
     rows = rows_of_keys(found.shape, wanted, [answer(columns, (5.0, "a", 1))])
     assert [None if row is None else row["N"] for row in rows] == [1, 1, None]
+
+
+SPELLED: list[tuple[str, list[object]]] = [
+    ("DATE", [date(2024, 1, 1), pd.Timestamp("2024-01-01"), "2024-1-1", "2024-01-01T00:00Z"]),
+    ("TIME", [time(10, 0, 0, 500_000), "10:00:00.5", "10:0:0.500"]),
+    ("TIME", [time(10), "10:00", "10:00:00.000"]),
+    (
+        "TIMESTAMP",
+        ["2024-01-01T00:00:00Z", "2024-01-01", date(2024, 1, 1), pd.Timestamp(2024, 1, 1)],
+    ),
+    ("TIMESTAMP", [datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), "1969-12-31 23:59:59.999"]),
+    ("BYTES", ["YWI", "YWI=", b"ab", memoryview(b"ab")]),
+    ("DOUBLE", [Decimal("0.50"), 0.5, np.float32(0.5)]),
+    ("DECIMAL(6, 2)", [5, Decimal("5.0"), np.int64(5)]),
+    ("BIGINT", [np.int64(5), Decimal(5)]),
+    ("STRING", [b"ab", "YWI="]),
+]
+
+
+def answered(source: Source, keys: Iterable[tuple[object, ...]]) -> RowSet:
+    """The rows of keys as a node shows them, and a client reads them."""
+    types = tuple(column.type for column in source.columns)
+    parsed = [parse_type(of) for of in types]
+    lines = [
+        b"[%b]"
+        % b",".join(cell_json(value, of) for value, of in zip((*key, n), parsed, strict=True))
+        for n, key in enumerate(keys)
+    ]
+    columns = Columns(tuple(column.name for column in source.columns), types)
+    return answer(columns, *reader_of(types).rows(lines))
+
+
+@pytest.mark.parametrize("asks", [lookups, one_lookup])
+@pytest.mark.parametrize(("of", "spelled"), SPELLED)
+def test_a_key_is_found_however_it_is_spelled(of: str, spelled: list[object], asks: Any) -> None:
+    """Alone, beside its other spellings, and as a part of a key."""
+    for types, keys in [((of,), [(each,)]) for each in spelled] + [
+        ((of,), list(zip(spelled, strict=True))),
+        (("STRING", of), [("it's", each) for each in spelled]),
+    ]:
+        source, found = table(*types)
+        wanted = wanted_keys(found.shape, keys)
+        plans = [PlanCache({"T": source}).plan(text, {}) for text, _ in asks(found, wanted)]
+        meant = {key: None for plan in plans for key in plan.keys}
+        assert len(meant) == 1
+        rows = rows_of_keys(found.shape, wanted, [answered(source, meant)])
+        assert [row and row["N"] for row in rows] == [0] * len(keys)
+
+
+def test_keys_that_no_answer_tells_apart() -> None:
+    """An answer shows a TIME in seconds, so a row might be of either key."""
+    source, found = table("TIME", "STRING")
+    keys = [(time(10, 0, 0, 1000), "a"), ("10:00:00.002", "a")]
+    wanted = wanted_keys(found.shape, keys)
+    with pytest.raises(UnfitParameter, match="milliseconds of a TIME"):
+        rows_of_keys(found.shape, wanted, [answered(source, [(36_000_002, "a")])])
+    wanted = wanted_keys(found.shape, [keys[0], ("10:00:00.002", "b")])
+    rows = rows_of_keys(found.shape, wanted, [answered(source, [(36_000_002, "b")])])
+    assert [row and row["N"] for row in rows] == [None, 0]
+
+
+@pytest.mark.parametrize(
+    ("of", "key", "shown"), [("STRING", "a", "b"), ("DATE", "2024-1-1", date(2024, 1, 2))]
+)
+def test_a_row_that_nobody_asked_for_is_an_error(of: str, key: object, shown: object) -> None:
+    """Else a key that the client reads in another way than nodes had no row."""
+    _, found = table(of)
+    columns = Columns(("K0", "N"), (of, "BIGINT"))
+    with pytest.raises(
+        UnfitParameter, match=f"T: the answer has a row of the key .*{re.escape(repr(shown))}"
+    ):
+        rows_of_keys(found.shape, wanted_keys(found.shape, [key]), [answer(columns, (shown, 1))])
 
 
 def test_a_key_that_is_no_value_of_its_column_goes_its_own_way() -> None:
@@ -245,11 +324,19 @@ def test_one_key_is_no_list_of_keys(keys: Any) -> None:
         ("TIMESTAMP", datetime(2020, 1, 1), datetime(2020, 1, 1, tzinfo=UTC)),  # noqa: DTZ001
         ("BYTES", bytearray(b"x"), b"x"),
         ("ARRAY<STRING>", ("a",), ["a"]),
+        ("ARRAY<DOUBLE>", [1, None], [1.0, None]),
+        ("STRUCT<`A` TIME, `b` STRING>", {"B": "x", "a": "10:00"}, {"A": time(10), "b": "x"}),
     ],
 )
 def test_equal_keys_have_one_identity(of: str, one: object, other: object) -> None:
     _, found = table(of)
     assert identity((one,), found.shape) == identity((other,), found.shape)
+    assert {identity((one,), found.shape): 1}, "it can be looked up"
+
+
+def test_what_nodes_refuse_has_an_identity_of_its_own() -> None:
+    _, found = table("BIGINT")
+    assert len({identity((value,), found.shape) for value in ("5", 5, 5.0, True, "5")}) == 5
 
 
 def test_batches_are_small() -> None:
