@@ -212,14 +212,15 @@ class Operations:
 
     def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:
         assert attempt.answer is not None
+        if self.settings.finds_members:
+            self._judge(attempt.address, served_by(attempt.answer), table)
+        rows = rows_of(attempt.answer, attempt.ask.statement)  # an answer that failed has no token
         if self.session is not None:
             token = token_of(attempt.answer)
             if token is None:
                 raise ServerRefused(f"{attempt.address} answered without a session token")
             self.session.saw(token)
-        if self.settings.finds_members:
-            self._judge(attempt.address, served_by(attempt.answer), table)
-        return rows_of(attempt.answer, attempt.ask.statement)
+        return rows
 
     def _judge(self, asked: str, node_id: str, table: TableMap | None) -> None:
         """Notice what an answer says about the map: it came from another node than was asked."""

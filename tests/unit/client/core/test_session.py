@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import sample_table
 from tests.unit.client.core.test_statements import table as table_map
 
 import standpipe.client as standpipe
@@ -27,7 +28,9 @@ from standpipe.client.core.session import (
     without_token,
 )
 from standpipe.client.core.tables import SourceShape
-from standpipe.errors import TokenRefused
+from standpipe.errors import NotReady, TokenRefused
+from standpipe.node.worker.request.answer_pieces import AnswerPieces
+from standpipe.node.worker.request.head import Form
 from standpipe.session_token import (
     LEVEL_PROPERTY,
     TOKEN_PROPERTY,
@@ -37,6 +40,7 @@ from standpipe.session_token import (
     TopicKey,
     written_token,
 )
+from standpipe.sql.plans import PullPlan
 from standpipe.sql.types.types import SqlType
 
 HEAD = b'{"queryId":"q","columnNames":["ID"],"columnTypes":["STRING"]}\n'
@@ -195,6 +199,25 @@ def test_an_answer_without_a_token_is_no_answer() -> None:
     next(work)
     with pytest.raises(ServerRefused, match="without a session token"):
         work.send([HttpAnswer(200, {}, HEAD)])
+
+
+@pytest.mark.parametrize("session", [None, ""])
+def test_a_large_answer_that_fails_says_why(session: str | None) -> None:
+    """It began with 200 and rows, and ends with an error instead of a token."""
+    plan = PullPlan(
+        source=sample_table(), keys=(), schema="", column_names=("ID",), column_types=("STRING",)
+    )
+    pieces = AnswerPieces(Form.LINES, plan, 0, token(5) if session is not None else None)
+    body = pieces.head() + pieces.rows([b'["a"]']) + pieces.failed(NotReady("replicas lag"))
+    client = operations(session)
+    work = client.query("SELECT * FROM T;")
+    next(work)
+    with pytest.raises(ServerRefused, match="replicas lag") as refused:
+        work.send([HttpAnswer(200, {}, body)])
+    assert refused.value.error_code == NotReady.code
+    if session is not None:
+        sent = exchange(client, line(token(2)))
+        assert sent[TOKEN_PROPERTY] == "", "none of its rows was handed over"
 
 
 def test_what_is_no_token_is_refused_at_once() -> None:
