@@ -124,12 +124,12 @@ class AsyncDriver:
         is_new = link is None
         try:
             if link is None:
-                async with asyncio.timeout(request.timeout_s):
+                async with asyncio.timeout(request.connect_s):
                     link = await self._connect(request.address)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             return NoAnswer(_reason(error, request), was_sent=False)
         try:
-            outcome = await link.ask(request)
+            outcome = await link.ask(_until(request, until_s) if is_new else request)
         except asyncio.CancelledError:
             link.abort()  # the node stops its work on it
             raise
@@ -205,7 +205,7 @@ async def _read_on(link: StreamLink) -> bytes | NoAnswer:
 
 def _reason(error: Exception, request: HttpRequest) -> str:
     if isinstance(error, TimeoutError) and not str(error):
-        return f"no answer within {request.timeout_s * 1000:.0f} ms"
+        return f"no answer within {request.connect_s * 1000:.0f} ms"
     return reason_of(error)
 
 

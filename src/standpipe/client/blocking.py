@@ -127,7 +127,7 @@ class _Sent:
             # a request that may not be repeated must not meet a connection's end
             kept = None if is_fresh or not request.is_repeatable else driver.kept(request.address)
             self._is_kept = kept is not None
-            self._connection = kept or driver.connect(request.address, request.timeout_s)
+            self._connection = kept or driver.connect(request.address, request.connect_s)
             is_sent = True
             self._connection.send(request, self._until_s)
         except (OSError, ValueError) as error:

@@ -11,16 +11,18 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httptools
 import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 
 from standpipe.client.aio import AsyncDriver
-from standpipe.client.aio_links import SHARED_MAX
+from standpipe.client.aio_links import SHARED_MAX, Link
 from standpipe.client.core.exchange import HttpAnswer, HttpRequest, NoAnswer, Outcome
 
 LOOPS = [asyncio.run, uvloop.run]
@@ -242,6 +244,52 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection(run: Run, what: str
             found = [await driver.lookup(request_of(node, key)) for key in ("k1", "k2", "k3")]
             assert [key_in(each) for each in found[1:]] == ["k2", "k3"], "none has another's"
             assert node.connections == 2
+
+    run(story())
+
+
+def slow_to_connect(driver: AsyncDriver, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = driver._connected
+
+    async def slowly(address: str, make: Any) -> Any:
+        await asyncio.sleep(seconds)
+        return await connected(address, make)
+
+    monkeypatch.setattr(driver, "_connected", slowly)
+
+
+def test_a_slow_connection_takes_from_the_time_of_its_request(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_s: list[float] = []
+    ask = Link.ask
+
+    async def noted(link: Link, request: HttpRequest) -> Any:
+        left_s.append(request.timeout_s)
+        return await ask(link, request)
+
+    async def story() -> None:
+        node = ScriptedNode()
+        async with running(node) as driver:
+            slow_to_connect(driver, 0.05, monkeypatch)
+            monkeypatch.setattr(Link, "ask", noted)
+            for _ in range(2):
+                assert key_in(await driver._exchange(request_of(node, "k", 20.0))) == "k"
+
+    run(story())
+    assert left_s[0] <= 19.95
+    assert left_s[1] == 20.0, "a kept connection takes none"
+
+
+def test_a_connection_has_its_own_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        node = ScriptedNode()
+        async with running(node) as driver:
+            slow_to_connect(driver, 5.0, monkeypatch)
+            request = replace(request_of(node, "k"), is_repeatable=False, connect_max_s=0.05)
+            outcome = await driver._exchange(request)
+            assert outcome == NoAnswer("no answer within 50 ms", was_sent=False)
+            assert node.reads == []
 
     run(story())
 

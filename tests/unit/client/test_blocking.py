@@ -121,6 +121,21 @@ def test_a_request_that_nobody_reads_is_out_of_time() -> None:
     assert found == NoAnswer("timed out", was_sent=True)
 
 
+def test_a_connection_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def connect(_address: object, timeout_s: float) -> socket.socket:
+        given.append(timeout_s)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with opened() as driver:
+        for connect_max_s in (0.25, None, 9.0):
+            request = HttpRequest("n:1", "/ksql", 5.0, b"{}", connect_max_s=connect_max_s)
+            assert driver.exchange(request) == NoAnswer("timed out", was_sent=False)
+    assert given == [0.25, 5.0, 5.0]
+
+
 def test_a_connection_that_the_node_closed_while_idle_is_no_failure() -> None:
     def answer(connection: socket.socket, _: bytes) -> bool:
         connection.sendall(ANSWER)

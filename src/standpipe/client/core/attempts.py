@@ -60,7 +60,7 @@ class Ask(msgspec.Struct, frozen=True):
     """What is asked, whichever node is asked. `body` empty: a GET.
 
     `statement`: the text that an error points into. `patience_s`: how long one node may take while
-    there is another one to ask.
+    there is another one to ask; if it is not repeatable, how long it may take to connect.
     """
 
     path: str
@@ -111,13 +111,18 @@ class Attempt:
         if remaining <= 0:
             raise self._over()
         timeout_s = remaining if is_only else min(remaining, ask.patience_s)
+        if ask.is_repeatable:
+            whole_s, connect_max_s = timeout_s, None
+        else:  # once it is sent, no other node is asked
+            whole_s, connect_max_s = remaining, max(timeout_s, TIMEOUT_S_MIN)
         return HttpRequest(
             address,
             ask.path,
-            max(timeout_s, TIMEOUT_S_MIN),
+            max(whole_s, TIMEOUT_S_MIN),
             ask.body,
             ask.accept,
             ask.is_repeatable,
+            connect_max_s,
         )
 
     def took(self, request: HttpRequest, outcome: Outcome, now_s: float) -> None:

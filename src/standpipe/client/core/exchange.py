@@ -55,7 +55,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
     """A request to one node. `address`: its `host:port`; `timeout_s`: how long it may take.
 
     `is_repeatable`: it may be sent again over a new connection if a kept one turns out to be
-    closed: a read may, an INSERT may not.
+    closed: a read may, an INSERT may not. `connect_max_s`: how much of its time a new connection
+    may take; None: all.
     """
 
     address: str
@@ -64,6 +65,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     accept: str = JSON
     is_repeatable: bool = True
+    connect_max_s: float | None = None
+
+    @property
+    def connect_s(self) -> float:
+        """How long a new connection may take."""
+        most_s = self.connect_max_s
+        return self.timeout_s if most_s is None else min(most_s, self.timeout_s)
 
     def head(self) -> bytes:
         """Request line and headers in HTTP/1.1, up to the blank line that ends them."""

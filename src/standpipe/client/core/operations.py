@@ -266,13 +266,10 @@ class Operations:
         """`session`: what the statements insert becomes part of it."""
         given = {**(properties or {}), **(session.properties() if session else {})}
         body = msgspec.json.encode({"ksql": text, "streamsProperties": given})
-        ask = Ask(
-            "/ksql",
-            body,
-            statement=text,
-            patience_s=max(0.0, deadline_s - self.clock()),
-            is_repeatable=_READS.fullmatch(text) is not None,
-        )
+        is_read, patience_s = _READS.fullmatch(text) is not None, self.settings.patience_s
+        if is_read:  # it may ask Kafka, or show much: half of the time, as a query
+            patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
+        ask = Ask("/ksql", body, statement=text, patience_s=patience_s, is_repeatable=is_read)
         answer: HttpAnswer = yield from self._answer(ask, deadline_s)
         entities, token = without_token(entities_of(answer))
         if session is not None:
@@ -334,7 +331,7 @@ class Operations:
         name = folded(source)
         shape = self._shapes.get(name)
         if shape is None:
-            ask = describe(name, max(0.0, deadline_s - self.clock()))
+            ask = describe(name, self.settings.patience_s)
             shape = described((yield from self._answer(ask, deadline_s)))
             self._shapes[name] = shape
         return shape

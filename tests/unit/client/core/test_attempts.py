@@ -152,6 +152,21 @@ def test_a_statement_is_sent_again_only_if_nobody_read_it() -> None:
         Story(is_repeatable=False).tell(refused(503, again_s=1))
 
 
+def test_a_statement_has_all_the_time_once_it_is_sent() -> None:
+    """Nobody else is asked then: patience is for its connection alone."""
+    story = Story(is_repeatable=False, patience_s=0.5)
+    found: list[tuple[float, float]] = []
+    for took_s in (0.5, 0.5, 0.0):
+        request = story.next()
+        assert isinstance(request, HttpRequest)
+        found.append((request.timeout_s, request.connect_s))
+        story.tell(DEAD, took_s)
+    assert found == [(10.0, 0.5), (9.5, 0.5), (9.0, 9.0)], "the last one has all of it"
+    reader = Story(patience_s=0.5).next()
+    assert isinstance(reader, HttpRequest)
+    assert (reader.timeout_s, reader.connect_s) == (0.5, 0.5)
+
+
 def test_a_node_that_does_not_know_what_became_of_a_statement_gave_no_answer() -> None:
     body = json.dumps({"error_code": OutcomeUnknown.code, "message": "some may be in force"})
     with pytest.raises(AnswerLost, match="some may be in force"):
