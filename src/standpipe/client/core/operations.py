@@ -13,19 +13,14 @@ Not here: the short way of most lookups (`client/core/short_way.py`), push queri
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.client.core.answers import (
-    ServerRefused,
-    entities_of,
-    rows_of,
-    served_by,
-)
+from standpipe.client.core.answers import ServerRefused, entities_of, rows_of, served_by
 from standpipe.client.core.attempts import Ask, Attempt, alone, gather
 from standpipe.client.core.exchange import (
     LINES,
@@ -51,11 +46,7 @@ from standpipe.client.core.statements import (
     rows_of_keys,
     wanted_keys,
 )
-from standpipe.client.core.tables import (
-    SourceShape,
-    TableMap,
-    members_of_status,
-)
+from standpipe.client.core.tables import SourceShape, TableMap, members_of_status
 from standpipe.errors import BadRequest, StandpipeError, StatementError
 from standpipe.session_token import SNAPSHOT
 from standpipe.sql.types.names import folded
@@ -87,6 +78,7 @@ class Operations:
     clock: Clock
     settings: Settings = field(default_factory=Settings)
     _tables: dict[str, TableMap] = field(default_factory=dict[str, TableMap])
+    #: of these tables, and of what was inserted into
     _shapes: dict[str, SourceShape] = field(default_factory=dict[str, SourceShape])
     #: when the members were asked for; None: never
     _members_s: float | None = None
@@ -126,7 +118,7 @@ class Operations:
     ) -> Operation[RowSet]:
         """The rows of a key: of a windowed table, one for each window."""
         deadline_s = self._deadline(timeout_s) if begun is None else begun[0].deadline_s
-        is_known = begun is not None or folded(table) in self._tables
+        is_known = begun is not None or folded(table) in self._shapes
         try:
             if begun is not None:
                 return (yield from self._go_on(key, *begun))
@@ -165,6 +157,12 @@ class Operations:
         for a windowed table. At level `snapshot`, 1,000 keys at most: else BadRequest.
         """
         deadline_s = self._deadline(timeout_s)
+        if not isinstance(keys, Collection):
+            keys = list(keys)  # they may be read twice
+        ask = partial(self._get_many, table, keys, deadline_s)
+        return (yield from self._as_it_is_now(table, ask))
+
+    def _get_many(self, table: str, keys: Iterable[object], deadline_s: float) -> _Steps:
         found: TableMap = yield from self._map(table, deadline_s)
         shape = found.shape
         if shape.is_windowed:
@@ -289,20 +287,27 @@ class Operations:
         AnswerLost as `execute` does."""
         deadline_s = self._deadline(timeout_s)
         yield from self._members(deadline_s)
-        shape: SourceShape = yield from self._shape(source, deadline_s)
         if isinstance(rows, Mapping):
             rows = (cast("Mapping[str, object]", rows),)
-        listed = list(rows)
-        texts = [insert_text(shape, row) for row in listed]
+        make = partial(self._insert_texts, source, list(rows), deadline_s)
+        texts: list[str] = yield from self._as_it_is_now(source, make)
         written = 0
         for batch in batches(texts):
             try:
                 yield from self._execute("\n".join(batch), deadline_s, self.session)
             except StandpipeError as error:
+                if isinstance(error, StatementError):  # maybe by its columns, which the next asks
+                    self._forget(source)
                 error.add_note(f"{written} of {len(texts)} rows are written, perhaps more")
                 raise
             written += len(batch)
         return written
+
+    def _insert_texts(
+        self, source: str, rows: Sequence[Mapping[str, object]], deadline_s: float
+    ) -> _Steps:
+        shape = yield from self._shape(source, deadline_s)
+        return [insert_text(shape, row) for row in rows]
 
     # ---------------------------------------------------------------------- the map
 
@@ -335,6 +340,18 @@ class Operations:
             shape = described((yield from self._answer(ask, deadline_s)))
             self._shapes[name] = shape
         return shape
+
+    def _as_it_is_now(self, source: str, run: Callable[[], _Steps]) -> _Steps:
+        """What `run` makes of a source; if it fails by what was known of it, once more, since it
+        may have been altered, or created again."""
+        is_known = folded(source) in self._shapes
+        try:
+            return (yield from run())
+        except (StatementError, UnfitParameter):
+            if not is_known:
+                raise
+            self._forget(source)
+        return (yield from run())
 
     def _forget(self, table: str) -> None:
         self._tables.pop(folded(table), None)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from standpipe.client.core.exchange import HttpAnswer, HttpRequest, NoAnswer, Outcome, SendAll
+from standpipe.client.core.literals import UnfitParameter
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations
 from standpipe.client.core.settings import Settings
+from standpipe.errors import StatementError
 
 MEMBERS = ("a:1", "b:1", "c:1")
 
@@ -143,3 +145,78 @@ def test_a_statement_goes_to_another_node_if_one_does_not_connect(statement: str
     cluster.run(cluster.client.execute(statement))
     assert cluster.asked(statement) == ["a:1", "b:1", "c:1"]
     assert cluster.now_s - begin_s == 2 * cluster.client.settings.patience_s
+
+
+def refused() -> HttpAnswer:
+    error = {"@type": "statement_error", "error_code": 40001, "message": "no such column"}
+    return HttpAnswer(400, {}, json.dumps(error).encode())
+
+
+def test_an_insert_has_columns_that_were_added_since() -> None:
+    """A description was kept for as long as the process ran."""
+    cluster = Cluster()
+    cluster.run(cluster.client.insert("S", {"k": "a"}))
+    cluster.columns.append("W")
+    rows = [{"k": "b"}, {"k": "c", "w": "x"}]
+    assert cluster.run(cluster.client.insert("s", (row for row in rows))) == 2
+    assert [what for _, what in cluster.log if "INSERT" in what] == [
+        "INSERT INTO S (K) VALUES ('a');",
+        "INSERT INTO S (K) VALUES ('b');\nINSERT INTO S (K, W) VALUES ('c', 'x');",
+    ]
+    assert len(cluster.asked("DESCRIBE")) == 2
+
+
+@pytest.mark.parametrize("row", [{"k": "a", "nope": "x"}, {"k": float("nan")}])
+def test_a_row_that_does_not_fit_is_refused_by_what_the_source_is_now(
+    row: dict[str, object],
+) -> None:
+    cluster = Cluster()
+    for count in (1, 2, 3):  # the first reads it, and each other one reads it again
+        with pytest.raises(UnfitParameter):
+            cluster.run(cluster.client.insert("S", row))
+        assert len(cluster.asked("DESCRIBE")) == count
+    assert cluster.asked("INSERT") == []
+
+
+def test_rows_that_a_node_refused_are_not_sent_again() -> None:
+    """It may have written some of them. The next insert reads the columns again."""
+    cluster = Cluster()
+    cluster.run(cluster.client.insert("S", {"k": "a"}))
+    cluster.refusals = [refused()]
+    with pytest.raises(StatementError, match="no such column"):
+        cluster.run(cluster.client.insert("S", [{"k": "b"}, {"k": "c"}]))
+    assert len(cluster.asked("INSERT")) == 2
+    cluster.run(cluster.client.insert("S", {"k": "b"}))
+    assert len(cluster.asked("DESCRIBE")) == 2
+
+
+def test_get_many_of_a_table_that_was_created_again() -> None:
+    """With another key column, by which a node refuses the statement."""
+    cluster = Cluster(rows=[["a", "x"]])
+    assert cluster.run(cluster.client.get_many("S", ["a"]))[0]["V"] == "x"
+    cluster.columns, cluster.refusals = ["ID", "V"], [refused()]
+    found = cluster.run(cluster.client.get_many("S", (key for key in ("b", "a"))))
+    assert [row and row["V"] for row in found] == [None, "x"]
+    assert [what.partition("WHERE ")[2] for _, what in cluster.log if "SELECT" in what] == [
+        "K = 'a';",
+        "K IN ('b', 'a');",
+        "ID IN ('b', 'a');",
+    ]
+    cluster.refusals = [refused(), refused()]
+    with pytest.raises(StatementError):
+        cluster.run(cluster.client.get_many("S", ["a"]))
+
+
+def test_get_many_of_a_table_that_nobody_knew() -> None:
+    cluster = Cluster(refusals=[refused()])
+    with pytest.raises(StatementError):
+        cluster.run(cluster.client.get_many("S", ["a"]))
+    assert len(cluster.asked("SELECT")) == 1, "what it says of it is new"
+
+
+def test_a_lookup_after_an_insert_reads_a_description_again() -> None:
+    """It knew the shape, though not yet where the rows are."""
+    cluster = Cluster(rows=[["a", "x"]])
+    cluster.run(cluster.client.insert("S", {"k": "a"}))
+    cluster.columns = ["ID", "V"]
+    assert cluster.run(cluster.client.get("S", {"id": "a"}))["V"] == "x"
