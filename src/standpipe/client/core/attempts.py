@@ -4,6 +4,7 @@
 |---|---|
 | no answer | the node is suspected; the next node at once |
 | 429 | no request to this node until Retry-After is over; another node once, then the wait |
+| 429 for this text, which stopped a worker | that is the answer: it would stop one elsewhere |
 | 503, the node leaves | the next node at once |
 | any other 503 | another node once, then the wait of its Retry-After |
 | any other status | that is the answer |
@@ -32,13 +33,15 @@ from standpipe.client.core.exchange import (
     SendAll,
 )
 from standpipe.client.core.nodes import Nodes
-from standpipe.errors import NodeLeaving, OutcomeUnknown, StandpipeError
+from standpipe.errors import NodeLeaving, OutcomeUnknown, StandpipeError, TextRefused
 
 #: how long to wait where a node names no time, or where none answers at all
 PAUSE_S: Final = 0.1
 #: refusals in a row after which the wait that they ask for is kept
 REFUSALS_MAX: Final = 2
 TIMEOUT_S_MIN: Final = 0.001
+#: tries, and nodes, that an error names
+NAMED_MAX: Final = 6
 
 
 class NodesUnreachable(StandpipeError):
@@ -109,7 +112,7 @@ class Attempt:
     def _request(self, address: str, is_only: bool, now_s: float) -> HttpRequest:
         ask, remaining = self.ask, self.deadline_s - now_s
         if remaining <= 0:
-            raise self._over()
+            raise self._over(now_s)
         timeout_s = remaining if is_only else min(remaining, ask.patience_s)
         if ask.is_repeatable:
             whole_s, connect_max_s = timeout_s, None
@@ -137,10 +140,11 @@ class Attempt:
             if not self.ask.is_repeatable:
                 self.nodes.took_statement(address, now_s)
             return
-        error = error_of_answer(outcome, self.ask.statement)
-        if not self.ask.is_repeatable and error_code(outcome) == OutcomeUnknown.code:
+        error, code = error_of_answer(outcome, self.ask.statement), error_code(outcome)
+        if not self.ask.is_repeatable and code == OutcomeUnknown.code:
             raise AnswerLost(f"{address} does not know what became of the request: {error}")
-        if outcome.status not in (429, 503) or not self.ask.is_repeatable:
+        is_of_the_node = outcome.status in (429, 503) and code != TextRefused.code
+        if not is_of_the_node or not self.ask.is_repeatable:
             raise error
         self._refused(address, outcome, error, now_s)
 
@@ -175,18 +179,27 @@ class Attempt:
 
     def _wait(self, until_s: float, now_s: float) -> float:
         if until_s >= self.deadline_s:
-            raise self._over()
+            raise self._over(now_s)
         return max(until_s - now_s, 0.0)
 
-    def _over(self) -> StandpipeError:
-        """The error to raise: the last refusal, else what became of the tries."""
+    def _over(self, now_s: float) -> StandpipeError:
+        """The error to raise: the last refusal, else what became of the tries, and which nodes
+        could not be tried."""
         if self._last is not None:
             return self._last
-        tries = "; ".join(dict.fromkeys(self._reasons[-6:])) or "none could be asked in time"
-        return NodesUnreachable(
-            f"no node answered in time ({tries}): check that these are public addresses of nodes"
-            " that run, and give a longer timeout_s if they are busy"
+        left_alone = [
+            f"{address} asked to be left alone for another {left_s:.1f} s"
+            for left_s, address in self.nodes.left_alone(now_s)[:NAMED_MAX]
+        ]
+        tries = [*dict.fromkeys(self._reasons[-NAMED_MAX:]), *left_alone]
+        hint = (
+            "try again then, or give a longer timeout_s"
+            if left_alone and not self._reasons
+            else "check that these are public addresses of nodes that run, and give a longer"
+            " timeout_s if they are busy"
         )
+        named = "; ".join(tries) or "none could be asked in time"
+        return NodesUnreachable(f"no node answered in time ({named}): {hint}")
 
 
 def gather(

@@ -113,6 +113,16 @@ class Nodes:
         health = self._health.get(address)
         return health.busy_until_s if health else 0.0
 
+    def left_alone(self, now_s: float) -> list[tuple[float, str]]:
+        """For how many seconds more each node is left alone that asked for it; the shortest
+        first."""
+        health = dict(self._health)  # other threads add to it
+        return sorted(
+            (found.busy_until_s - now_s, address)
+            for address, found in health.items()
+            if found.busy_until_s > now_s
+        )
+
     def address_of(self, node_id: str) -> str | None:
         """Where a member listens; None: not known yet."""
         return self.members.get(node_id)

@@ -33,6 +33,7 @@ import msgspec
 from standpipe.client.core.answers import (
     again_after,
     columns_of_schema,
+    error_code,
     error_of,
     error_of_answer,
 )
@@ -55,6 +56,7 @@ from standpipe.client.core.operations import Operations
 from standpipe.client.core.rows import Columns, Row
 from standpipe.client.core.session import ClientSession, kept
 from standpipe.data.encoding.answer_values import CellReader, reader_of
+from standpipe.errors import TextRefused
 from standpipe.session_token import LEVEL_PROPERTY, SESSION, TOKEN_PROPERTY, SessionToken
 
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
@@ -164,7 +166,7 @@ class PushReader:
         if head.status == 200:
             return
         error = error_of_answer(head, self.text)
-        if head.status not in (429, 503):
+        if head.status not in (429, 503) or error_code(head) == TextRefused.code:
             raise error
         self.nodes.hold(address, self.clock() + (again_after(head) or PAUSE_S_MIN))
         self.nodes.failed(address, self.clock())

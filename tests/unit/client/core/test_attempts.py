@@ -18,7 +18,7 @@ from standpipe.client.core.attempts import (
 )
 from standpipe.client.core.exchange import HttpAnswer, HttpRequest, NoAnswer, Pause, SendAll
 from standpipe.client.core.nodes import Nodes
-from standpipe.errors import NodeLeaving, NoReplica, OutcomeUnknown, StatementError
+from standpipe.errors import NodeLeaving, NoReplica, OutcomeUnknown, StatementError, TextRefused
 
 OK = HttpAnswer(200, {}, b"fine")
 DEAD = NoAnswer("connection refused", was_sent=False)
@@ -110,6 +110,36 @@ def test_when_all_are_busy_it_waits_for_the_first() -> None:
     for address, until_s in (("a:1", 4.0), ("b:1", 2.0), ("c:1", 3.0)):
         story.nodes.hold(address, until_s)
     assert story.next() == 2.0
+
+
+def test_a_refused_text_goes_to_no_other_node_and_holds_none() -> None:
+    """It stopped a worker there, and would elsewhere; the nodes take any other text."""
+    story = Story()
+    with pytest.raises(ServerRefused) as raised:
+        story.tell(refused(429, TextRefused.code, again_s=60))
+    assert (raised.value.error_code, raised.value.again_after_s) == (TextRefused.code, 60)
+    assert story.nodes.are_well
+
+
+def test_without_a_try_it_says_who_asked_to_be_left_alone() -> None:
+    story = Story()
+    for address, until_s in (("a:1", 60.0), ("b:1", 30.0), ("c:1", 90.0)):
+        story.nodes.hold(address, until_s)
+    story.now_s = 0.5
+    alone = r"b:1 asked to be left alone for another 29\.5 s; a:1 .* 59\.5 s; c:1 .* 89\.5 s"
+    with pytest.raises(NodesUnreachable, match=alone) as raised:
+        story.next()
+    assert "public addresses" not in str(raised.value), "they are right"
+
+
+def test_those_that_failed_and_those_that_asked_to_be_left_alone() -> None:
+    story = Story(deadline_s=0.05)
+    story.nodes.hold("b:1", 30.0)
+    story.tell(DEAD)
+    story.tell(DEAD)
+    tries = r"a:1: connection refused; c:1: .*; b:1 asked .* 30\.0 s\): check .* public addresses"
+    with pytest.raises(NodesUnreachable, match=tries):
+        story.next()
 
 
 def test_a_wait_beyond_the_deadline_is_the_error_itself() -> None:

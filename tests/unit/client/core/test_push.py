@@ -30,7 +30,7 @@ from standpipe.client.core.push import RESET, TOKEN, TOKENS, PushReader, push_re
 from standpipe.client.core.session import ClientSession
 from standpipe.client.core.settings import Settings
 from standpipe.data.query.push import PushedRow
-from standpipe.errors import ServerError, StatementError, TokenRefused
+from standpipe.errors import ServerError, StatementError, TextRefused, TokenRefused
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import _LAST
 from standpipe.node.worker.push.stream_loop import Ending
@@ -168,6 +168,12 @@ def test_a_busy_node_is_passed_over() -> None:
     busy = HttpAnswer(429, {"retry-after": "1"}, b'{"error_code":42900,"message":"busy"}')
     play = Play([busy, [HEAD, row(1), token(1), LIMIT]])
     assert play.run() == ["k1"]
+
+
+def test_a_refused_text_is_not_tried_elsewhere() -> None:
+    body = json.dumps({"error_code": TextRefused.code, "message": "it stopped a worker"}).encode()
+    with pytest.raises(ServerRefused, match="stopped a worker"):
+        Play([HttpAnswer(429, {"retry-after": "60"}, body)]).run()
 
 
 def test_it_gives_up_after_its_patience() -> None:
