@@ -134,7 +134,7 @@ class Attempt:
         if isinstance(outcome, NoAnswer):
             self._failed(address, outcome, now_s)
             return
-        self.nodes.answered(address)
+        self.nodes.answered(address, now_s)
         if outcome.status == 200:
             self.answer, self.address = outcome, address
             if not self.ask.is_repeatable:

@@ -94,9 +94,15 @@ class Nodes:
         pause = min(SUSPECT_S_MAX, SUSPECT_S_MIN * 2 ** min(health.failures - 1, 10))
         health.suspect_until_s = now_s + pause
 
-    def answered(self, address: str) -> None:
-        """It answered, with whatever status."""
-        if self._health:
+    def answered(self, address: str, now_s: float) -> None:
+        """It answered, with whatever status; maybe to a request before the one after which it asked
+        to be left alone."""
+        health = self._health.get(address)
+        if health is None:
+            return
+        if health.busy_until_s > now_s:
+            health.failures, health.suspect_until_s = 0, 0.0
+        else:
             self._health.pop(address, None)
 
     def took_statement(self, address: str, now_s: float) -> None:

@@ -162,7 +162,7 @@ class PushReader:
         if isinstance(head, NoAnswer):
             self.nodes.failed(address, self.clock())
             raise _Broken(f"{address}: {head.reason}")
-        self.nodes.answered(address)
+        self.nodes.answered(address, self.clock())
         if head.status == 200:
             return
         error = error_of_answer(head, self.text)

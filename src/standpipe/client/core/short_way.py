@@ -119,7 +119,8 @@ class ShortWay:
             values = reader.row(rest) if rest else None
         except StandpipeError:
             return UNUSUAL
-        nodes.answered(address)
+        if not nodes.are_well:  # else there is nothing to forget, and no need of the time
+            nodes.answered(address, self._operations.clock())
         if values is None:
             return None
         return Row(columns, values, LazyFreshness(outcome.headers))

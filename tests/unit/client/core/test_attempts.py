@@ -105,6 +105,16 @@ def test_others_leave_a_busy_node_alone_too() -> None:
     assert request.address == "b:1"
 
 
+def test_an_answer_that_was_on_its_way_keeps_the_wait_of_another_call() -> None:
+    story = Story()
+    other = Attempt(story.nodes, Ask("/query-stream", b"{}"), 10.0, ("a:1", "b:1"))
+    request = other.next(0.0)
+    assert isinstance(request, HttpRequest)
+    assert story.tell(refused(429, again_s=3)) == request.address[0] == "a"
+    other.took(request, OK, 0.1)
+    assert story.nodes.busy_until("a:1") == 3.0
+
+
 def test_when_all_are_busy_it_waits_for_the_first() -> None:
     story = Story()
     for address, until_s in (("a:1", 4.0), ("b:1", 2.0), ("c:1", 3.0)):

@@ -45,7 +45,7 @@ def test_one_request_probes_and_the_others_go_on() -> None:
     nodes.chosen("c:1", later_s)
     assert nodes.order(["c:1"], later_s)[0] != "c:1"
     assert nodes.order(["c:1"], later_s + PROBE_S)[0] == "c:1"
-    nodes.answered("c:1")
+    nodes.answered("c:1", later_s)
     assert nodes.order(["c:1"], later_s)[0] == "c:1"
 
 
@@ -62,8 +62,19 @@ def test_a_node_that_asks_for_it_is_left_alone() -> None:
     nodes.hold("b:1", 5.0)
     nodes.hold("b:1", 4.0)
     assert (nodes.busy_until("b:1"), nodes.busy_until("a:1")) == (5.0, 0.0)
-    nodes.answered("b:1")
+    nodes.answered("b:1", 5.0)
     assert nodes.busy_until("b:1") == 0.0
+    assert nodes.are_well
+
+
+def test_an_answer_on_its_way_does_not_end_a_time_that_the_node_asked_for() -> None:
+    """It is to a request that was sent before."""
+    nodes = made()
+    nodes.hold("b:1", 5.0)
+    nodes.failed("b:1", 4.0)
+    nodes.answered("b:1", 4.0)
+    assert nodes.busy_until("b:1") == 5.0
+    assert nodes.order(["b:1"], 4.0)[0] == "b:1", "but it is no suspect"
 
 
 def test_who_took_a_statement_is_asked_first_for_a_while() -> None:
