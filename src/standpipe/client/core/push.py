@@ -80,7 +80,8 @@ class _Broken(Exception):
 class PushReader:
     """Items of one push query, over as many answers as it takes.
 
-    `patience_s`: for how long no node may answer before the query fails.
+    `patience_s`: for how long no node may answer before the query fails; an answer that breaks has
+    been one until then.
     """
 
     nodes: Nodes
@@ -98,6 +99,7 @@ class PushReader:
     _columns: Columns = field(default_factory=lambda: Columns((), ()))
     _values: CellReader = field(default_factory=lambda: reader_of(()))
     _failures: int = 0
+    #: when a node was last known to answer
     _heard_s: float = 0.0
 
     def run(self) -> Operation[None]:
@@ -122,6 +124,15 @@ class PushReader:
         self.nodes.chosen(address, self.clock())
         head = yield OpenStream(self._request(address))
         self._check_head(address, head)
+        try:
+            yield from self._items(address)
+        except _Broken:
+            # nodes send nothing while nothing changes: it was there until now
+            self._heard_s = self.clock()
+            raise
+
+    def _items(self, address: str) -> Operation[None]:
+        """What follows the head of an answer, to its end. Raises _Broken."""
         rest = b""
         while True:
             data: bytes | NoAnswer = yield ReadStream()

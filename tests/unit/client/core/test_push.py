@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -66,6 +67,14 @@ def token(number: int) -> bytes:
     return FORM.token(f"t{number}")
 
 
+@dataclass
+class Quiet:
+    """Nothing comes for a while."""
+
+    seconds: float
+    then: bytes | NoAnswer
+
+
 class Play:
     """Runs a reader against scripted answers: each a head, or a head and the bytes that follow."""
 
@@ -104,6 +113,9 @@ class Play:
                 fact = answer
             elif isinstance(order, ReadStream):
                 fact = pieces.pop(0) if pieces else b""
+                if isinstance(fact, Quiet):
+                    self.now_s += fact.seconds
+                    fact = fact.then
             elif isinstance(order, HandOver):
                 self.rows.append(order.row)
             elif isinstance(order, Pause):
@@ -181,6 +193,33 @@ def test_it_gives_up_after_its_patience() -> None:
     with pytest.raises(NodesUnreachable, match="within 30 s"):
         play.run()
     assert play.pauses[-1] == 2.0, "the pauses grow up to a limit"
+
+
+def test_a_quiet_answer_that_breaks_goes_on_at_another_node() -> None:
+    """While nothing changes, nodes send nothing: patience counts from the break."""
+    end = Quiet(31.0, BROKEN)
+    first = [HEAD, row(1), token(1), end]
+    play = Play([first, BROKEN, [HEAD, row(2), token(2), end], [HEAD, row(3), token(3), LIMIT]])
+    assert play.run() == ["k1", "k2", "k3"]
+
+
+def test_the_time_that_the_caller_takes_is_no_silence_of_the_nodes() -> None:
+    play = Play([[HEAD, row(1) + token(1), BROKEN], [HEAD, row(2), token(2), LIMIT]])
+
+    class Slowly(list[Any]):
+        def append(self, one: Any) -> None:
+            play.now_s += 31.0
+            super().append(one)
+
+    play.rows = Slowly()
+    assert play.run() == ["k1", "k2"]
+
+
+def test_after_a_quiet_answer_it_gives_up_after_its_patience() -> None:
+    play = Play([[HEAD, row(1), token(1), Quiet(31.0, BROKEN)]])
+    with pytest.raises(NodesUnreachable, match="within 30 s"):
+        play.run()
+    assert 31 + 30 < play.now_s < 31 + 30 + 2 + 1
 
 
 @settings(max_examples=examples(200), deadline=None)
