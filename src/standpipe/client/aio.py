@@ -54,6 +54,7 @@ class AsyncDriver:
         #: address -> the connection whose write of this turn the next lookups share
         self._shared: dict[str, Link] = {}
         self._links: WeakSet[Link] = WeakSet()
+        self._streams: WeakSet[StreamLink] = WeakSet()
         self._is_closed = False
 
     async def run(self, operation: Operation[Result]) -> Result:
@@ -75,11 +76,12 @@ class AsyncDriver:
                 fact = None
 
     async def rows(self, operation: Operation[None]) -> AsyncGenerator[Row]:
-        """The rows that an operation hands over."""
+        """The rows that an operation hands over, until it or the client ends."""
         stream: StreamLink | None = None
         fact: Any = None
+        was_closed = self._is_closed
         try:
-            while True:
+            while was_closed or not self._is_closed:
                 try:
                     order = operation.send(fact)
                 except StopIteration:
@@ -144,12 +146,17 @@ class AsyncDriver:
         try:
             async with asyncio.timeout(request.timeout_s):
                 link = await self._connected(request.address, StreamLink)
+                self._streams.add(link)
                 link.send(request)
                 return link, await link.head()
         except (OSError, ValueError) as error:
             if link is not None:
                 link.abort()
             return None, NoAnswer(_reason(error, request), was_sent=True)
+        except BaseException:  # cancelled: the node ends the query with its connection
+            if link is not None:
+                link.abort()
+            raise
 
     async def _connect(self, address: str) -> Link:
         link = await self._connected(address, partial(Link, address, self._keep))
@@ -183,8 +190,11 @@ class AsyncDriver:
         idle.append(link)
 
     def close(self) -> None:
-        """Close the connections on which nobody waits; the others, when they are free."""
+        """Close the connections on which nobody waits, and those of streams; the others, when they
+        are free."""
         self._is_closed = True
+        for stream in list(self._streams):
+            stream.abort()
         self._idle.clear()
         for link in list(self._links):
             if link.is_abandoned:
@@ -228,7 +238,7 @@ class AsyncClient(ClientBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. No call may be in flight."""
+        """Close the connections, and end the streams. No other call may be in flight."""
         self._driver.close()
         await asyncio.sleep(0)  # transports tell their end on the next turn
 
