@@ -23,14 +23,16 @@ A node takes the fast path for a head that it has met in a read of its own
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Final, cast
 
 from standpipe.client.core.exchange import AnswerParser, HttpAnswer, HttpRequest, NoAnswer, Outcome
-from standpipe.client.sockets import keep_alive, reason_of
+from standpipe.client.sockets import keep_alive, reason_of, watch_forks
 
 #: lookups of one write: a late answer holds up no more than these
 SHARED_MAX: Final = 8
@@ -112,6 +114,11 @@ class Link(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def leave_to_parent(self) -> None:
+        """See `client/sockets.py`."""
+        _let_go(self.transport)
+        self.transport, self.is_open = None, False
+
     def _answer_of(self, request: HttpRequest, until_s: float) -> asyncio.Future[Outcome | Gone]:
         future: asyncio.Future[Outcome | Gone] = self._loop.create_future()
         self._waiting.append((future, until_s, request.timeout_s))
@@ -155,6 +162,7 @@ class Link(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self.is_open = True
         keep_alive(transport.get_extra_info("socket"))
+        watch_forks(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of answers."""
@@ -202,6 +210,21 @@ def _tell(future: asyncio.Future[Outcome | Gone], outcome: Outcome | Gone) -> No
         future.set_result(outcome)
 
 
+def _let_go(transport: asyncio.Transport | None) -> None:
+    """Let go of the file of a transport of another process.
+
+    The transport keeps the number, and what it does, it does with its loop: the system's list of
+    files to listen to is the parent's, too. So the number gets another file.
+    """
+    connection = None if transport is None else transport.get_extra_info("socket")
+    if connection is None or connection.fileno() < 0:
+        return
+    with suppress(OSError):  # too many files are open: one more stays
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, connection.fileno(), inheritable=False)
+        os.close(nothing)
+
+
 class StreamLink(asyncio.Protocol):
     """One connection for one request, whose answer may be endless."""
 
@@ -246,6 +269,11 @@ class StreamLink(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def leave_to_parent(self) -> None:
+        """See `client/sockets.py`."""
+        _let_go(self.transport)
+        self.transport, self._error = None, ConnectionResetError("of the parent process")
+
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
@@ -256,6 +284,7 @@ class StreamLink(asyncio.Protocol):
         """It is open."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         keep_alive(transport.get_extra_info("socket"))
+        watch_forks(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the answer."""

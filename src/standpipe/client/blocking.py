@@ -37,7 +37,7 @@ from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.short_way import UNUSUAL
-from standpipe.client.sockets import endpoint, keep_alive, reason_of
+from standpipe.client.sockets import endpoint, keep_alive, reason_of, watch_forks
 
 #: idle connections kept per node, and for how long: a node closes them after 75 s
 IDLE_MAX: Final = 64
@@ -66,6 +66,7 @@ class _Socket:
         self._is_plain = context is None
         if self._is_plain:
             self.socket.setblocking(False)
+        watch_forks(self)
 
     def send(self, request: HttpRequest, until_s: float) -> None:
         """Send a request. Raises OSError."""
@@ -106,6 +107,12 @@ class _Socket:
 
     def close(self) -> None:
         self.socket.close()
+
+    def leave_to_parent(self) -> None:
+        """See `client/sockets.py`."""
+        self.socket.close()  # without a word, also over TLS
+        self.used_s = -math.inf
+        self._is_plain = False  # a stream must not poll its number, which another file may get
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,17 +1,50 @@
-"""What both drivers need of sockets: addresses, and noticing that a peer is gone."""
+"""What both drivers need of sockets: addresses, noticing that a peer is gone, and forks.
+
+Two processes that read from one connection get each other's answers. So the child of a fork gives
+up every connection that it finds, idle or not, and opens its own. It sends nothing over them: they
+are its parent's.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import ssl
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 #: a silent peer is asked after so many seconds, again after each second, and given up after three
 IDLE_S: Final = 5
 INTERVAL_S: Final = 1
 PROBES: Final = 3
+
+
+class Inherited(Protocol):
+    """A connection that the child of a fork finds."""
+
+    def leave_to_parent(self) -> None:
+        """Let go of the file without a word; from now on it is closed."""
+        ...
+
+
+#: of this process
+_connections: Final[WeakSet[Inherited]] = WeakSet()
+
+
+def watch_forks(connection: Inherited) -> None:
+    """The child of a fork shall leave it to its parent."""
+    _connections.add(connection)
+
+
+def _leave_all_to_parent() -> None:
+    for connection in list(_connections):
+        connection.leave_to_parent()
+    _connections.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def endpoint(address: str) -> tuple[str, int, bool]:

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from threading import Lock
 from typing import Any, Final, Literal
 
 from feast import ValueType
@@ -70,12 +68,10 @@ class StandpipeOnlineStore(OnlineStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = Lock()
-        self._client: Client | None = None
+        #: arguments of `connect` -> the client. No lock: another thread could hold it at a fork
+        self._clients: dict[str, Client] = {}
         self._async: AsyncClient | None = None
-        #: what a client was made for, and may not be used beyond: a process that forks has
-        #: connections that are its parent's
-        self._made_for: object = None
+        #: the event loop and the arguments of `_async`
         self._async_for: object = None
 
     @property
@@ -149,21 +145,21 @@ class StandpipeOnlineStore(OnlineStore):
         """Close the connections. No call may be in flight."""
         if self._async is not None:
             await self._async.aclose()
-        if self._client is not None:
-            self._client.close()
-        self._client = self._async = None
+        for client in self._clients.values():
+            client.close()
+        self._clients, self._async = {}, None
 
     def _blocking(self, config: Any) -> Client:
-        wanted = (os.getpid(), config.online_store.connection())
-        with self._lock:
-            if self._client is None or self._made_for != wanted:
-                self._client, self._made_for = connect(**wanted[1]), wanted
-            return self._client
+        arguments = config.online_store.connection()
+        wanted = repr(arguments)
+        found = self._clients.get(wanted)
+        # of two threads at once, both get the one that is first
+        return found or self._clients.setdefault(wanted, connect(**arguments))
 
     def _of_this_loop(self, config: Any) -> AsyncClient:
-        wanted = (os.getpid(), asyncio.get_running_loop(), config.online_store.connection())
+        wanted = (asyncio.get_running_loop(), config.online_store.connection())
         if self._async is None or self._async_for != wanted:
-            self._async, self._async_for = connect_async(**wanted[2]), wanted
+            self._async, self._async_for = connect_async(**wanted[1]), wanted
         return self._async
 
 
