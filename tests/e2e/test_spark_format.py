@@ -237,7 +237,7 @@ def killed_when_asked(
                 kill()
                 action.join()
                 return found
-        time.sleep(SUSPECT_S_MAX)
+        time.sleep(SUSPECT_S_MAX)  # until then, tasks ask the silent node last
     raise AssertionError("no request was seen at the node that stands still")
 
 

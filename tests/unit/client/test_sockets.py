@@ -87,7 +87,7 @@ class Connection(BaseHTTPRequestHandler):
         super().finish()
         self.node.count(-1)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 of the base class
         """Nothing is logged."""
 
     def do_GET(self) -> None:

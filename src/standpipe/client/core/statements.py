@@ -152,8 +152,8 @@ def rows_of_keys(
 ) -> list[Row | None]:
     """The row of each key among the answers to `lookups`, in the order of the keys.
 
-    Raises UnfitParameter if a row cannot be told to be of a key: this client reads a value in
-    another way than the nodes, the table was made anew, or keys differ in what no answer shows.
+    Raises UnfitParameter if a row cannot be assigned to a key: the client and the nodes read a
+    value differently, the table was recreated, or keys differ only in the milliseconds of a TIME.
     """
     names = [column.name for column in shape.key_columns]
     is_plain = are_plain(shape, wanted)

@@ -166,14 +166,14 @@ SPELLED: dict[str, st.SearchStrategy[Any]] = {
     | st.binary().map(lambda raw: b64encode(raw).decode().rstrip("=")),
     "DATE": st.dates()
     | st.dates(date(1700, 1, 1), date(2200, 1, 1)).map(pd.Timestamp)
-    | st.dates().map(lambda day: datetime(day.year, day.month, day.day))  # noqa: DTZ001
+    | st.dates().map(lambda day: datetime(day.year, day.month, day.day))  # noqa: DTZ001 counts as UTC
     | st.dates().map(lambda day: f"{day.year:04d}-{day.month}-{day.day}"),
     "TIME": st.times()
     | st.times().map(lambda each: f"{each.hour}:{each.minute}")
     | st.times().map(lambda each: f"{each:%H:%M:%S}.{each.microsecond // 100_000}"),
     "TIMESTAMP": st.datetimes()
-    | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.timezones())  # noqa: DTZ001
-    | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(pd.Timestamp)  # noqa: DTZ001
+    | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.timezones())  # noqa: DTZ001 a limit has no zone
+    | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(pd.Timestamp)  # noqa: DTZ001 as UTC
     | st.dates()
     | st.dates().map(lambda day: f"{day.isoformat()}T00:00:00Z"),
 }
