@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.http.server import Headers, Receive, Send
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.data.commit.seal import NO_SEAL, ProgressSeal
 from standpipe.errors import BadRequest, StandpipeError, StatementError
@@ -164,8 +164,8 @@ class _InHand:
     digest: bytes
 
     @property
-    def media(self) -> bytes:
-        return self.live.media
+    def headers(self) -> Headers:
+        return self.live.headers
 
     @property
     def is_costly(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from standpipe.adapters.http.server import Headers
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts
 from standpipe.adapters.kafka.reader import Partition
@@ -46,9 +47,9 @@ class PrintAnswer:
         self._print = TopicPrint(self.plan.interval, self.plan.limit, framed)
 
     @property
-    def media(self) -> bytes:
-        """Media type of the answer."""
-        return Form.LINES.value
+    def headers(self) -> Headers:
+        """Of the answer: its media type."""
+        return [(b"content-type", Form.LINES.value)]
 
     @property
     def is_costly(self) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from standpipe.adapters.http.server import Headers
 from standpipe.adapters.kafka.connection import Kafka
 from standpipe.adapters.kafka.read_once import log_ends, log_starts, read_topic
 from standpipe.adapters.kafka.reader import Partition
@@ -56,6 +57,10 @@ RESET: Final = ("auto.offset.reset", "ksql.streams.auto.offset.reset")
 #: between two tokens for records that were read and not shown: a client that resumes behind them
 #: need not have them read again
 UNSHOWN_TOKEN_S: Final = 1.0
+#: so often a token comes even if nothing changes: a client that gets none goes to another node
+TOKEN_INTERVAL_S: Final = 3.0
+#: says so, in ms
+TOKEN_INTERVAL_HEADER: Final = b"standpipe-token-interval-ms"
 #: asks for tokens; ksqlDB's name, like that of `PUSH_TOKEN`, which gives one back
 TOKENS: Final = "ksql.query.push.v2.continuation.tokens.enabled"
 
@@ -138,9 +143,12 @@ class PushAnswer:
         return PushSession(SessionToken.parse(text), self.plan.source, self._writer, snapshot)
 
     @property
-    def media(self) -> bytes:
-        """Media type of the answer."""
-        return self.form.form.value
+    def headers(self) -> Headers:
+        """Of the answer: its media type and, if it gives tokens, how often at least."""
+        found = [(b"content-type", self.form.form.value)]
+        if self._gives_tokens:
+            found.append((TOKEN_INTERVAL_HEADER, b"%d" % (TOKEN_INTERVAL_S * 1000)))
+        return found
 
     @property
     def is_costly(self) -> bool:
@@ -281,7 +289,10 @@ class PushAnswer:
         if self._is_token_due:
             return True
         positions, told_s = self._told
-        return positions != self._query.positions and self.now_s() - told_s >= UNSHOWN_TOKEN_S
+        ago_s = self.now_s() - told_s
+        if ago_s < UNSHOWN_TOKEN_S:
+            return False
+        return ago_s >= TOKEN_INTERVAL_S or positions != self._query.positions
 
     def _tokens(self) -> bytes:
         """Of the kinds that the client has asked for."""

@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from standpipe.adapters.http.server import Receive, Send
+from standpipe.adapters.http.server import Headers, Receive, Send
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import NodeLeaving, StandpipeError
 from standpipe.node.push_registry import PushRegistry
@@ -73,8 +73,8 @@ class Live(Protocol):
     step of a costly one runs in a thread, too: one row may take long."""
 
     @property
-    def media(self) -> bytes:
-        """Media type of the answer."""
+    def headers(self) -> Headers:
+        """Of the answer."""
         ...
 
     @property
@@ -226,8 +226,7 @@ class LiveAnswers:
         place.ending = await self._pumped(live, ended, send)
 
     async def _pumped(self, live: Live, ended: asyncio.Future[Ending], send: Send) -> Ending:
-        headers = [(b"content-type", live.media)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": live.headers})
         ending, last = Ending.FAILED, b""
         try:
             ending = await self._steps(live, ended, send)

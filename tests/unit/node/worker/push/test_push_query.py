@@ -358,6 +358,41 @@ def test_what_is_read_and_not_shown_is_told_once_a_second(monkeypatch: pytest.Mo
     assert items(answer) == [], "and not again while nothing moves"
 
 
+@pytest.mark.parametrize("session", ["", None])
+def test_a_quiet_query_tells_its_token_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, session: str | None
+) -> None:
+    """A client takes a node that says nothing for gone."""
+    Log(ends={0: 0, 1: 0, 2: 0}).use(monkeypatch)
+    answer = answer_of(session, {push_query.TOKENS: "true"})
+    now_s = 100.0
+    answer.now_s = lambda: now_s
+    answer.open()
+    answer.head()
+    first = answer.step()
+    assert first
+    assert answer.step() is None
+    now_s += push_query.TOKEN_INTERVAL_S - 0.1
+    assert answer.step() is None
+    now_s += 0.1
+    assert answer.step() == first
+    assert answer.step() is None
+    told = dict(answer.headers)[push_query.TOKEN_INTERVAL_HEADER]
+    assert int(told) == push_query.TOKEN_INTERVAL_S * 1000
+
+
+def test_a_query_without_tokens_may_be_quiet_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    Log(ends={0: 0, 1: 0, 2: 0}).use(monkeypatch)
+    answer = answer_of(None)
+    now_s = 100.0
+    answer.now_s = lambda: now_s
+    answer.open()
+    answer.head()
+    now_s += 10 * push_query.TOKEN_INTERVAL_S
+    assert answer.step() is None
+    assert [name for name, _ in answer.headers] == [b"content-type"]
+
+
 def test_without_a_session_no_token_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(event(7, 70), ends={0: 7, 1: 0, 2: 0})
     log.use(monkeypatch)

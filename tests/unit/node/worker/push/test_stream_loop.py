@@ -23,7 +23,7 @@ Message = dict[str, Any]
 class Rows:
     """A `Live` that always has a next row; `gate`: what its opening waits for."""
 
-    media = b"text/plain"
+    headers = ((b"content-type", b"text/plain"),)
     is_over = False
     is_costly = False
 
