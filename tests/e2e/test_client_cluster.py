@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, date, datetime, time
@@ -15,8 +16,10 @@ from tests.e2e.cluster import WAIT_S_MAX, TestCluster, wait_until
 
 import standpipe
 from standpipe.client import AnswerLost, AsyncClient, ServerRefused
+from standpipe.client.core import push
 from standpipe.local.client.rest_client import NodesClient
 from standpipe.model import NodeId
+from standpipe.node.configuration import NodePaths
 from standpipe.session_token import TOKEN_PROPERTY
 
 pytestmark = pytest.mark.e2e
@@ -127,6 +130,38 @@ def test_from_a_read_to_a_push_query_and_back(cluster: TestCluster, kind: str) -
             assert row["TOTAL"] == total, "neither the one that was read, nor the one after it"
     with opened(kind, nodes(cluster)) as client, pytest.raises(ValueError, match="no session"):
         list(client.stream(f"SELECT * FROM {table} EMIT CHANGES;", in_session=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_push_query_leaves_a_node_that_hangs(
+    cluster: TestCluster, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: its kernel still acknowledges what it is sent. Nothing changed before, so that no
+    row was on its way; the row that comes then is delivered once."""
+    monkeypatch.setattr(push, "SILENT_INTERVALS", 2)
+    stream = f"HELD_{kind.upper()}"
+    with opened(kind, nodes(cluster)) as client:
+        topic = f"KAFKA_TOPIC='{stream.lower()}', VALUE_FORMAT='JSON', PARTITIONS=1"
+        client.execute(f"CREATE STREAM {stream} (ID STRING KEY, N BIGINT) WITH ({topic});")
+        client.insert(stream, {"id": "k", "n": 1})
+        rows = client.stream(f"SELECT N FROM {stream} EMIT CHANGES;", from_beginning=True)
+        assert next(rows)["N"] == 1
+        (hanging,) = [
+            plan.node_id
+            for plan in cluster.local.plans
+            if list(NodePaths(plan.data_directory).push.glob("*/*"))
+        ]
+        cluster.local.nodes[hanging].signal_group(signal.SIGSTOP)
+        try:
+            others = [address for node_id, address in cluster.addresses if node_id != hanging]
+            with standpipe.connect(others, finds_members=False) as other:
+                other.insert(stream, {"id": "k", "n": 2})
+            assert next(rows)["N"] == 2
+        finally:
+            cluster.local.nodes[hanging].signal_group(signal.SIGCONT)
+        with standpipe.connect(nodes(cluster)) as other:
+            other.insert(stream, {"id": "k", "n": 3})
+        assert next(rows)["N"] == 3
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.short_way import UNUSUAL
-from standpipe.client.sockets import endpoint, reason_of
+from standpipe.client.sockets import endpoint, reason_of, unread
 
 IDLE_MAX: Final = 64
 IDLE_S_MAX: Final = 60.0
@@ -97,7 +97,7 @@ class AsyncDriver:
                     stream, fact = await self._open(order.request)
                 elif isinstance(order, ReadStream):
                     assert stream is not None
-                    fact = await _read_on(stream)
+                    fact = await _read_on(stream, order.within_s)
         finally:
             if stream is not None:
                 stream.abort()
@@ -206,11 +206,12 @@ def _until(request: HttpRequest, until_s: float) -> HttpRequest:
     return replace(request, timeout_s=max(until_s - time.monotonic(), TIMEOUT_S_MIN))
 
 
-async def _read_on(link: StreamLink) -> bytes | NoAnswer:
+async def _read_on(link: StreamLink, within_s: float | None) -> bytes | NoAnswer:
     try:
-        return await link.read_on()
+        async with asyncio.timeout(within_s):
+            return await link.read_on()
     except (OSError, ValueError) as error:
-        return NoAnswer(reason_of(error), was_sent=True)
+        return unread(error)
 
 
 def _reason(error: Exception, request: HttpRequest) -> str:

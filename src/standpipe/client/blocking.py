@@ -37,7 +37,7 @@ from standpipe.client.core.push import push_reader
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.settings import Settings
 from standpipe.client.core.short_way import UNUSUAL
-from standpipe.client.sockets import endpoint, keep_alive, reason_of, watch_forks
+from standpipe.client.sockets import endpoint, keep_alive, reason_of, unread, watch_forks
 
 #: idle connections kept per node, and for how long: a node closes them after 75 s
 IDLE_MAX: Final = 64
@@ -214,7 +214,7 @@ class Driver:
                     stream, fact = self._open(order.request)
                 elif isinstance(order, ReadStream):
                     assert stream is not None
-                    fact = _read_on(stream)
+                    fact = _read_on(stream, order.within_s)
         finally:
             if stream is not None:
                 stream.close()
@@ -271,16 +271,17 @@ class Driver:
                 idle.pop().close()
 
 
-def _read_on(connection: _Socket) -> bytes | NoAnswer:
-    """The next bytes of a stream; b"": it is over."""
+def _read_on(connection: _Socket, within_s: float | None) -> bytes | NoAnswer:
+    """The next bytes of a stream; b"": it is over. See `ReadStream`."""
     parser = connection.parser
+    until_s = None if within_s is None else time.monotonic() + within_s
     try:
         while not (data := parser.take_body()):
             if parser.answer is not None:
                 return b""
-            connection.receive(None)
+            connection.receive(until_s)
     except (OSError, ValueError) as error:
-        return NoAnswer(reason_of(error), was_sent=True)
+        return unread(error)
     return data
 
 

@@ -14,6 +14,8 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from standpipe.client.core.exchange import SILENT, NoAnswer
+
 #: a silent peer is asked after so many seconds, again after each second, and given up after three
 IDLE_S: Final = 5
 INTERVAL_S: Final = 1
@@ -74,3 +76,10 @@ def reason_of(error: Exception) -> str:
     if is_system and isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
+
+
+def unread(error: Exception) -> NoAnswer:
+    """Why a stream gave no more bytes."""
+    # the kernel's own, which has a number, means that the other host is gone
+    is_timer = isinstance(error, TimeoutError) and not error.errno
+    return SILENT if is_timer else NoAnswer(reason_of(error), was_sent=True)

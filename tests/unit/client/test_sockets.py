@@ -1,4 +1,6 @@
-"""What a fork makes of a client's connections: no process gets what another one asked for.
+"""Connections of both drivers: silent streams, and what a fork makes of them.
+
+No process gets what another one asked for.
 
 The node is a small server in threads of the parent; each child ends in bounded time.
 """
@@ -6,6 +8,7 @@ The node is a small server in threads of the parent; each child ends in bounded 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import multiprocessing
 import re
@@ -22,6 +25,9 @@ import pytest
 import uvloop
 
 from standpipe.client import AsyncClient, Client, connect, connect_async
+from standpipe.client.core.exchange import SILENT, NoAnswer
+from standpipe.client.core.push import TOKEN_INTERVAL_HEADER
+from standpipe.client.sockets import unread
 
 # Python 3.12 warns of any fork beside threads: here the child's first act is the test
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -58,6 +64,8 @@ class OneTableNode(ThreadingHTTPServer):
         self.release = threading.Event()
         self.news = threading.Condition()
         self.open_count = 0
+        #: what it says of its push queries; it does not keep to it
+        self.token_interval_ms: int | None = None
 
     def count(self, change: int) -> None:
         with self.news:
@@ -112,6 +120,8 @@ class Connection(BaseHTTPRequestHandler):
     def push(self, *, is_first: bool) -> None:
         self.send_response(200)
         self.send_header("transfer-encoding", "chunked")
+        if self.node.token_interval_ms is not None:
+            self.send_header(TOKEN_INTERVAL_HEADER, str(self.node.token_interval_ms))
         self.end_headers()
         if is_first:
             self.chunk(STREAM_HEAD + pushed("k1"))
@@ -249,6 +259,46 @@ def test_a_stream_goes_on_in_both_event_loops_of_a_fork(node: OneTableNode, run:
             assert await next_and_last() == "k2"
 
     run(story())
+
+
+def test_a_stream_that_is_silent_too_long_is_continued(node: OneTableNode) -> None:
+    """The node never sends the second row over the first connection."""
+    node.token_interval_ms = 25
+    with connect(node.address) as client:
+        stream = client.stream("SELECT * FROM T EMIT CHANGES;")
+        assert [next(stream)["K"], next(stream)["K"]] == ["k1", "k2"]
+        stream.close()
+
+
+def test_so_is_one_of_an_event_loop(node: OneTableNode, run: Run) -> None:
+    node.token_interval_ms = 25
+
+    async def story() -> None:
+        async with asyncio.timeout(ENOUGH_S), connect_async(node.address) as client:
+            stream = client.stream("SELECT * FROM T EMIT CHANGES;")
+            assert [(await anext(stream))["K"], (await anext(stream))["K"]] == ["k1", "k2"]
+            await stream.aclose()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("error", "fact"),
+    [
+        (TimeoutError(), SILENT),
+        (TimeoutError("timed out"), SILENT),
+        (
+            TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
+            NoAnswer("Connection timed out", was_sent=True),
+        ),
+        (ValueError("not an HTTP answer"), NoAnswer("not an HTTP answer", was_sent=True)),
+    ],
+)
+def test_what_the_kernel_says_of_the_other_host_is_no_silence(
+    error: Exception, fact: NoAnswer
+) -> None:
+    assert (unread(error) is SILENT) == (fact is SILENT)
+    assert unread(error) == fact
 
 
 def test_a_child_holds_no_connection_that_its_parent_closes(node: OneTableNode) -> None:

@@ -7,7 +7,7 @@ An operation is a generator. It yields orders, and the driver sends the facts ba
 | `SendAll`: send these requests at once | a list of `HttpAnswer` or `NoAnswer`, in their order |
 | `Pause`: wait | None |
 | `OpenStream`: send a request whose answer does not end | its head as `HttpAnswer`, or `NoAnswer` |
-| `ReadStream`: read on | bytes, b"" at the end of the answer, or `NoAnswer` |
+| `ReadStream`: read on | bytes, b"" at the end of the answer, `SILENT`, or another `NoAnswer` |
 | `HandOver`: give this row to the caller | None |
 
 Time comes from the clock that the operation was given; nothing here waits, reads or sends. So one
@@ -49,6 +49,10 @@ class NoAnswer(msgspec.Struct, frozen=True):
 
     reason: str
     was_sent: bool
+
+
+#: no bytes of a stream came in time
+SILENT: Final = NoAnswer("silent", was_sent=True)
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -114,7 +118,10 @@ class OpenStream:
 
 @dataclass(frozen=True, slots=True)
 class ReadStream:
-    """Wait for the next bytes of the stream that was opened last."""
+    """Wait for the next bytes of the stream that was opened last. `within_s`: how long until it is
+    `SILENT`; None: without end."""
+
+    within_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ session may have seen what it has yet to show.
 | any other final message, or none with a whole answer | the rest is delivered; the query ends |
 | error | raised, after the rest was delivered; in a session, what no token covers is dropped |
 | the connection breaks | another node continues, at once, then after growing pauses |
+| 429, or 503 with Retry-After | the same; this one is left alone until then |
+| nothing, for several times as long as the node said it would be silent at most | the same |
 
 A LIMIT counts the delivered rows, also across nodes.
 """
@@ -40,6 +42,7 @@ from standpipe.client.core.answers import (
 from standpipe.client.core.attempts import NodesUnreachable
 from standpipe.client.core.exchange import (
     ARRAY,
+    SILENT,
     Clock,
     HandOver,
     HttpAnswer,
@@ -65,6 +68,14 @@ RESET: Final = "auto.offset.reset"
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 2.0
 OPEN_S_MAX: Final = 15.0
+#: an answer that goes on for longer and then breaks begins the pauses anew
+LASTED_S: Final = 5.0
+#: says, in ms, how often a token comes at least: a node sends one even if nothing changes
+TOKEN_INTERVAL_HEADER: Final = "standpipe-token-interval-ms"  # noqa: S105 a name
+#: intervals without a word after which a node counts as gone: it may be paused or hang
+SILENT_INTERVALS: Final = 4
+#: as many times as long at most, if the nodes were silent before: one row may take them long
+SILENT_FACTOR_MAX: Final = 16
 
 #: how a node begins its last words when it stops (`node/worker/push/push_query.py`)
 _LEAVING: Final = "Query ended: the node"
@@ -80,8 +91,8 @@ class _Broken(Exception):
 class PushReader:
     """Items of one push query, over as many answers as it takes.
 
-    `patience_s`: for how long no node may answer before the query fails; an answer that breaks has
-    been one until then.
+    `patience_s`: for how long no node may answer with a token before the query fails; such an
+    answer that breaks has been one until then.
     """
 
     nodes: Nodes
@@ -98,9 +109,14 @@ class PushReader:
     _waiting: list[Row] = field(default_factory=list[Row])
     _columns: Columns = field(default_factory=lambda: Columns((), ()))
     _values: CellReader = field(default_factory=lambda: reader_of(()))
+    #: since the last row, or an answer that lasted
     _failures: int = 0
     #: when a node was last known to answer
     _heard_s: float = 0.0
+    #: a token has come in this answer
+    _has_continued: bool = False
+    #: how much longer than usual a node may be silent
+    _silent_factor: int = 1
 
     def run(self) -> Operation[None]:
         """The query until it ends. Raises what ends it: see the table above."""
@@ -120,26 +136,48 @@ class PushReader:
 
     def _answer(self) -> Operation[None]:
         """One answer, to its end. Raises _Broken."""
-        address = self.nodes.order((), self.clock())[0]
+        address = yield from self._free_node()
         self.nodes.chosen(address, self.clock())
         head = yield OpenStream(self._request(address))
         self._check_head(address, head)
+        self._has_continued, begun_s = False, self.clock()
         try:
-            yield from self._items(address)
+            yield from self._items(address, interval_s_of(head))
         except _Broken:
-            # nodes send nothing while nothing changes: it was there until now
-            self._heard_s = self.clock()
+            now_s = self.clock()
+            if self._has_continued:
+                self._heard_s = now_s  # it may say nothing while nothing changes
+            if now_s - begun_s > LASTED_S:
+                self._failures = 0
             raise
 
-    def _items(self, address: str) -> Operation[None]:
+    def _free_node(self) -> Operation[str]:
+        """The next node to ask: one that does not want to be left alone. Waits for the first, and
+        raises NodesUnreachable if that would take too long."""
+        while True:
+            now_s = self.clock()
+            order = self.nodes.order((), now_s)
+            address = min(order, key=lambda each: max(self.nodes.busy_until(each), now_s))
+            wait_s = self.nodes.busy_until(address) - now_s
+            if wait_s <= 0:
+                return address
+            if now_s + wait_s > self._heard_s + self.patience_s:
+                raise self._unreachable(f"{address} wants no request for {wait_s:.1f} s")
+            yield Pause(min(wait_s, PAUSE_S_MAX))
+
+    def _items(self, address: str, interval_s: float | None) -> Operation[None]:
         """What follows the head of an answer, to its end. Raises _Broken."""
         rest = b""
         while True:
-            data: bytes | NoAnswer = yield ReadStream()
+            within_s = interval_s and interval_s * SILENT_INTERVALS * self._silent_factor
+            data: bytes | NoAnswer = yield ReadStream(within_s)
             if isinstance(data, NoAnswer):
+                reason = data.reason
+                if data is SILENT:
+                    reason = f"silent for {within_s:g} s"
+                    self._silent_factor = min(2 * self._silent_factor, SILENT_FACTOR_MAX)
                 self.nodes.failed(address, self.clock())
-                raise _Broken(f"{address}: {data.reason}")
-            self._failures, self._heard_s = 0, self.clock()
+                raise _Broken(f"{address}: {reason}")
             *lines, rest = (rest + data).split(b"\n")
             for line in lines if data else [rest]:
                 if item := _item(line):
@@ -194,10 +232,10 @@ class PushReader:
             self._columns = columns_of_schema(item["header"]["schema"])
             self._values = reader_of(self._columns.types)
         elif "continuationToken" in item:
-            self.token = item["continuationToken"]["continuationToken"]
+            self.token, self._has_continued = item["continuationToken"]["continuationToken"], True
             yield from self._hand_over()
         elif "consistencyToken" in item and self.session is not None:
-            self.token = item["consistencyToken"]["consistencyToken"]
+            self.token, self._has_continued = item["consistencyToken"]["consistencyToken"], True
             self.session.saw(SessionToken.parse(self.token).for_reads().text())
             yield from self._hand_over()
             self.session.saw(self.token)
@@ -219,6 +257,8 @@ class PushReader:
 
     def _hand_over(self) -> Operation[None]:
         waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._failures, self._silent_factor = 0, 1
         for row in waiting:
             self.count += 1
             yield HandOver(row)
@@ -226,13 +266,16 @@ class PushReader:
     def _pause(self, why: str) -> float:
         """Seconds to wait before the next try. Raises NodesUnreachable."""
         if self.clock() - self._heard_s > self.patience_s:
-            raise NodesUnreachable(
-                f"no node continued the push query within {self.patience_s:g} s; last: {why}"
-            )
+            raise self._unreachable(why)
         self._failures += 1
         if self._failures <= len(self.nodes.addresses):
             return 0.0
         return min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10))
+
+    def _unreachable(self, why: str) -> NodesUnreachable:
+        return NodesUnreachable(
+            f"no node continued the push query within {self.patience_s:g} s; last: {why}"
+        )
 
 
 def push_reader(
@@ -254,6 +297,12 @@ def push_reader(
         patience_s,
         session=kept(of.session) if in_session else None,
     )
+
+
+def interval_s_of(head: HttpAnswer) -> float | None:
+    """How often a token comes at least, in seconds; None: an older node does not say it."""
+    said = head.headers.get(TOKEN_INTERVAL_HEADER, "")
+    return int(said) / 1000 if said.isascii() and said.isdigit() and int(said) > 0 else None
 
 
 def _item(line: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tests.samples import sample_table
 from standpipe.client.core.answers import ServerRefused
 from standpipe.client.core.attempts import NodesUnreachable
 from standpipe.client.core.exchange import (
+    SILENT,
     HandOver,
     HttpAnswer,
     NoAnswer,
@@ -27,11 +28,21 @@ from standpipe.client.core.exchange import (
 )
 from standpipe.client.core.nodes import Nodes
 from standpipe.client.core.operations import Operations
-from standpipe.client.core.push import RESET, TOKEN, TOKENS, PushReader, push_reader
+from standpipe.client.core.push import (
+    RESET,
+    SILENT_FACTOR_MAX,
+    SILENT_INTERVALS,
+    TOKEN,
+    TOKEN_INTERVAL_HEADER,
+    TOKENS,
+    PushReader,
+    push_reader,
+)
 from standpipe.client.core.session import ClientSession
 from standpipe.client.core.settings import Settings
 from standpipe.data.query.push import PushedRow
 from standpipe.errors import ServerError, StatementError, TextRefused, TokenRefused
+from standpipe.node.worker.push import push_query
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import _LAST
 from standpipe.node.worker.push.stream_loop import Ending
@@ -87,6 +98,9 @@ class Play:
         self.answers = list(answers)
         self.now_s = 0.0
         self.bodies: list[dict[str, Any]] = []
+        self.addresses: list[str] = []
+        #: how long each answer may be silent
+        self.within_s: list[float | None] = []
         self.rows: list[Any] = []
         self.pauses: list[float] = []
         nodes = Nodes(("a:1", "b:1"))
@@ -106,12 +120,16 @@ class Play:
                 return [each["K"] for each in self.rows]
             fact = None
             if isinstance(order, OpenStream):
+                self.addresses.append(order.request.address)
                 self.bodies.append(msgspec.json.decode(order.request.body))
                 answer = self.answers.pop(0) if self.answers else BROKEN
                 if isinstance(answer, list):
                     pieces, answer = answer, OK
+                    if isinstance(pieces[0], HttpAnswer):
+                        answer = pieces.pop(0)
                 fact = answer
             elif isinstance(order, ReadStream):
+                self.within_s.append(order.within_s)
                 fact = pieces.pop(0) if pieces else b""
                 if isinstance(fact, Quiet):
                     self.now_s += fact.seconds
@@ -182,6 +200,55 @@ def test_a_busy_node_is_passed_over() -> None:
     assert play.run() == ["k1"]
 
 
+def test_a_busy_node_is_left_alone_as_long_as_it_says() -> None:
+    busy = HttpAnswer(429, {"retry-after": "7"}, b'{"error_code":42900,"message":"busy"}')
+    answers = [busy, [HEAD, row(1), token(1), BROKEN], [HEAD, row(2), token(2), LIMIT]]
+    play = Play(answers)
+    assert play.run() == ["k1", "k2"]
+    first, second, third = play.addresses
+    assert (first != second, second == third) == (True, True)
+
+
+def test_where_all_are_busy_it_waits_for_the_first() -> None:
+    busy = [
+        HttpAnswer(429, {"retry-after": after}, b'{"error_code":42900,"message":"busy"}')
+        for after in ("9", "7")
+    ]
+    play = Play([*busy, [HEAD, row(1), token(1), LIMIT]])
+    assert play.run() == ["k1"]
+    assert play.addresses[2] == play.addresses[1]
+    assert 7 <= play.now_s < 8
+
+
+def test_where_all_are_busy_for_too_long_it_gives_up_at_once() -> None:
+    busy = HttpAnswer(429, {"retry-after": "31"}, b'{"error_code":42900,"message":"busy"}')
+    play = Play([busy, busy])
+    with pytest.raises(NodesUnreachable, match="wants no request for 31"):
+        play.run()
+    assert play.now_s < 1
+
+
+@pytest.mark.parametrize("before", [[HEAD], [HEAD, token(0)]])
+def test_answers_that_break_at_once_are_not_asked_for_at_once(before: list[bytes]) -> None:
+    """A proxy may take each request, and drop it."""
+    play = Play([[*before, BROKEN] for _ in range(15)] + [[HEAD, row(1), token(1), LIMIT]])
+    assert play.run() == ["k1"]
+    assert play.pauses[-3:] == [2.0, 2.0, 2.0]
+
+
+def test_answers_without_a_token_are_none() -> None:
+    play = Play([[HEAD, BROKEN] for _ in range(1000)])
+    with pytest.raises(NodesUnreachable, match="within 30 s"):
+        play.run()
+
+
+def test_an_answer_that_lasted_is_continued_at_once() -> None:
+    lasting = [HEAD, token(0), Quiet(6.0, BROKEN)]
+    play = Play([*[lasting[:] for _ in range(12)], [HEAD, row(1), token(1), LIMIT]])
+    assert play.run() == ["k1"]
+    assert set(play.pauses) == {0.0}
+
+
 def test_a_refused_text_is_not_tried_elsewhere() -> None:
     body = json.dumps({"error_code": TextRefused.code, "message": "it stopped a worker"}).encode()
     with pytest.raises(ServerRefused, match="stopped a worker"):
@@ -220,6 +287,50 @@ def test_after_a_quiet_answer_it_gives_up_after_its_patience() -> None:
     with pytest.raises(NodesUnreachable, match="within 30 s"):
         play.run()
     assert 31 + 30 < play.now_s < 31 + 30 + 2 + 1
+
+
+#: of a node that says how often a token comes
+TELLING = HttpAnswer(200, {TOKEN_INTERVAL_HEADER: "3000"}, b"")
+USUAL_S = 3.0 * SILENT_INTERVALS
+
+
+def test_the_header_has_one_name() -> None:
+    assert push_query.TOKEN_INTERVAL_HEADER.decode() == TOKEN_INTERVAL_HEADER
+
+
+def test_a_silent_node_is_left_for_another() -> None:
+    """It is paused, or hangs: its connection does not break."""
+    first = [TELLING, HEAD, row(1), token(1), row(2), Quiet(USUAL_S, SILENT)]
+    play = Play([first, [TELLING, HEAD, row(2), token(2), LIMIT]])
+    assert play.run() == ["k1", "k2"]
+    assert set(play.addresses) == {"a:1", "b:1"}
+    assert [body["streamsProperties"].get(TOKEN) for body in play.bodies] == [None, "t1"]
+    assert set(play.within_s[:-1]) == {USUAL_S, 2 * USUAL_S}
+
+
+def test_a_row_that_takes_long_is_waited_for_longer_and_longer() -> None:
+    """Else it would be begun at one node after the other, and never come."""
+    quiet = [TELLING, HEAD, token(0), SILENT]
+    rows = [TELLING, HEAD, row(1), token(1), token(1), SILENT]
+    play = Play([quiet, quiet[:], rows, [TELLING, HEAD, row(2), token(2), LIMIT]])
+    assert play.run() == ["k1", "k2"]
+    ticks = [round((each or 0) / USUAL_S) for each in play.within_s]
+    assert ticks == [1, 1, 1, 2, 2, 2, 4, 4, 4, 1, 1, 2, 2, 2, 1, 1]
+
+
+def test_it_is_not_waited_for_without_end() -> None:
+    play = Play([[TELLING, HEAD, token(0), SILENT] for _ in range(9)])
+    with pytest.raises(NodesUnreachable, match=r"[ab]:1: (reset|silent for \d+ s)"):
+        play.run()
+    assert max(each or 0 for each in play.within_s) == USUAL_S * SILENT_FACTOR_MAX
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "soon", "\u00b2"])
+def test_a_node_that_does_not_say_it_may_be_silent_for_ever(said: str) -> None:
+    head = HttpAnswer(200, {TOKEN_INTERVAL_HEADER: said} if said else {}, b"")
+    play = Play([[head, HEAD, row(1), token(1), LIMIT]])
+    assert play.run() == ["k1"]
+    assert set(play.within_s) == {None}
 
 
 @settings(max_examples=examples(200), deadline=None)
