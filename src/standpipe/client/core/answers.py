@@ -183,16 +183,21 @@ def error_of(body: Mapping[str, Any], statement: str) -> StandpipeError:
         inner = inner.get("message", inner)
     message = str(inner)
     extras: Mapping[str, Any] = body.get("standpipe") or {}
-    if body.get("@type") == "statement_error":
+    code = int(body.get("error_code") or 0)
+    text = str(body.get("statementText") or statement)
+    is_of_statement = body.get("@type") == "statement_error"
+    if is_of_statement and code // 100 in (0, 400):
         return StatementError(
             message,
-            statement=str(body.get("statementText") or statement),
+            statement=text,
             line=extras.get("line"),
             column=extras.get("column"),
             hint=str(extras.get("hint") or ""),
         )
-    if body.get("error_code") == TokenRefused.code:
+    if code == TokenRefused.code:
         return TokenRefused(message, **dict(extras))
-    refused = ServerRefused(message, **dict(extras))
-    refused.error_code = int(body.get("error_code") or 0)
+    # a statement that is right, and was not carried out: Kafka or the metadata log is away
+    which = {"statement": text} if is_of_statement else {}
+    refused = ServerRefused(message, **{**extras, **which})
+    refused.error_code = code
     return refused

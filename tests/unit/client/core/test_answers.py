@@ -18,8 +18,15 @@ from standpipe.client.core.answers import (
 )
 from standpipe.client.core.exchange import HttpAnswer
 from standpipe.client.core.rows import Columns
-from standpipe.errors import NoReplica, StatementError
+from standpipe.errors import (
+    BadRequest,
+    KafkaUnavailable,
+    NoReplica,
+    StandpipeError,
+    StatementError,
+)
 from standpipe.freshness import Freshness, parse_headers
+from standpipe.node.worker.statements.execute import StatementFailed
 
 HEAD = b'{"queryId":"query_1","columnNames":["ID","N"],"columnTypes":["STRING","BIGINT"]}\n'
 FRESH = {"standpipe-served-by": "n1", "standpipe-role": "active", "standpipe-batch": "7"}
@@ -99,6 +106,25 @@ def test_an_error_points_into_the_statement() -> None:
     error = error_of_answer(HttpAnswer(400, {}, json.dumps(body).encode()))
     assert isinstance(error, StatementError)
     assert (error.line, error.column, error.hint, error.statement) == (1, 8, "Y?", "SELECT X")
+
+
+def test_a_right_statement_that_was_not_carried_out_is_not_called_wrong() -> None:
+    """Kafka is away: the same text may be sent again."""
+    text = "INSERT INTO S (K) VALUES ('a');"
+    cause = KafkaUnavailable("Kafka did not acknowledge the row")
+    body = json.dumps(StatementFailed(cause, text, []).body()).encode()
+    error = error_of_answer(HttpAnswer(503, {"retry-after": "1"}, body), "INSERT …")
+    assert isinstance(error, ServerRefused)
+    assert (error.http_status, error.error_code) == (503, KafkaUnavailable.code)
+    assert (error.again_after_s, error.details["statement"]) == (1.0, text)
+
+
+@pytest.mark.parametrize("cause", [StatementError("no"), BadRequest("no")])
+def test_a_wrong_statement_among_others_is_called_wrong(cause: StandpipeError) -> None:
+    body = json.dumps(StatementFailed(cause, "DROP STREAM S;", []).body()).encode()
+    error = error_of_answer(HttpAnswer(400, {}, body), "")
+    assert isinstance(error, StatementError)
+    assert error.statement == "DROP STREAM S;"
 
 
 def test_an_error_without_json() -> None:
