@@ -174,6 +174,8 @@ class Serving:
     def _why_over(self, run: QueryRun) -> ServeEnded | None:
         if over := self._over_by_catalog():
             return over
+        if blind := self.fences.failure:
+            return self._named(blind)
         foreign = (each.foreign_fence(self.fences) for each in self.leases)
         if failure := next(filter(None, foreign), None):
             return self._named(failure)

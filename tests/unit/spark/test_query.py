@@ -23,6 +23,7 @@ from standpipe.control.metadata.commands import (
     SetQueryState,
     StartPipeline,
 )
+from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch, PersistentQuery
 from standpipe.pipeline.commit.batch import BatchCounts, PlannedOtherwise
 from standpipe.pipeline.commit.fence_watch import FenceSeen
@@ -48,6 +49,7 @@ class FakeFences:
     """Of a progress topic in which somebody may have written a fence."""
 
     seen: FenceSeen | None = None
+    failure: Exception | None = None
 
     def newest(self, query_id: str) -> FenceSeen | None:
         return self.seen if query_id == X else None
@@ -314,6 +316,16 @@ def test_a_fence_that_no_lease_explains_ends_it(world: World) -> None:
     assert isinstance(world.serving.ended, ServeEnded)
     assert world.serving.ended.reason == "FOREIGN_FENCE"
     assert "lease epoch 99" in world.serving.ended.message
+
+
+def test_it_ends_if_nobody_would_notice_such_a_fence(world: World) -> None:
+    """As once the application may no longer read the progress topic."""
+    world.fences.failure = KafkaUnavailable("User:app is not authorised to Read the topic p")
+    world.serving.settle()
+    assert world.serving.ended is not None
+    assert "not authorised to Read the topic p" in world.serving.ended.message
+    assert world.serving.ended.__cause__ is world.fences.failure
+    assert world.run.stops == 1
 
 
 def test_a_batch_that_is_planned_otherwise_says_what_to_do(world: World) -> None:

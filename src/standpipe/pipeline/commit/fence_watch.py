@@ -75,13 +75,16 @@ def foreign_fence(seen: FenceSeen, ours: LeaseEpoch, *, resolution: str) -> Quer
 
 
 class FenceWatch:
-    """Follows the progress topic from its beginning, in a thread. An exception there ends the
-    process (`run/driver.py`)."""
+    """Follows the progress topic from its beginning, in a thread. An exception there ends a
+    pipeline's process (`run/driver.py`), and in an application what it serves (`spark/query.py`).
+    """
 
     def __init__(
         self, kafka: Kafka, log: ProgressLog, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._kafka, self._log, self._clock = kafka, log, clock
+        #: why the topic is no longer followed, so that a foreign fence would go unnoticed
+        self.failure: Exception | None = None
         self._seen: dict[str, FenceSeen] = {}
         self._stopped = threading.Event()
 
@@ -105,6 +108,13 @@ class FenceWatch:
             self._seen[record.query_id] = FenceSeen(epoch, self._clock())
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _follow(self) -> None:
         reader = TopicReader(self._kafka, self._log.topic, {0: 0})
         progress = self._log.reader()
         try:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from standpipe.data.commit.progress import fence
+from standpipe.errors import KafkaUnavailable
 from standpipe.model import LeaseEpoch
+from standpipe.pipeline.commit import fence_watch
 from standpipe.pipeline.commit.fence_watch import (
     Confirmed,
     FenceSeen,
@@ -60,6 +64,30 @@ def test_the_newest_epoch_and_when_it_was_first_read() -> None:
         watch.take(fence("Q", LeaseEpoch(epoch), nonce=1))
     assert watch.newest("Q") == FenceSeen(LeaseEpoch(7), 2.0)
     assert watch.newest("R") is None
+
+
+def test_it_says_why_it_no_longer_follows_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no hook for threads ends the process, somebody else has to."""
+    denied = KafkaUnavailable("not authorised to Read the topic p")
+    closed: list[object] = []
+    ended = threading.Event()
+
+    class Denied:
+        def poll(self, wait_s: float) -> list[object]:
+            raise denied
+
+        def close(self) -> None:
+            closed.append(self)
+
+    monkeypatch.setattr(fence_watch, "TopicReader", lambda *_: Denied())
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
+    log = SimpleNamespace(topic="p", reader=lambda: None)
+    watch = FenceWatch("b", cast(ProgressLog, log))
+    assert watch.failure is None
+    watch.start()
+    assert ended.wait(10)
+    assert watch.failure is denied
+    assert len(closed) == 1
 
 
 def test_the_failure_names_both_epochs_and_the_next_step() -> None:
