@@ -228,12 +228,11 @@ class StandpipeDialect(default.DefaultDialect):
     ) -> list[Any]:
         """The columns. Raises NoSuchTableError."""
         shape = _shape(connection, table_name)
-        keys = {column.name for column in shape.key_columns}
         return [
             {
                 "name": _shown(name),
                 "type": type_of(of),
-                "nullable": name not in keys,
+                "nullable": name not in shape.row_key,
                 "default": None,
             }
             for name, of in shape.columns.items()
@@ -243,9 +242,9 @@ class StandpipeDialect(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The key columns."""
-        shape = _shape(connection, table_name)
-        names = [_shown(column.name) for column in shape.key_columns]
+        """The key columns, and in a windowed table the bounds that tell windows of a key apart: the
+        ORM takes rows of one primary key for one. A stream has none, as its rows share keys."""
+        names = [_shown(name) for name in _shape(connection, table_name).row_key]
         return {"constrained_columns": names, "name": None}
 
     def get_foreign_keys(self, *args: Any, **kw: Any) -> list[Any]:

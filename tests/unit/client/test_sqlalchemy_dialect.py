@@ -1,14 +1,124 @@
-"""The URL of SQLAlchemy's dialect. With real nodes: tests/e2e/test_client_sql.py."""
+"""SQLAlchemy's dialect without nodes: its URL, and what it makes of their answers.
+
+With real nodes: tests/e2e/test_client_sql.py.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import exc
+from sqlalchemy import Engine, MetaData, create_engine, exc, inspect, select
+from sqlalchemy.dialects import registry
 from sqlalchemy.engine import make_url
+from sqlalchemy.orm import DeclarativeBase, Session
 
+from standpipe.client import Client, dbapi
+from standpipe.client.core.rows import Columns
 from standpipe.client.sqlalchemy_dialect import StandpipeDialect
+
+# as the entry point of the installed package does
+registry.register("standpipe", "standpipe.client.sqlalchemy_dialect", "StandpipeDialect")
+
+
+def field(name: str, of: str, *, is_key: bool = False) -> dict[str, Any]:
+    shown = {"name": name, "schema": {"type": of, "fields": None, "memberSchema": None}}
+    return {**shown, "type": "KEY"} if is_key else shown
+
+
+def entity(kind: str, window: str | None) -> dict[str, Any]:
+    """The description of a source with the key USER_ID."""
+    bounds = [field(name, "BIGINT", is_key=True) for name in ("WINDOWSTART", "WINDOWEND")]
+    key = [field("USER_ID", "STRING", is_key=True), *(bounds if window else ())]
+    return {
+        "name": "T",
+        "type": kind,
+        "windowType": window,
+        "keyFormat": "KAFKA",
+        "fields": [*key, field("N", "BIGINT")],
+    }
+
+
+class FoundRows:
+    """Rows of an answer."""
+
+    def __init__(self, description: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+        fields = description["fields"]
+        names = tuple(each["name"] for each in fields)
+        self.columns = Columns(names, tuple(each["schema"]["type"] for each in fields))
+        self.tuples = rows
+
+
+class OneSource:
+    """A client of a cluster that has one source, T, with these rows."""
+
+    def __init__(self, description: dict[str, Any], *rows: tuple[Any, ...]) -> None:
+        self.description, self.rows = description, [*rows]
+
+    def execute(self, sql: str, _params: Sequence[object] = ()) -> list[dict[str, Any]]:
+        if sql.startswith("DESCRIBE"):
+            return [{"@type": "sourceDescription", "sourceDescription": self.description}]
+        what = sql.removeprefix("SHOW ").removesuffix(";")
+        is_there = what == f"{self.description['type']}S"
+        return [{"@type": what.lower(), what.lower(): [{"name": "T"}] if is_there else []}]
+
+    def query(self, _sql: str, _params: Sequence[object] = ()) -> FoundRows:
+        return FoundRows(self.description, self.rows)
+
+    def close(self) -> None:
+        pass
+
+
+def engine_of(client: object, **options: Any) -> Engine:
+    def connection() -> dbapi.Connection:
+        return dbapi.Connection(cast("Client", client))
+
+    return create_engine("standpipe://x:1", creator=connection, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "window", "names"),
+    [
+        ("TABLE", None, ["USER_ID"]),
+        ("TABLE", "TUMBLING", ["USER_ID", "WINDOWSTART"]),
+        ("TABLE", "HOPPING", ["USER_ID", "WINDOWSTART"]),
+        ("TABLE", "SESSION", ["USER_ID", "WINDOWSTART", "WINDOWEND"]),
+        ("STREAM", None, []),
+        ("STREAM", "TUMBLING", []),
+    ],
+)
+def test_the_primary_key(kind: str, window: str | None, names: list[str]) -> None:
+    found = inspect(engine_of(OneSource(entity(kind, window))))
+    assert found.get_pk_constraint("T")["constrained_columns"] == names
+    assert [each["name"] for each in found.get_columns("T") if not each["nullable"]] == names
+
+
+def test_the_orm_has_each_window_of_a_key() -> None:
+    """It makes one object for each primary key: one without WINDOWSTART would show the first
+    window's values for all of them."""
+    rows = [("ada", start_ms, start_ms + 1000, cents) for start_ms, cents in ((0, 5), (1000, 7))]
+    engine = engine_of(OneSource(entity("TABLE", "TUMBLING"), *rows))
+
+    class Base(DeclarativeBase):
+        pass
+
+    Base.metadata.reflect(engine)
+    mapped: Any = type("Hourly", (Base,), {"__table__": Base.metadata.tables["T"]})
+    with Session(engine) as session:
+        found = [(each.WINDOWSTART, each.N) for each in session.scalars(select(mapped))]
+    assert found == [(0, 5), (1000, 7)]
+
+
+def test_the_orm_refuses_a_stream_without_a_key_of_the_users_own() -> None:
+    metadata = MetaData()
+    metadata.reflect(engine_of(OneSource(entity("STREAM", None))), views=True)
+
+    class Base(DeclarativeBase):
+        pass
+
+    with pytest.raises(exc.ArgumentError, match="primary key"):
+        type("Click", (Base,), {"__table__": metadata.tables["T"]})
 
 
 @pytest.mark.parametrize(

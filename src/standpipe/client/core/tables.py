@@ -40,6 +40,9 @@ class SourceShape:
     key_columns: tuple[Column, ...]
     key_format: str
     is_windowed: bool
+    #: columns whose values a table has in one row only, bounds of its windows among them; empty for
+    #: a stream, whose key may come again
+    row_key: tuple[str, ...] = ()
 
     @property
     def has_text_key(self) -> bool:
@@ -72,6 +75,7 @@ class SourceShape:
                 ),
                 key_format=_key_format(described),
                 is_windowed=is_windowed,
+                row_key=_row_key(described, own),
             )
         except (KeyError, TypeError, StandpipeError) as error:
             raise ServerError(f"a description that cannot be read: {error!r}") from error
@@ -126,6 +130,15 @@ class SourceShape:
         except (StandpipeError, ValueError, TypeError, ArithmeticError):
             return None  # the node says what is wrong with it
         return None if raw is None else partition_of(raw, count)
+
+
+def _row_key(described: Mapping[str, Any], key: Sequence[str]) -> tuple[str, ...]:
+    if described.get("type") != "TABLE":
+        return ()
+    window = described["windowType"]
+    # the size of any other window is fixed, so its start tells it
+    bounds = {None: (), "SESSION": BOUNDS}.get(window, BOUNDS[:1])
+    return (*key, *bounds)
 
 
 def _key_format(described: Mapping[str, Any]) -> str:

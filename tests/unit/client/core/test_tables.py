@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from tests.examples import examples
-from tests.samples import sample_table
+from tests.samples import sample_stream, sample_table
 
 from standpipe.client.core.literals import UnfitParameter, literal
 from standpipe.client.core.tables import (
@@ -98,6 +99,26 @@ def test_what_describe_says() -> None:
     assert (types["n"], types["M"]) == ("DECIMAL(9, 2)", "MAP<STRING, DATE>")
     with pytest.raises(ServerError, match="cannot be read"):
         SourceShape.read({})
+
+
+@pytest.mark.parametrize(
+    ("window", "row_key", "why"),
+    [
+        (None, ("K0",), "the key alone"),
+        ("TUMBLING", ("K0", "WINDOWSTART"), "a key has a row in each window"),
+        ("HOPPING", ("K0", "WINDOWSTART"), "windows that overlap begin apart"),
+        ("SESSION", ("K0", "WINDOWSTART", "WINDOWEND"), "a session ends anywhere"),
+    ],
+)
+def test_the_columns_that_tell_rows_apart(window: Any, row_key: tuple[str, ...], why: str) -> None:
+    made = None if window is None else structs.replace(WINDOW, kind=window)
+    assert shape_of("STRING", window=made).row_key == row_key, why
+
+
+def test_rows_of_a_stream_share_keys() -> None:
+    shape = described(sample_stream())
+    assert [column.name for column in shape.key_columns] == ["K"]
+    assert shape.row_key == ()
 
 
 @pytest.mark.parametrize(
