@@ -18,7 +18,9 @@ from sqlalchemy.sql import compiler, quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer, SQLCompiler
 
 from standpipe.client import dbapi
+from standpipe.client.core.attempts import AnswerLost
 from standpipe.client.core.tables import SourceShape
+from standpipe.errors import ServerError
 from standpipe.sql.types.names import RESERVED, is_plain_name, name_literal
 from standpipe.sql.types.types import SqlType
 
@@ -190,16 +192,20 @@ class StandpipeDialect(default.DefaultDialect):
         """Nothing: SQLAlchemy rolls back each connection that it takes back."""
 
     def do_ping(self, dbapi_connection: Any) -> bool:
-        """Whether a node answers."""
-        dbapi_connection.client.execute("SHOW VARIABLES;")
+        """Whether a node answers. Raises the errors of `dbapi`."""
+        dbapi_connection.cursor().execute("SHOW VARIABLES;")
         return True
 
     def initialize(self, connection: Any) -> None:
         """Asks for nothing: there is no isolation level and no server version that matters."""
 
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
-        """Never: the client's own connections are another matter."""
-        return False
+        """Whether a ping met a node that died: a new connection then asks another one.
+
+        If no node answers, a new one asks the same nodes, so the ping's error is raised at once.
+        Outside of a ping (`cursor`) the client goes on by itself: it connects for each request.
+        """
+        return cursor is None and isinstance(e.__cause__, AnswerLost)
 
     # ------------------------------------------------------------------------- reflection
 
@@ -264,12 +270,14 @@ class StandpipeDialect(default.DefaultDialect):
         return []
 
 
-def _client(connection: Any) -> Any:
-    return connection.connection.dbapi_connection.client
+def _entity(connection: Any, statement: str) -> Any:
+    """The only one of a statement's answer. Raises SQLAlchemy's errors, as a query does."""
+    ((_, entity),) = connection.exec_driver_sql(statement)
+    return entity
 
 
 def _listed(connection: Any, what: str) -> list[str]:
-    (entity,) = _client(connection).execute(f"SHOW {what};")
+    entity = _entity(connection, f"SHOW {what};")
     return sorted(_shown(each["name"]) for each in entity[what.lower()])
 
 
@@ -277,8 +285,11 @@ def _shape(connection: Any, name: str) -> SourceShape:
     found = _in_catalog(name)
     if found not in [*_listed(connection, "TABLES"), *_listed(connection, "STREAMS")]:
         raise exc.NoSuchTableError(name)
-    (entity,) = _client(connection).execute(f"DESCRIBE {name_literal(found)};")
-    return SourceShape.read(entity["sourceDescription"])
+    entity = _entity(connection, f"DESCRIBE {name_literal(found)};")
+    try:
+        return SourceShape.read(entity["sourceDescription"])
+    except ServerError as error:
+        raise exc.UnreflectableTableError(str(error)) from error
 
 
 def _in_catalog(name: str) -> str:

@@ -5,16 +5,16 @@ With real nodes: tests/e2e/test_client_sql.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Engine, MetaData, create_engine, exc, inspect, select
+from sqlalchemy import Engine, MetaData, Table, create_engine, exc, inspect, select, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from standpipe.client import Client, dbapi
+from standpipe.client import AnswerLost, Client, NodesUnreachable, dbapi
 from standpipe.client.core.rows import Columns
 from standpipe.client.sqlalchemy_dialect import StandpipeDialect
 
@@ -55,8 +55,13 @@ class OneSource:
 
     def __init__(self, description: dict[str, Any], *rows: tuple[Any, ...]) -> None:
         self.description, self.rows = description, [*rows]
+        #: what it raises instead of answers
+        self.failure: Exception | None = None
+        self.closed = 0
 
     def execute(self, sql: str, _params: Sequence[object] = ()) -> list[dict[str, Any]]:
+        if self.failure is not None:
+            raise self.failure
         if sql.startswith("DESCRIBE"):
             return [{"@type": "sourceDescription", "sourceDescription": self.description}]
         what = sql.removeprefix("SHOW ").removesuffix(";")
@@ -64,10 +69,12 @@ class OneSource:
         return [{"@type": what.lower(), what.lower(): [{"name": "T"}] if is_there else []}]
 
     def query(self, _sql: str, _params: Sequence[object] = ()) -> FoundRows:
+        if self.failure is not None:
+            raise self.failure
         return FoundRows(self.description, self.rows)
 
     def close(self) -> None:
-        pass
+        self.closed += 1
 
 
 def engine_of(client: object, **options: Any) -> Engine:
@@ -119,6 +126,64 @@ def test_the_orm_refuses_a_stream_without_a_key_of_the_users_own() -> None:
 
     with pytest.raises(exc.ArgumentError, match="primary key"):
         type("Click", (Base,), {"__table__": metadata.tables["T"]})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda engine: inspect(engine).get_table_names(),
+        lambda engine: inspect(engine).has_table("T"),
+        lambda engine: inspect(engine).get_columns("T"),
+        lambda engine: Table("T", MetaData(), autoload_with=engine),
+        lambda engine: MetaData().reflect(engine),
+    ],
+    ids=["names", "has_table", "columns", "autoload", "reflect"],
+)
+def test_reflection_raises_sqlalchemys_errors(ask: Callable[[Engine], object]) -> None:
+    client = OneSource(entity("TABLE", None))
+    client.failure = NodesUnreachable("no node answered in time")
+    with pytest.raises(exc.OperationalError, match="no node answered"):
+        ask(engine_of(client))
+
+
+def test_a_ping_that_no_node_answers() -> None:
+    client = OneSource(entity("TABLE", None), ("ada", 5))
+    engine = engine_of(client, pool_pre_ping=True)
+    engine.connect().close()
+    client.failure = NodesUnreachable("no node answered in time")
+    with pytest.raises(exc.OperationalError, match="no node answered"):
+        engine.connect()
+    client.failure = None
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT * FROM T")).all() == [("ada", 5)]
+
+
+def test_a_ping_that_a_node_did_not_live_to_answer_is_sent_over_a_new_connection() -> None:
+    client = OneSource(entity("TABLE", None), ("ada", 5))
+    engine = engine_of(client, pool_pre_ping=True)
+    engine.connect().close()
+    client.failure = AnswerLost("a:1 took the request and gave no answer")
+    with engine.connect() as connection:
+        client.failure = None
+        assert connection.execute(text("SELECT * FROM T")).all() == [("ada", 5)]
+    assert client.closed == 1
+
+
+def test_a_query_that_no_node_answered_leaves_the_connection_as_it_is() -> None:
+    client = OneSource(entity("TABLE", None), ("ada", 5))
+    with engine_of(client).connect() as connection:
+        client.failure = NodesUnreachable("no node answered in time")
+        with pytest.raises(exc.OperationalError) as raised:
+            connection.execute(text("SELECT * FROM T"))
+        client.failure = None
+        assert connection.execute(text("SELECT * FROM T")).all() == [("ada", 5)]
+    assert (raised.value.connection_invalidated, client.closed) == (False, 0)
+
+
+def test_a_description_that_cannot_be_read() -> None:
+    described = entity("TABLE", None) | {"fields": [field("USER_ID", "NOBODY", is_key=True)]}
+    with pytest.raises(exc.UnreflectableTableError, match="cannot be read"):
+        inspect(engine_of(OneSource(described))).get_columns("T")
 
 
 @pytest.mark.parametrize(
