@@ -150,8 +150,7 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._client is not None:
-            self.close()
+        self.close()
 
     @property
     def client(self) -> Client:
@@ -175,9 +174,10 @@ class Connection:
         raise NotSupportedError("there are no transactions: what was executed stays")
 
     def close(self) -> None:
-        """Close it. Raises InterfaceError if it is closed."""
-        self.client.close()
-        self._client = None
+        """Close it; once it is closed, nothing."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
 
 class Cursor:
@@ -210,9 +210,11 @@ class Cursor:
             raise StopIteration
         return row
 
-    def execute(self, operation: str, parameters: Sequence[object] = ()) -> Self:
-        """Execute a statement, with `parameters` for its `?`. Raises DatabaseError's kinds."""
+    def execute(self, operation: str, parameters: Sequence[object] | None = ()) -> Self:
+        """Execute a statement, with `parameters` for its `?`; None: it has none. Raises
+        DatabaseError's kinds."""
         client = self._client()
+        parameters = () if parameters is None else parameters
         self._take(Columns((), ()), None)
         with _errors():
             if without_texts(operation).lstrip(" \t\r\n(").upper().startswith("SELECT"):

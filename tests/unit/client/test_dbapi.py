@@ -7,10 +7,15 @@ no package registry, and it creates and changes tables, which this module does n
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
 
 import pytest
 
-from standpipe.client import NodesUnreachable, ServerRefused, UnfitParameter, dbapi
+from standpipe.client import NodesUnreachable, RowSet, ServerRefused, UnfitParameter, dbapi
+from standpipe.client.core.literals import bound
+from standpipe.client.core.rows import Columns, LazyFreshness
 from standpipe.errors import ServerError, StatementError
 
 ERRORS = {
@@ -72,11 +77,39 @@ def test_a_connection_that_is_closed() -> None:
     with pytest.raises(dbapi.NotSupportedError):
         connection.rollback()
     connection.close()
-    for call in (connection.close, connection.commit, connection.rollback, connection.cursor):
+    for call in (connection.commit, connection.rollback, connection.cursor):
         with pytest.raises(dbapi.InterfaceError):
             call()
     with pytest.raises(dbapi.InterfaceError):
         cursor.execute("SELECT 1")
+
+
+def test_closing_again_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    with closing(dbapi.connect("host:1")) as connection, connection:
+        monkeypatch.setattr(connection.client, "close", lambda: closed.append("closed"))
+        connection.close()
+    connection.close()
+    assert closed == ["closed"]
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM T", "SHOW TABLES;"])
+def test_no_parameters_may_be_none(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def query(statement: str, parameters: Sequence[object]) -> RowSet:
+        asked.append(bound(statement, parameters))
+        return RowSet(Columns(("A",), ("STRING",)), [], LazyFreshness({}))
+
+    def execute(statement: str, parameters: Sequence[object]) -> list[Any]:
+        asked.append(bound(statement, parameters))
+        return []
+
+    with dbapi.connect("host:1") as connection:
+        monkeypatch.setattr(connection.client, "query", query)
+        monkeypatch.setattr(connection.client, "execute", execute)
+        connection.cursor().execute(sql, None)
+    assert asked == [sql]
 
 
 def test_a_cursor_before_a_query_and_after_its_end() -> None:
