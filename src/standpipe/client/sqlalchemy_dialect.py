@@ -171,8 +171,10 @@ class StandpipeDialect(default.DefaultDialect):
         With `ca`, all nodes are asked over TLS. Raises ArgumentError.
         """
         query = dict(url.query)
+        query.pop("nodes", None)
+        listed = ",".join(url.normalized_query.get("nodes", ()))  # it may be there several times
         first = [f"{url.host}:{url.port or 8088}"] if url.host else []
-        nodes = [*first, *(each for each in str(query.pop("nodes", "")).split(",") if each)]
+        nodes = [*first, *(each for each in listed.split(",") if each)]
         if "ca" in query:
             nodes = [each if "://" in each else f"https://{each}" for each in nodes]
         options: dict[str, Any] = {}

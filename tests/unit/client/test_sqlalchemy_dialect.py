@@ -191,6 +191,7 @@ def test_a_description_that_cannot_be_read() -> None:
     [
         ("standpipe://n1", ["n1:8088"], {}),
         ("standpipe://n1:1?nodes=n2:2,n3:3", ["n1:1", "n2:2", "n3:3"], {}),
+        ("standpipe://n1:1?nodes=n2:2&nodes=n3:3,n4:4", ["n1:1", "n2:2", "n3:3", "n4:4"], {}),
         (
             "standpipe://n1:1?timeout_s=2&patience_s=0.1",
             ["n1:1"],
