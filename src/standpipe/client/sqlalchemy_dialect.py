@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, cast
 
 from sqlalchemy import exc, types
 from sqlalchemy.engine import default, reflection
-from sqlalchemy.sql import compiler, quoted_name
+from sqlalchemy.sql import compiler, elements, quoted_name
 from sqlalchemy.sql.compiler import IdentifierPreparer, SQLCompiler
 
 from standpipe.client import dbapi
@@ -82,6 +82,10 @@ def type_of(of: SqlType) -> Any:
     return Nested(str(of)) if made is None else made()
 
 
+def _is_truth(side: Any) -> bool:
+    return isinstance(side, elements.True_ | elements.False_)
+
+
 class PullCompiler(SQLCompiler):
     """SELECTs in Standpipe's dialect."""
 
@@ -100,6 +104,16 @@ class PullCompiler(SQLCompiler):
     def visit_false(self, expr: Any, **kw: Any) -> str:
         """FALSE."""
         return "FALSE"
+
+    def visit_is__binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        """IS NULL; the grammar has `IS TRUE` by another name only."""
+        word = " IS NOT DISTINCT FROM " if _is_truth(binary.right) else " IS "
+        return self._generate_generic_binary(binary, word, **kw)
+
+    def visit_is_not_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        """IS NOT NULL; `IS NOT TRUE` as above."""
+        word = " IS DISTINCT FROM " if _is_truth(binary.right) else " IS NOT "
+        return self._generate_generic_binary(binary, word, **kw)
 
     def visit_join(self, join: Any, *args: Any, **kw: Any) -> str:
         """Refused."""

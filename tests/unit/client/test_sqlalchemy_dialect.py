@@ -9,14 +9,33 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Engine, MetaData, Table, create_engine, exc, inspect, select, text
+from sqlalchemy import (
+    Boolean,
+    Engine,
+    MetaData,
+    Table,
+    column,
+    create_engine,
+    exc,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.dialects import registry
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Session
+from tests.samples import COLUMNS, sample_table
 
 from standpipe.client import AnswerLost, Client, NodesUnreachable, dbapi
 from standpipe.client.core.rows import Columns
 from standpipe.client.sqlalchemy_dialect import StandpipeDialect
+from standpipe.model import Column
+from standpipe.sql.expressions.evaluator import Evaluator
+from standpipe.sql.lookup.columns import PullNames
+from standpipe.sql.syntax import parser
+from standpipe.sql.syntax.ast import Query
+
+OK = column("OK", Boolean)
 
 # as the entry point of the installed package does
 registry.register("standpipe", "standpipe.client.sqlalchemy_dialect", "StandpipeDialect")
@@ -184,6 +203,29 @@ def test_a_description_that_cannot_be_read() -> None:
     described = entity("TABLE", None) | {"fields": [field("USER_ID", "NOBODY", is_key=True)]}
     with pytest.raises(exc.UnreflectableTableError, match="cannot be read"):
         inspect(engine_of(OneSource(described))).get_columns("T")
+
+
+@pytest.mark.parametrize(
+    ("term", "sql", "rows"),
+    [
+        (OK.is_(True), "OK IS NOT DISTINCT FROM TRUE", [True]),
+        (OK.is_(False), "OK IS NOT DISTINCT FROM FALSE", [False]),
+        (~OK.is_(True), "OK IS DISTINCT FROM TRUE", [False, None]),
+        (OK.is_not(False), "OK IS DISTINCT FROM FALSE", [True, None]),
+        (OK.is_(None), "OK IS NULL", [None]),
+        (OK.is_not(None), "OK IS NOT NULL", [True, False]),
+    ],
+)
+def test_is_true(term: Any, sql: str, rows: list[bool | None]) -> None:
+    assert str(term.compile(dialect=StandpipeDialect())) == sql
+    (query,) = parser.parse(f"SELECT K FROM T WHERE {sql};")
+    assert isinstance(query, Query)
+    assert query.where is not None
+    table = sample_table(columns=(*COLUMNS, Column(name="OK", type="BOOLEAN")))
+    evaluator = Evaluator(PullNames.of(table, None), "SELECT")
+    evaluator.type(query.where)
+    is_found = evaluator.compile(query.where)
+    assert [each for each in (True, False, None) if is_found(["ada", 5, each, 0])] == rows
 
 
 @pytest.mark.parametrize(
