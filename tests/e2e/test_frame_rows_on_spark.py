@@ -94,6 +94,47 @@ def test_keys_are_those_that_a_lookup_asks_for(
     assert bytes(row["key"]) == encode_key(values, table.key_columns, table.key_format)
 
 
+INVALID = """
+SELECT CAST(X'C328' AS STRING) AS k, array('a', NULL, CAST(X'FF' AS STRING)) AS many, 'ada' AS good,
+    named_struct('n', 1, 'x y', array(named_struct('z', CAST(X'80' AS STRING)))) AS deep,
+    X'FF' AS bytes, 1 AS v
+"""
+
+
+@pytest.mark.parametrize("key", [["k"], ["good", "k"], ["many"], ["deep"]], ids=str)
+def test_a_key_that_is_not_utf8_is_an_error(session: SparkSession, key: list[str]) -> None:
+    """No replica could show its row: `load` would report that it is committed."""
+    frame = session.sql(INVALID)
+    words = f"key column {key[-1]} is not UTF-8, so nobody could look the row up in T: leave it out"
+    with pytest.raises(Exception, match=words):
+        records(frame, table_of(frame, *key), RowRules()).collect()
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "written", "why"),
+    [
+        ("good", "*", [b"ada"], "a value is written with replacement characters"),
+        ("bytes", "*", [b"\xff"], "bytes are no text"),
+        ("k", "* EXCEPT (k), make_valid_utf8(k) AS k", ["\ufffd(".encode()], "made valid"),
+        ("k", "* EXCEPT (k), CAST(NULL AS STRING) AS k", [], "a row without a key"),
+        ("many", "* EXCEPT (many), array('a', NULL) AS many", [b'["a",null]'], "a null within"),
+    ],
+)
+def test_keys_that_are_utf8(
+    session: SparkSession, key: str, change: str, written: list[bytes], why: str
+) -> None:
+    frame = session.sql(f"SELECT {change} FROM ({INVALID})")
+    rows = records(frame, table_of(frame, key), RowRules()).collect()
+    assert [bytes(row["key"]) for row in rows] == written, why
+
+
+def test_rows_that_a_program_leaves_out_are_not_checked(session: SparkSession) -> None:
+    frame = session.sql(INVALID)
+    counts = frame.groupBy("k").agg(f.count("*").alias("n"))
+    for kept in (frame.filter(f.is_valid_utf8("k")), counts.filter("n > 1")):
+        assert records(kept, table_of(kept, "k"), RowRules()).collect() == []
+
+
 def test_deleted_rows_and_rows_without_a_key(session: SparkSession) -> None:
     frame = session.createDataFrame(
         [("a", 1, True), ("b", 2, False), ("c", 3, None), (None, 4, False)],

@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from standpipe.model import Source, Window
+from standpipe.model import Column, Source, Window
 from standpipe.pipeline.io.sink import records_of
 from standpipe.spark.errors import ServeRefused
 from standpipe.spark.schema import WINDOW
 from standpipe.spark_source.columns import spark_type
-from standpipe.sql.types.types import parse_type, quoted
+from standpipe.sql.types.types import SqlType, parse_type, quoted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +83,43 @@ def records(
         window = quoted(by_name[WINDOW])
         frame = frame.filter(f.col(f"{window}.start").isNotNull())  # as of a null in the key
         bounds = _bounds(window, table.window)
+    rowtime_ms = f.unix_millis(time)
+    for each in table.key_columns:
+        rowtime_ms = _checked(rowtime_ms, by_name[each.name], each, table)
     columns = [*keys, *bounds, *values]
-    result = frame.select(*columns, f.unix_millis(time).alias("__ROWTIME"), is_live.alias("__LIVE"))
+    result = frame.select(*columns, rowtime_ms.alias("__ROWTIME"), is_live.alias("__LIVE"))
     return records_of(result, table)
+
+
+def _checked(rowtime_ms: SparkColumn, name: str, key: Column, table: Source) -> SparkColumn:
+    """The ROWTIME; the plan raises an error if the key has a text that is not UTF-8. Replicas would
+    leave the record out, and JSON would have one key for all such texts.
+
+    It is not the key that is checked, as a filter reads that (`records_of`): Spark could move the
+    check in front of an aggregation, whose result the program filters."""
+    of = parse_type(key.type)
+    if not of.contains("STRING"):
+        return rowtime_ms
+    error = f.raise_error(
+        f.lit(
+            f"a row's key column {name} is not UTF-8, so nobody could look the row up in"
+            f" {table.name}: leave it out with is_valid_utf8, or change it with make_valid_utf8"
+        )
+    )
+    column = f.col(quoted(name)).cast(spark_type(of))
+    return f.when(_has_invalid_text(column, of), error).otherwise(rowtime_ms)
+
+
+def _has_invalid_text(value: SparkColumn, of: SqlType) -> SparkColumn:
+    """False or null: all of its texts are UTF-8."""
+    if of.base == "STRING":
+        return ~f.is_valid_utf8(value)
+    if of.base == "ARRAY":
+        return f.exists(value, lambda item: _has_invalid_text(item, of.arguments[0]))
+    found = f.lit(False)
+    for name, part in zip(of.field_names, of.arguments, strict=True):
+        found = found | _has_invalid_text(value.getField(name), part)
+    return found
 
 
 def _bounds(column: str, window: Window) -> list[SparkColumn]:
