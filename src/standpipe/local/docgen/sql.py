@@ -224,11 +224,7 @@ CLAUSES: Final = (
         "rows leave the table once RETENTION is over (default: size + grace, a day and more), with"
         " the batch after the event that says so; an event may be in 2500 windows at most",
     ),
-    SupportRow(
-        "WINDOW SESSION",
-        "differs",
-        "events of open sessions are the state",
-    ),
+    SupportRow("WINDOW SESSION", "differs", "events of open sessions are the state"),
     SupportRow(
         "EMIT FINAL",
         "differs",
@@ -280,6 +276,12 @@ CLAUSES: Final = (
         "columns whose names begin with __",
         "differs",
         "as in ksqlDB but for those that our own columns have in Spark, such as __TS",
+    ),
+    SupportRow(
+        "TIMESTAMP",
+        "differs",
+        "reads as NULL if its year in UTC is above 9999 or below 1, such as that of"
+        " '9999-12-31 23:59:59' in a zone west of UTC",
     ),
     SupportRow(
         "TIMESTAMP_FORMAT",
