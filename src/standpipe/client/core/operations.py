@@ -41,6 +41,7 @@ from standpipe.client.core.settings import Settings
 from standpipe.client.core.statements import (
     batches,
     insert_text,
+    is_repeatable,
     lookups,
     one_lookup,
     rows_of_keys,
@@ -56,7 +57,6 @@ MAP_AGE_S_MIN: Final = 1.0
 MEMBERS_AGE_S_MAX: Final = 60.0
 LOOKUP_PATH: Final = "/query-stream"
 
-_READS: Final = re.compile(r"\s*(SHOW|LIST|DESCRIBE|EXPLAIN)\b[^;]*;?\s*", re.IGNORECASE)
 _ENDLESS: Final = re.compile(r"\bEMIT\s+CHANGES\b|^\s*PRINT\b", re.IGNORECASE)
 
 _Steps = Generator[SendAll | Pause, Any, Any]
@@ -264,7 +264,7 @@ class Operations:
         """`session`: what the statements insert becomes part of it."""
         given = {**(properties or {}), **(session.properties() if session else {})}
         body = msgspec.json.encode({"ksql": text, "streamsProperties": given})
-        is_read, patience_s = _READS.fullmatch(text) is not None, self.settings.patience_s
+        is_read, patience_s = is_repeatable(text), self.settings.patience_s
         if is_read:  # it may ask Kafka, or show much: half of the time, as a query
             patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
         ask = Ask("/ksql", body, statement=text, patience_s=patience_s, is_repeatable=is_read)

@@ -1,11 +1,12 @@
-"""The statements that lookups and inserts are made of. Pure."""
+"""The statements that lookups and inserts are made of, and which may be sent twice. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from standpipe.client.core.literals import UnfitParameter, literal
+from standpipe.client.core.literals import UnfitParameter, literal, without_texts
 from standpipe.client.core.rows import Row, RowSet
 from standpipe.client.core.tables import Key, SourceShape, TableMap, plain_value
 from standpipe.errors import StandpipeError
@@ -19,6 +20,20 @@ KEYS_CHARACTERS_MAX: Final = 40_000
 SHOWN_TIME_MS: Final = 1000
 INSERTS_MAX: Final = 100
 INSERT_CHARACTERS_MAX: Final = 40_000
+#: statements of POST /ksql that change nothing beyond their request, in a text without quoted names
+_REPEATABLE: Final = re.compile(
+    r"\s*(?:(?:SHOW|LIST|DESCRIBE|EXPLAIN|SET|UNSET|DEFINE|UNDEFINE)\b[^;]*(?:;\s*|\Z))+",
+    re.IGNORECASE,
+)
+_INSERT: Final = re.compile(r"\s*INSERT\b", re.IGNORECASE)
+
+
+def is_repeatable(statements: str) -> bool:
+    """Whether statements of POST /ksql may be sent to a second node after the first may have
+    carried them out. One that changes something among them makes all of them unrepeatable."""
+    if _INSERT.match(statements) is not None:  # most are: a long text is not searched
+        return False
+    return _REPEATABLE.fullmatch(without_texts(statements)) is not None
 
 
 def key_dict(given: object, names: Sequence[str]) -> Mapping[str, object]:

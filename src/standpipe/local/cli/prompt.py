@@ -26,6 +26,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from rich.console import Console
 
+from standpipe.client.core.attempts import AnswerLost
 from standpipe.client.core.session import (
     ClientSession,
     has_insert,
@@ -46,6 +47,8 @@ from standpipe.sql.syntax.ast_statements import Define
 NAMES_FRESH_S = 10.0
 #: scripts that run one another
 SCRIPTS_MAX = 8
+#: characters of a statement that an error names
+SHOWN_MAX = 100
 
 WELCOME = """\
 Standpipe SQL. A statement ends with ; and may span lines. Ctrl-C cancels, Ctrl-D exits.
@@ -71,18 +74,27 @@ class SqlSession:
         self._session: ClientSession | None = None
 
     def run(self, text: str) -> None:
-        """Run statements in order; the last one may lack its `;`. Raises the first failure."""
+        """Run statements in order; the last one may lack its `;`. Raises the first failure; an
+        AnswerLost says which of several statements it was."""
         self._run(text, scripts=())
 
     def _run(self, text: str, scripts: tuple[str, ...]) -> None:
         """`scripts`: those that run one another, from the outermost to the one that this is in."""
         statements, rest = sql_text.split_statements(text)
-        for statement in [*statements, *([f"{rest.strip()};"] if rest else [])]:
+        statements += [f"{rest.strip()};"] if rest else []
+        for number, statement in enumerate(statements, start=1):
             path = sql_text.script(statement)
-            if path is None:
-                self._run_one(statement)
-            else:
+            if path is not None:
                 self._run(_script(path, scripts), (*scripts, path))
+                continue
+            try:
+                self._run_one(statement)
+            except AnswerLost as error:
+                if len(statements) == 1 and not scripts:
+                    raise
+                place = f"statement {number} of {len(statements)}"
+                place += f" in {scripts[-1]}" if scripts else ""
+                raise AnswerLost(f"{error.message}\n  {place}: {_clipped(statement)}") from error
 
     def _run_one(self, text: str) -> None:
         """Send a statement to its endpoint and print the answer."""
@@ -175,6 +187,12 @@ class SqlSession:
             self._session = None
         elif self._session is None:
             self._session = ClientSession(self._properties.get(TOKEN_PROPERTY, ""))
+
+
+def _clipped(statement: str) -> str:
+    """The statement on a line, without its comments."""
+    words = " ".join(sql_text.without_comments(statement).split())
+    return words if len(words) <= SHOWN_MAX else f"{words[: SHOWN_MAX - 1]}…"
 
 
 def _script(path: str, scripts: tuple[str, ...]) -> str:

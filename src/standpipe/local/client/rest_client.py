@@ -1,7 +1,8 @@
 """Statements and pull queries over HTTP, for the commands of this package.
 
-The nodes are tried in order: if one refuses the connection or hangs, the next one is tried. An
-error answer is raised as the exception that it names, so that the prompt can point at the position.
+The nodes are tried in order: if one refuses the connection or hangs, the next one is tried. A
+statement that changes something goes on to the next node only while none can have read it. An error
+answer is raised as the exception that it names, so that the prompt can point at the position.
 
 Not here: connections (`adapters/http/sync_client.py`); rendering (`local/cli/sql_output.py`);
 the open-loop reader of the demo (`local/demo/reader.py`).
@@ -17,10 +18,12 @@ from typing import Any, Self, cast
 
 import msgspec
 
-from standpipe.adapters.http.peer_client import PathFailed, Response
+from standpipe.adapters.http.peer_client import ConnectFailed, PathFailed, Response
 from standpipe.adapters.http.sync_client import SyncClient
 from standpipe.client.core.answers import ServerRefused, error_of
+from standpipe.client.core.attempts import AnswerLost
 from standpipe.client.core.session import token_in
+from standpipe.client.core.statements import is_repeatable
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.freshness import Freshness, parse_headers
 
@@ -75,9 +78,10 @@ class NodesClient:
         variables: Mapping[str, str] | None = None,
     ) -> list[Entity]:
         """Run statements through POST /ksql: one entity per statement that has an answer.
-        `variables`: what `${name}` stands for in them."""
+        `variables`: what `${name}` stands for in them. Raises AnswerLost if they change something,
+        and were sent, and no answer came."""
         body = {"ksql": text, "streamsProperties": dict(properties or {}), **_defined(variables)}
-        response = self._post("/ksql", body)
+        response = self._post("/ksql", body, is_repeatable=is_repeatable(text))
         return cast(list[Entity], msgspec.json.decode(response.body))
 
     def pull(
@@ -147,12 +151,26 @@ class NodesClient:
         return msgspec.json.decode(self._request("GET", path).body)
 
     def _post(
-        self, path: str, body: Mapping[str, object], *, accept: str = "application/json"
+        self,
+        path: str,
+        body: Mapping[str, object],
+        *,
+        accept: str = "application/json",
+        is_repeatable: bool = True,
     ) -> Response:
-        return self._request("POST", path, content=msgspec.json.encode(body), accept=accept)
+        content = msgspec.json.encode(body)
+        return self._request(
+            "POST", path, content=content, accept=accept, is_repeatable=is_repeatable
+        )
 
     def _request(
-        self, method: str, path: str, *, content: bytes = b"", accept: str = "*/*"
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes = b"",
+        accept: str = "*/*",
+        is_repeatable: bool = True,
     ) -> Response:
         headers = {"accept": accept, "content-type": "application/json"}
         tried: list[str] = []
@@ -164,6 +182,11 @@ class NodesClient:
             except PathFailed as error:
                 tried.append(f"{address}: {error}")
                 self._prefer_others(address)
+                if not is_repeatable and not isinstance(error, ConnectFailed):
+                    raise AnswerLost(
+                        f"{address} took the statement and gave no answer ({error}): it may have "
+                        "been carried out. Look with SHOW or SELECT before you send it again"
+                    ) from error
                 continue
             if response.status != 200:
                 raise _error_of_response(response)

@@ -24,6 +24,7 @@ from standpipe.client.core.statements import (
     batches,
     identity,
     insert_text,
+    is_repeatable,
     lookups,
     one_lookup,
     rows_of_keys,
@@ -351,3 +352,21 @@ def test_batches_are_small() -> None:
 
 def test_a_shape_is_what_a_node_describes() -> None:
     assert isinstance(described(stream()), SourceShape)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "why"),
+    [
+        ("SHOW TABLES;", True, "it only shows"),
+        ("show tables; list topics; describe t", True, "several do"),
+        ("-- x\nDESCRIBE `a;b`; /* y */ EXPLAIN Q;", True, "comments and quoted names"),
+        ("SET 'a'='b'; DEFINE x='y';", True, "a node forgets them with the request"),
+        ("INSERT INTO S VALUES ('SHOW');", False, "it writes"),
+        ("SHOW TABLES; DROP TABLE T;", False, "one of them changes something"),
+        ("-- SHOW TABLES;\nDROP TABLE T;", False, "a comment is no statement"),
+        ("SHOWN;", False, "another word"),
+        ("", False, "nothing"),
+    ],
+)
+def test_which_statements_may_be_sent_twice(text: str, expected: bool, why: str) -> None:
+    assert is_repeatable(text) is expected, why
