@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
+from standpipe.local.cli.consoles import data_console
 from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
@@ -66,7 +66,7 @@ def rebalance(
         return
     from standpipe.local.cli.assignment_output import print_moves
 
-    print_moves(Console(), view)
+    print_moves(data_console(), view)
 
 
 @app.command(epilog="Example: standpipe assignment rules --standbys 2 --spread-over zone")
@@ -162,4 +162,4 @@ def _print(view: dict[str, Any], *, as_json: bool) -> None:
         return
     from standpipe.local.cli.assignment_output import print_view
 
-    print_view(Console(), view)
+    print_view(data_console(), view)

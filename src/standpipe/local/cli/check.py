@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from standpipe.errors import SetupError
+from standpipe.local.cli.consoles import data_console
 from standpipe.local.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check(
     The files are judged as one session of a new cluster: each statement sees those before it, and
     a topic that none of them makes is taken to be there. The exit status is 1 if any statement is
     refused; statements about connectors do not count."""
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = data_console()
     counts: Counter[Status] = Counter()
     for each in _checked(files, avro_as_json=avro_as_json):
         counts[each.status] += 1

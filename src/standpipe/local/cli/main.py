@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from standpipe.config import registry
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import assignment, check, pipelines, quorum, table
+from standpipe.local.cli.consoles import data_console, error_console
 from standpipe.local.cli.options import (
     AsJson,
     Bootstrap,
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
                 raise
             from standpipe.local.cli.sql_output import print_error
 
-            print_error(Console(stderr=True), error)
+            print_error(error_console(), error)
             raise typer.Exit(1) from error
 
 
@@ -136,7 +136,7 @@ def up(
         checkpoints=checkpoints,
         config=settings,
     )
-    steps = Steps(Console())
+    steps = Steps(data_console())
     with LocalCluster(chosen, steps) as cluster:
         public = cluster.plans[0].public
         steps.say(f"\nReady after {steps.seconds:.1f} s. In another terminal:", style="bold")
@@ -183,7 +183,7 @@ def demo(
             broker_port=broker_port,
             keep=keep,
         ),
-        Console(),
+        data_console(),
     )
     raise typer.Exit(status)
 
@@ -295,7 +295,7 @@ def sql(
     from standpipe.local.cli import prompt
     from standpipe.local.client.rest_client import NodesClient
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = data_console()
     with NodesClient(addresses_of(server, directory), ca=ca) as client:
         texts = [*([execute] if execute is not None else []), *([_read(file)] if file else [])]
         if not texts and not sys.stdin.isatty():
@@ -326,7 +326,7 @@ def status(
         (entry.node_id, entry.public) for entry in running_cluster(directory).nodes
     ]
     ask = {"as_json": as_json, "watch": watch, "storage": storage}
-    raise typer.Exit(status_command.show(named, Console(), **ask))
+    raise typer.Exit(status_command.show(named, data_console(), **ask))
 
 
 @app.command(
@@ -342,7 +342,7 @@ def config_command(
     from standpipe.local.docgen import config as config_doc
 
     values = registry.load(config_layers(config, set_))
-    config_doc.show(Console(), values, key, as_json=as_json)
+    config_doc.show(data_console(), values, key, as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe purge --yes")
@@ -369,7 +369,7 @@ def version(as_json: AsJson = False) -> None:
     """Show the versions for a bug report."""
     from standpipe.local.cli.status_command import print_version
 
-    print_version(Console(), version_of("standpipe"), as_json=as_json)
+    print_version(data_console(), version_of("standpipe"), as_json=as_json)
 
 
 # ------------------------------------------------------------------------------ helpers

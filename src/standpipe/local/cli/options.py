@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from standpipe.config import registry
 from standpipe.config.kafka import BOOTSTRAP_SERVERS
 from standpipe.errors import ConfigError
+from standpipe.local.cli.consoles import error_console
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY, running_cluster
 
 # ------------------------------------------------------- of commands that call an internal listener
@@ -67,7 +67,7 @@ def config_layers(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
     merged |= registry.environment_layer(os.environ)
     merged |= registry.canonical(pairs_of("--set", pairs))
     for warning in registry.load(merged).warnings:
-        Console(stderr=True).print(warning, style="yellow", markup=False)
+        error_console().print(warning, style="yellow")
     return {name: registry.text_of(value) for name, value in merged.items()}
 
 

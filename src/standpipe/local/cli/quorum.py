@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.console import Console
 
+from standpipe.local.cli.consoles import data_console
 from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
@@ -176,7 +177,7 @@ def _show(view: View, output: Callable[[Console, View], None], *, as_json: bool)
     if as_json:
         typer.echo(msgspec.json.encode(view).decode())
     else:
-        output(Console(), view)
+        output(data_console(), view)
 
 
 def _say(told: Mapping[str, object], text: str, *, as_json: bool) -> None:

@@ -5,11 +5,12 @@ Not here: the requests (`local/client/rest_client.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,8 @@ from standpipe.local.client.rest_client import Entity, PullAnswer
 #: fields of a listing that only programs need; `--json` includes them
 HIDDEN = ("@type", "standpipe", "statusCount", "sinkKafkaTopics", "queryType")
 LIVE_WIDTH = 16
+#: width to which a column is padded in a pipe or a file
+PADDED_MAX = 100
 NUMERIC = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL")
 
 
@@ -33,13 +36,35 @@ def print_pull(console: Console, answer: PullAnswer, *, as_json: bool) -> None:
         for row in answer.rows:
             _line(console, dict(zip(answer.column_names, row, strict=True)))
         return
+    if console.is_terminal:
+        console.print(_pull_table(answer))
+    else:
+        for line in _pull_lines(answer):
+            _write(console, line)
+    console.print(Text(footer(len(answer.rows), answer.fresh), style="dim"))
+
+
+def _pull_table(answer: PullAnswer) -> Table:
+    """On a terminal: values are cut where the columns together are wider than it is."""
     table = _table()
     for name, type_ in zip(answer.column_names, answer.column_types, strict=True):
         table.add_column(name, justify="right" if type_.startswith(NUMERIC) else "left")
     for row in answer.rows:
         table.add_row(*(_cell(value) for value in row))
-    console.print(table)
-    console.print(Text(footer(len(answer.rows), answer.fresh), style="dim"))
+    return table
+
+
+def _pull_lines(answer: PullAnswer) -> Iterator[str]:
+    """In a pipe or a file: every value is whole. One that is very long widens its own line only:
+    padded, a thousand rows beside it would be as long."""
+    rows = [[_cell(value) for value in row] for row in answer.rows]
+    columns = zip(answer.column_names, *rows, strict=True)
+    widths = [min(PADDED_MAX, max(map(cell_len, column))) for column in columns]
+    is_right = [type_.startswith(NUMERIC) for type_ in answer.column_types]
+    yield _aligned(answer.column_names, widths, is_right)
+    yield _aligned(["─" * width for width in widths], widths, is_right)
+    for row in rows:
+        yield _aligned(row, widths, is_right)
 
 
 class LiveOutput:
@@ -79,11 +104,14 @@ class LiveOutput:
 
     def _cells(self, texts: Iterable[str]) -> str:
         """The widths of later values are unknown, so columns are a tab wide, or more if needed."""
-        widths = (max(LIVE_WIDTH, len(name)) for name in self._names)
-        return "  ".join(t.ljust(w) for t, w in zip(texts, widths, strict=True)).rstrip()
+        widths = [max(LIVE_WIDTH, len(name)) for name in self._names]
+        return _aligned(list(texts), widths, [False] * len(widths))
 
     def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style), soft_wrap=True)
+        if self._console.is_terminal:
+            self._console.print(Text(text, style=style), soft_wrap=True)
+        else:
+            _write(self._console, text)
 
 
 def footer(rows: int, fresh: Freshness) -> str:
@@ -183,6 +211,16 @@ def print_error(console: Console, error: StandpipeError) -> None:
         console.print(Text(error.message, style="red"), soft_wrap=True)
 
 
+def _aligned(texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]) -> str:
+    """A line of columns: nothing is cut, and nothing follows the last text."""
+    parts: list[str] = []
+    for text, width, right in zip(texts, widths, is_right, strict=True):
+        blanks = " " * (width - cell_len(text))
+        is_last = len(parts) == len(texts) - 1
+        parts.append(blanks + text if right else text if is_last else text + blanks)
+    return "  ".join(parts)
+
+
 def _table(*names: str) -> Table:
     return Table(*names, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
 
@@ -198,6 +236,9 @@ def _cell(value: object) -> str:
 
 
 def _line(console: Console, value: object) -> None:
-    console.print(
-        msgspec.json.encode(value).decode(), soft_wrap=True, markup=False, highlight=False
-    )
+    _write(console, msgspec.json.encode(value).decode())
+
+
+def _write(console: Console, text: str) -> None:
+    """Write a line for another program: rich would make blanks of a tab."""
+    print(text, file=console.file, flush=True)

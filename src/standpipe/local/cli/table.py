@@ -14,7 +14,9 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from standpipe.local.cli.consoles import data_console
 from standpipe.local.cli.options import AsJson, Directory, Node, Secret
 from standpipe.local.cluster.directory import DEFAULT_DIRECTORY
 
@@ -64,8 +66,8 @@ def verify(
 
     client = client_of(InternalClient, node, secret_file, directory)
     query = urlencode({"name": name, "recompute": str(recompute).lower(), PATIENT: "true"})
-    deadline, console = time.monotonic() + TRY_S_MAX, Console()
-    with console.status(f"asking the replicas of {name}") if not as_json else _Silent():
+    deadline, console = time.monotonic() + TRY_S_MAX, data_console()
+    with console.status(Text(f"asking the replicas of {name}")) if not as_json else _Silent():
         while True:
             found = msgspec.json.decode(client.ask("GET", f"{WHOLE}?{query}"), type=TableDigests)
             if all(one.agreement is not Agreement.APART for one in found.verdicts):

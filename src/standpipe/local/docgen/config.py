@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from standpipe.config import registry, spark
 from standpipe.errors import ConfigError
@@ -72,7 +73,8 @@ def show(console: Console, values: registry.Config, name: str | None, *, as_json
         print(msgspec.json.format(msgspec.json.encode(listed)).decode())
         return
     for key in chosen:
-        console.print(f"[bold]{key.name}[/] = {values[key]} {key.unit}", highlight=False)
+        line = Text.assemble((key.name, "bold"), f" = {values[key]} {key.unit}")
+        console.print(line)
         console.print(f"    {key.doc}", style="dim", markup=False, highlight=False)
     if name is None:
         for setting, value in values.passed_on.items():

@@ -8,7 +8,9 @@ from typer import testing
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from standpipe.freshness import Freshness
 from standpipe.local.cli.main import app
+from standpipe.local.client.rest_client import NodesClient, PullAnswer
 
 #: what typer makes of all commands, which takes longer than to run one
 COMMAND = get_command(app)
@@ -132,12 +134,27 @@ def test_config_layers_command_line_over_environment_over_file(
     assert shown["ksql.service.id"]["value"] == "line_"
 
 
+def test_values_of_keys_are_no_markup(run: CliRunner) -> None:
+    value = "[/x]:on:"
+    arguments = ["config", "ksql.service.id", "--set", f"ksql.service.id={value}"]
+    assert run.invoke(app, arguments).output.startswith(f"ksql.service.id = {value}")
+
+
 def test_version_as_json(run: CliRunner) -> None:
     assert json.loads(run.invoke(app, ["version", "--json"]).output).keys() == {
         "standpipe",
         "python",
         "java",
     }
+
+
+def test_sql_prints_texts_as_they_are(run: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = "[urgent] 10:100:5 " + "x" * 300
+    fresh = Freshness(served_by="", role="", state="")
+    answer = PullAnswer(("K",), ("STRING",), ((value,),), fresh)
+    monkeypatch.setattr(NodesClient, "pull", lambda *_: answer)
+    shown = run.invoke(app, ["sql", "-e", "SELECT * FROM T;", "--server", "n:1"])
+    assert value in shown.output.splitlines()
 
 
 def test_purge_asks_and_removes(run: CliRunner) -> None:
