@@ -6,6 +6,7 @@ Not here: the requests (`local/client/rest_client.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, cast
 
 import msgspec
@@ -15,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from standpipe.client.core.answers import error_of
+from standpipe.client.core.answers import columns_of_schema, error_of
 from standpipe.errors import SetupError, StandpipeError, StatementError
 from standpipe.freshness import Freshness
 from standpipe.local.cli import assignment_output, lag_output
-from standpipe.local.cli.sql_text import column_names
+from standpipe.local.client.exact_cells import ExactCells
 from standpipe.local.client.rest_client import Entity, PullAnswer
 
 #: fields of a listing that only programs need; `--json` includes them
@@ -74,22 +75,23 @@ class LiveOutput:
         self._console = console
         self._text = text
         self._as_json = as_json
-        self._names: list[str] = []
+        self._names: tuple[str, ...] = ()
+        self._rows = ExactCells(())
 
     def line(self, line: str) -> None:
         """Print a line of the answer. Raises StandpipeError if it is an error."""
         if not line.startswith(("[{", "{")):
             self._say(line)  # the output of PRINT
             return
-        item = msgspec.json.decode(
-            line.strip().removeprefix("[").removesuffix(",").removesuffix("]")
-        )
+        item = self._rows.decode(line.strip().removeprefix("[").removesuffix(",").removesuffix("]"))
         if "header" in item:
-            self._names = column_names(item["header"]["schema"])
+            columns = columns_of_schema(item["header"]["schema"])
+            self._names, self._rows = columns.names, ExactCells(columns.types)
             if not self._as_json:
                 self._say(self._cells(self._names), style="bold")
         elif "row" in item:
-            self._row(item["row"]["columns"], is_gone=item["row"].get("tombstone", False))
+            cells = self._rows.row(item["row"]["columns"])
+            self._row(cells, is_gone=item["row"].get("tombstone", False))
         elif "errorMessage" in item:
             raise error_of(item["errorMessage"], self._text)
         elif "finalMessage" in item and not self._as_json:
@@ -230,13 +232,28 @@ def _cell(value: object) -> str:
         return "null"
     if isinstance(value, str):
         return value
-    if isinstance(value, bool | dict | list):
-        return msgspec.json.encode(value).decode()
+    if isinstance(value, bool | dict | list | Decimal):
+        return _json(cast("object", value))
     return str(value)
 
 
 def _line(console: Console, value: object) -> None:
-    _write(console, msgspec.json.encode(value).decode())
+    _write(console, _json(value))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(_with_digits(value)).decode()
+
+
+def _with_digits(value: object) -> object:
+    """A Decimal as a number with all its digits: msgspec's has an exponent if it is very small."""
+    if isinstance(value, Decimal):
+        return msgspec.Raw(f"{value:f}".encode())
+    if isinstance(value, dict):
+        return {key: _with_digits(each) for key, each in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        return [_with_digits(each) for each in cast("list[object]", value)]
+    return value
 
 
 def _write(console: Console, text: str) -> None:

@@ -98,23 +98,6 @@ def script(statement: str) -> str | None:
     return None if found is None else found["path"].replace("''", "'")
 
 
-def column_names(schema: str) -> list[str]:
-    """Column names in ksqlDB's text of a schema: "`ID` STRING, `S` STRUCT<`X` INTEGER>"."""
-    names: list[str] = []
-    depth, is_next = 0, True
-    for piece in re.findall(r"`(?:[^`]|``)*`|[<>(),]|[^`<>(),]+", schema):
-        if piece in ("<", "("):
-            depth += 1
-        elif piece in (">", ")"):
-            depth -= 1
-        elif depth == 0 and piece == ",":
-            is_next = True
-        elif is_next and piece.startswith("`"):
-            names.append(piece[1:-1].replace("``", "`"))
-            is_next = False
-    return names
-
-
 def completions(before: str, names: Sequence[str]) -> list[str]:
     """Words that could complete the text at its end, names of the catalog first."""
     found = re.search(r"[A-Za-z_][A-Za-z_0-9.]*$", before)

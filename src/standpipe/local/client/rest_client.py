@@ -26,6 +26,7 @@ from standpipe.client.core.session import token_in
 from standpipe.client.core.statements import is_repeatable
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.freshness import Freshness, parse_headers
+from standpipe.local.client.exact_cells import ExactCells
 
 LINES = "application/vnd.ksqlapi.delimited.v1"
 ARRAY = "application/vnd.ksql.v1+json"
@@ -35,7 +36,8 @@ Entity = dict[str, Any]
 
 @dataclass(frozen=True)
 class PullAnswer:
-    """Rows of a pull query, which node served them, and how fresh they are."""
+    """Rows of a pull query, which node served them, and how fresh they are. The cells are JSON
+    values, a DECIMAL is a Decimal."""
 
     column_names: tuple[str, ...]
     column_types: tuple[str, ...]
@@ -98,12 +100,13 @@ class NodesClient:
         if token is not None:
             lines.pop()
         header = msgspec.json.decode(first, type=_Header)
+        cells = ExactCells(header.columnTypes)
         rows: list[tuple[Any, ...]] = []
         for line in lines:
-            item = msgspec.json.decode(line)
+            item = cells.decode(line)
             if isinstance(item, dict):
                 raise error_of(cast(dict[str, Any], item), text)
-            rows.append(tuple(cast(list[Any], item)))
+            rows.append(cells.row(cast(list[Any], item)))
         return PullAnswer(
             tuple(header.columnNames),
             tuple(header.columnTypes),

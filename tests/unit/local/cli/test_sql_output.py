@@ -1,6 +1,7 @@
 """Answers as a person reads them."""
 
 import io
+from decimal import Decimal
 
 import pytest
 from rich.console import Console
@@ -63,6 +64,26 @@ def test_rows_of_a_push_query_as_they_come() -> None:
         '{"K":"a","N":1}',
         '{"K":"a","N":null,"@tombstone":true}',
     ]
+
+
+def test_decimals_of_a_push_query_are_exact() -> None:
+    lines = (
+        '[{"header":{"queryId":"q","schema":"`D` DECIMAL(38, 2), `F` DOUBLE, `A` ARRAY<DOUBLE>"}},',
+        '{"row":{"columns":[12345678901234567890.1,1.50,[2.0]]}},',
+    )
+    words = shown(live, lines).splitlines()[1].split()
+    assert words == ["12345678901234567890.10", "1.5", "[2.0]"]
+    assert shown(live, lines, as_json=True) == '{"D":12345678901234567890.10,"F":1.5,"A":[2.0]}\n'
+
+
+def test_decimals_have_their_digits() -> None:
+    row = (Decimal("0E-8"), Decimal("1.10"), {"X": [Decimal("1E-8"), None]})
+    types = ("DECIMAL(9, 8)", "DECIMAL(4, 2)", "STRUCT<X ARRAY<DECIMAL(9, 8)>>")
+    answer = PullAnswer(("A", "B", "C"), types, (row,), FRESH)
+    line = shown(sql_output.print_pull, answer, as_json=False).splitlines()[2]
+    assert line.split() == ["0.00000000", "1.10", '{"X":[0.00000001,null]}']
+    line = shown(sql_output.print_pull, answer, as_json=True)
+    assert line == '{"A":0.00000000,"B":1.10,"C":{"X":[0.00000001,null]}}\n'
 
 
 def test_lines_of_print_as_they_are() -> None:

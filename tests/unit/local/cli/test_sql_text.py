@@ -111,8 +111,3 @@ def test_setting(text: str, setting: tuple[str, str | None] | None, why: str) ->
 )
 def test_script(text: str, path: str | None) -> None:
     assert sql_text.script(text) == path
-
-
-def test_column_names() -> None:
-    schema = "`ID` STRING, `S` STRUCT<`X` INTEGER, `Y` MAP<STRING, BIGINT>>, `a``,b` DECIMAL(4, 2)"
-    assert sql_text.column_names(schema) == ["ID", "S", "a`,b"]

@@ -76,6 +76,16 @@ def test_a_query_goes_to_another_node(client_of: ClientOf) -> None:
     assert client_of(cluster).pull("SELECT * FROM T;").rows == (("a",),)
 
 
+def test_decimals_are_exact(client_of: ClientOf) -> None:
+    head = b'{"columnNames":["D","F"],"columnTypes":["DECIMAL(38, 2)","DOUBLE"]}\n'
+    rows = Response(200, {}, head + b"[1.1,1.10]\n[12345678901234567890.12,1]\n")
+    found = client_of(Cluster(rows)).pull("SELECT * FROM T;").rows
+    assert [list(map(str, row)) for row in found] == [
+        ["1.10", "1.1"],
+        ["12345678901234567890.12", "1"],
+    ]
+
+
 def test_no_node_answers(client_of: ClientOf) -> None:
     cluster = Cluster(ConnectFailed("refused"), ConnectFailed("refused"))
     with pytest.raises(SetupError, match=r"a:1: refused; b:1: refused"):
