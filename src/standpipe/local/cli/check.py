@@ -5,19 +5,17 @@ Not here: the judgement (`node/worker/statements/dry_run.py`).
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 from rich.text import Text
 
-from standpipe.errors import SetupError
 from standpipe.local.cli.consoles import data_console
 from standpipe.local.cli.options import AsJson
+from standpipe.local.cli.sql_files import read_sql, read_standard_input
 
 if TYPE_CHECKING:
     from standpipe.node.worker.statements.dry_run import StatementVerdict, Status
@@ -84,23 +82,13 @@ def _checked(files: Sequence[str], *, avro_as_json: bool) -> Iterator[CheckedSta
 
     run = DryRun(as_json=avro_as_json)
     for file in files:
-        for verdict in run.verdicts(_read(file)):
+        text = read_standard_input() if file == "-" else read_sql(file)
+        for verdict in run.verdicts(text):
             yield _named(file, verdict)
 
 
 def _named(file: str, verdict: StatementVerdict) -> CheckedStatement:
     return CheckedStatement(file, verdict.line, verdict.status, verdict.reason, verdict.statement)
-
-
-def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"cannot read {file}: {error}", next_step="name files of SQL text in UTF-8"
-        ) from error
 
 
 def _line(checked: CheckedStatement) -> Text:

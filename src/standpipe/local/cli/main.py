@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from standpipe.config import registry
-from standpipe.errors import SetupError, StandpipeError
+from standpipe.errors import StandpipeError
 from standpipe.local.cli import assignment, check, pipelines, quorum, table
 from standpipe.local.cli.consoles import data_console, error_console
 from standpipe.local.cli.options import (
@@ -293,13 +293,14 @@ def sql(
 ) -> None:
     """Run statements and queries: at a prompt, or with -e or -f."""
     from standpipe.local.cli import prompt
+    from standpipe.local.cli.sql_files import read_sql, read_standard_input
     from standpipe.local.client.rest_client import NodesClient
 
     console = data_console()
     with NodesClient(addresses_of(server, directory), ca=ca) as client:
-        texts = [*([execute] if execute is not None else []), *([_read(file)] if file else [])]
+        texts = [*([execute] if execute is not None else []), *([read_sql(file)] if file else [])]
         if not texts and not sys.stdin.isatty():
-            texts = [sys.stdin.read()]
+            texts = [read_standard_input()]
         for text in texts:
             prompt.run_text(client, console, text, as_json=as_json)
         if not texts:
@@ -370,18 +371,6 @@ def version(as_json: AsJson = False) -> None:
     from standpipe.local.cli.status_command import print_version
 
     print_version(data_console(), version_of("standpipe"), as_json=as_json)
-
-
-# ------------------------------------------------------------------------------ helpers
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError as error:
-        raise SetupError(
-            f"cannot read {file}: {error.strerror}", next_step="check the name after -f"
-        ) from error
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ from standpipe.client.core.session import (
 from standpipe.config.lags import TIME_BOUNDS
 from standpipe.errors import SetupError, StandpipeError
 from standpipe.local.cli import sql_text
+from standpipe.local.cli.sql_files import read_sql
 from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_error, print_pull
 from standpipe.local.client.rest_client import Entity, NodesClient, PullAnswer
 from standpipe.session_token import LEVEL_PROPERTY, PROPERTIES, SESSION, TOKEN_PROPERTY
@@ -202,13 +203,7 @@ def _script(path: str, scripts: tuple[str, ...]) -> str:
             f"{' runs '.join((*scripts, path))}: more than {SCRIPTS_MAX} scripts run one another",
             next_step="name the files one after another instead",
         )
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"RUN SCRIPT cannot read {path}: {error}",
-            next_step="name a file of SQL in UTF-8; its path starts where the command runs",
-        ) from error
+    return read_sql(path, command="RUN SCRIPT")
 
 
 def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool) -> None:

@@ -60,6 +60,14 @@ def test_standard_input_is_a_file_too(run: CliRunner) -> None:
     assert (result.exit_code, result.output.split()[:2]) == (0, ["-:1", "ok"])
 
 
+def test_standard_input_is_utf_8_as_files_are(run: CliRunner) -> None:
+    result = run.invoke(app, ["check", "-"], input="\ufeffSHOW STREAMS;".encode())
+    assert (result.exit_code, result.output.split()[:2]) == (0, ["-:1", "ok"])
+    result = run.invoke(app, ["check", "-"], input=b"SHOW \xff")
+    assert result.exit_code == 1
+    assert "cannot read standard input: byte 0xff at offset 5" in result.output
+
+
 def test_a_file_that_is_not_there_is_named(run: CliRunner) -> None:
     result = run.invoke(app, ["check", "none.sql"])
     assert result.exit_code == 1

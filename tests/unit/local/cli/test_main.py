@@ -157,6 +157,27 @@ def test_sql_prints_texts_as_they_are(run: CliRunner, monkeypatch: pytest.Monkey
     assert value in shown.output.splitlines()
 
 
+def test_sql_reads_files_and_standard_input_alike(
+    run: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(NodesClient, "execute", lambda _self, text, *_: sent.append(text) or [])
+    content = "\ufeffDROP STREAM `é`;\r\n".encode()
+    Path("a.sql").write_bytes(content)
+    for arguments, given in ((["-f", "a.sql"], b""), ([], content)):
+        assert run.invoke(app, ["sql", "--server", "n:1", *arguments], input=given).exit_code == 0
+    assert sent == ["DROP STREAM `é`;"] * 2
+
+
+def test_sql_names_the_byte_that_is_not_utf_8(run: CliRunner) -> None:
+    content = "SHOW TABLES;\nDROP STREAM `é`;".encode("latin-1")
+    Path("a.sql").write_bytes(content)
+    for arguments, name in ((["-f", "a.sql"], "a.sql"), ([], "standard input")):
+        result = run.invoke(app, ["sql", "--server", "n:1", *arguments], input=content)
+        assert result.exit_code == 1
+        assert f"cannot read {name}: byte 0xe9 at offset 26, in line 2" in result.output
+
+
 def test_purge_asks_and_removes(run: CliRunner) -> None:
     assert "nothing to remove" in run.invoke(app, ["purge"]).output
     Path(".standpipe/kafka").mkdir(parents=True)
