@@ -304,8 +304,7 @@ def sql(
         for text in texts:
             prompt.run_text(client, console, text, as_json=as_json)
         if not texts:
-            history = Path.home() / ".local/state/standpipe/history"
-            prompt.prompt(client, console, history, as_json=as_json)
+            prompt.prompt(client, console, prompt.history_file(), as_json=as_json)
 
 
 @app.command(epilog="Example: standpipe status --watch, or: standpipe status --storage")

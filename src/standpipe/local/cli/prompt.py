@@ -274,14 +274,63 @@ def _bindings() -> KeyBindings:
     return bindings
 
 
-def prompt(client: NodesClient, console: Console, history: Path, *, as_json: bool) -> None:
-    """Read and run statements until Ctrl-D."""
-    history.parent.mkdir(parents=True, exist_ok=True)
+def history_file() -> Path | None:
+    """Where the prompt keeps what was entered; None: this user has no home."""
+    try:
+        return Path.home() / ".local/state/standpipe/history"
+    except RuntimeError:
+        return None
+
+
+class PromptHistory(FileHistory):
+    """What was entered, in a file for the next prompt, and in memory.
+
+    If the file cannot be read or written, only in memory from then on; `trouble` says why.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.trouble = ""
+        super().__init__(str(file))
+        if file is None:
+            self.trouble = "there is no home directory"
+            return
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.open("ab").close()
+        except OSError as error:
+            self._give_up(error)
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Those of the file, the newest first."""
+        if self.trouble:
+            return ()
+        try:
+            return super().load_history_strings()
+        except OSError as error:
+            self._give_up(error)
+            return ()
+
+    def store_string(self, string: str) -> None:
+        """Write it to the file."""
+        if self.trouble:
+            return
+        try:
+            super().store_string(string)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = f"{error.filename or self.filename}: {error.strerror or error}"
+
+
+def prompt(client: NodesClient, console: Console, history: Path | None, *, as_json: bool) -> None:
+    """Read and run statements until Ctrl-D. `history`: file of what was entered."""
+    kept, told = PromptHistory(history), ""
     session: PromptSession[str] = PromptSession(
         "standpipe> ",
         multiline=True,
         prompt_continuation="        -> ",
-        history=FileHistory(str(history)),
+        history=kept,
         completer=SqlCompleter(CatalogNames(client)),
         complete_in_thread=True,
         key_bindings=_bindings(),
@@ -289,6 +338,10 @@ def prompt(client: NodesClient, console: Console, history: Path, *, as_json: boo
     sql = SqlSession(client, console, as_json=as_json)
     console.print(WELCOME, style="dim")
     while True:
+        if kept.trouble != told:
+            told = kept.trouble
+            text = f"What you enter is not kept for the next prompt: {told}"
+            console.print(text, style="yellow", highlight=False)
         try:
             text = session.prompt()
         except KeyboardInterrupt:

@@ -1,17 +1,19 @@
-"""What the prompt sends of its session, and what it keeps of the answers."""
+"""What the prompt sends of its session, what it keeps of the answers, and its history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from standpipe.freshness import Freshness
-from standpipe.local.cli.prompt import SqlSession
+from standpipe.local.cli import prompt as prompt_module
+from standpipe.local.cli.prompt import PromptHistory, SqlSession, history_file, prompt
 from standpipe.local.client.rest_client import PullAnswer
 from standpipe.session_token import (
     LEVEL_PROPERTY,
@@ -126,3 +128,67 @@ def test_what_cannot_go_on_is_sent_without_a_session(text: str) -> None:
     prompt = SqlSession(nodes, Console(file=StringIO()), as_json=True)  # type: ignore[arg-type]
     prompt.run(f"SET '{LEVEL_PROPERTY}' = 'session'; {text}")
     assert nodes.sent[1:] == [(text, {})]
+
+
+def entered(
+    monkeypatch: pytest.MonkeyPatch, history: Path | None, *steps: str | Callable[[], None]
+) -> str:
+    """What a prompt prints at which these texts are entered, and these things happen."""
+    left = list(steps)
+
+    class Typed:
+        def __init__(self, *_: object, history: PromptHistory, **__: object) -> None:
+            self.history = history
+            list(history.load_history_strings())
+
+        def prompt(self) -> str:
+            while left:
+                step = left.pop(0)
+                if isinstance(step, str):
+                    self.history.append_string(step)
+                    return step
+                step()
+            raise EOFError
+
+    monkeypatch.setattr(prompt_module, "PromptSession", Typed)
+    out = StringIO()
+    prompt(Nodes(), Console(file=out, width=300), history, as_json=True)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_what_was_entered_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "state" / "history"
+    assert "not kept" not in entered(monkeypatch, file, INSERT, QUERY)
+    assert list(PromptHistory(file).load_history_strings()) == [QUERY, INSERT]
+
+
+def test_a_history_that_cannot_be_written_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    said = entered(monkeypatch, tmp_path / "file" / "state" / "history", INSERT, INSERT)
+    assert said.count("not kept for the next prompt: ") == 1
+    assert said.index("not kept") < said.index("Not a directory")
+    assert entered(monkeypatch, None, INSERT).count("there is no home directory") == 1
+
+
+def test_a_history_may_fail_at_the_first_enter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "history"
+
+    def break_it() -> None:
+        file.unlink()
+        file.mkdir()
+
+    said = entered(monkeypatch, file, break_it, INSERT, INSERT)
+    assert said.count("not kept for the next prompt: ") == 1
+    assert str(file) in said
+
+
+def test_a_user_may_have_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(none))
+    assert history_file() is None
