@@ -44,6 +44,7 @@ from standpipe.sql.lookup.push import needs_spark
 from standpipe.sql.syntax import variables
 from standpipe.sql.syntax.ast import Query
 from standpipe.sql.syntax.ast_statements import Define
+from standpipe.sql.types.names import name_literal
 
 NAMES_FRESH_S = 10.0
 #: scripts that run one another
@@ -212,7 +213,8 @@ def run_text(client: NodesClient, console: Console, text: str, *, as_json: bool)
 
 
 class CatalogNames:
-    """Names of streams, tables and columns, at most 10 s old; none if the node fails."""
+    """Names of streams, tables and columns as a statement spells them, at most 10 s old. None if no
+    node answers; of a source that cannot be described, its columns are missing."""
 
     def __init__(self, client: NodesClient) -> None:
         self._client = client
@@ -232,14 +234,24 @@ class CatalogNames:
         names: list[str] = []
         for entity in self._client.execute("SHOW STREAMS; SHOW TABLES;"):
             listed: list[Entity] = [*entity.get("streams", ()), *entity.get("tables", ())]
-            names += [source["name"] for source in listed]
+            names += [name_literal(source["name"]) for source in listed]
         columns: list[str] = []
         for name in names:
-            for entity in self._client.execute(f"DESCRIBE {name};"):
-                description = cast(Entity, entity.get("sourceDescription") or {})
-                fields: list[Entity] = description.get("fields") or []
-                columns += [field["name"] for field in fields]
+            try:
+                columns += self._columns_of(name)
+            except SetupError:  # no node answers, so none would for the next name
+                break
+            except StandpipeError:  # it has been dropped meanwhile, say
+                continue
         return [*names, *dict.fromkeys(columns)]
+
+    def _columns_of(self, name: str) -> list[str]:
+        found: list[str] = []
+        for entity in self._client.execute(f"DESCRIBE {name};"):
+            description = cast(Entity, entity.get("sourceDescription") or {})
+            fields: list[Entity] = description.get("fields") or []
+            found += [name_literal(field["name"]) for field in fields]
+        return found
 
 
 class SqlCompleter(Completer):

@@ -99,10 +99,11 @@ def script(statement: str) -> str | None:
 
 
 def completions(before: str, names: Sequence[str]) -> list[str]:
-    """Words that could complete the text at its end, names of the catalog first."""
-    found = re.search(r"[A-Za-z_][A-Za-z_0-9.]*$", before)
-    word = found.group(0).upper() if found else ""
-    if not word:
+    """Words that could complete the text at its end, names of the catalog first. A name that needs
+    quotes has them in `names`; if the text has the first one, the word is what follows it."""
+    found = re.search(r"(`?)([A-Za-z_][A-Za-z_0-9.]*)$", before)
+    if found is None:
         return []
-    candidates = (*names, *KEYWORDS)
-    return list(dict.fromkeys(c for c in candidates if c.upper().startswith(word)))
+    word, is_quoted = found[2].upper(), bool(found[1])
+    fitting = [c for c in (*names, *KEYWORDS) if c.removeprefix("`").upper().startswith(word)]
+    return list(dict.fromkeys(c.removeprefix("`") if is_quoted else c for c in fitting))

@@ -1,4 +1,4 @@
-"""Scripts at the prompt: which statements are sent, in which order."""
+"""The prompt: which statements of a script are sent, in which order; and what it completes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from standpipe.client.core.attempts import AnswerLost
-from standpipe.errors import SetupError
-from standpipe.local.cli.prompt import SCRIPTS_MAX, run_text
+from standpipe.errors import SetupError, StatementError
+from standpipe.local.cli.prompt import SCRIPTS_MAX, CatalogNames, run_text
 from standpipe.local.client.rest_client import NodesClient
 
 
@@ -38,6 +38,44 @@ def sent(text: str) -> Sent:
     client = Sent()
     run_text(cast(NodesClient, client), Console(quiet=True), text, as_json=False)
     return client
+
+
+class Catalog:
+    """A node with one table of each name. It cannot describe those in `failures`."""
+
+    def __init__(self, *names: str, failures: dict[str, Exception] | None = None) -> None:
+        self.names = names
+        self.failures = failures or {}
+        self.described: list[str] = []
+
+    def execute(self, text: str) -> list[Any]:
+        if text.startswith("SHOW"):
+            return [{"streams": []}, {"tables": [{"name": name} for name in self.names]}]
+        name = text.removeprefix("DESCRIBE ").removesuffix(";")
+        self.described.append(name)
+        if name in self.failures:
+            raise self.failures[name]
+        return [{"sourceDescription": {"fields": [{"name": "ID"}, {"name": "of " + name[0]}]}}]
+
+    def completed(self) -> list[str]:
+        return CatalogNames(cast(NodesClient, self))()
+
+
+def test_a_name_with_quotes_is_completed_with_them() -> None:
+    catalog = Catalog("ORDERS", "scores")
+    assert catalog.completed() == ["ORDERS", "`scores`", "ID", "`of O`", "`of ```"]
+    assert catalog.described == ["ORDERS", "`scores`"]
+
+
+def test_a_source_that_cannot_be_described_costs_only_its_own_columns() -> None:
+    catalog = Catalog("A", "B", "C", failures={"A": StatementError("A does not exist")})
+    assert catalog.completed() == ["A", "B", "C", "ID", "`of B`", "`of C`"]
+
+
+def test_columns_are_not_asked_for_once_no_node_answers() -> None:
+    catalog = Catalog("A", "B", "C", failures={"B": SetupError("no node answers", next_step="")})
+    assert catalog.completed() == ["A", "B", "C", "ID", "`of A`"]
+    assert catalog.described == ["A", "B"]
 
 
 def test_a_script_runs_in_the_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

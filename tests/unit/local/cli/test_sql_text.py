@@ -62,10 +62,13 @@ def test_is_query(text: str, is_query: bool) -> None:
         ("sel", "SELECT", "a keyword"),
         ("SELECT * FROM ", None, "no word, no guess"),
         ("WHERE zzz", None, "nothing fits"),
+        ("FROM sco", "`scores`", "a name that needs quotes"),
+        ("FROM `sco", "scores`", "its first quote is there"),
+        ("FROM `air", "AIRCRAFT", "the others need none"),
     ],
 )
 def test_completions(before: str, first: str | None, why: str) -> None:
-    found = sql_text.completions(before, ["AIRCRAFT", "TAILNUM"])
+    found = sql_text.completions(before, ["AIRCRAFT", "TAILNUM", "`scores`"])
     assert (found[0] if found else None) == first, why
 
 
