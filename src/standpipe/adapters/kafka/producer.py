@@ -4,6 +4,12 @@ A Kafka client and its thread are created with the first row: most workers never
 are looked up in the list of all topics, never by name, because a broker may create a topic that is
 asked for by name, with a different number of partitions than the table has.
 
+A client that meets a fatal error takes no more rows, and its `poll` raises the error. The rows
+that it had are answered at once, and the next row gets a new client. That has another producer id,
+by which Kafka would not know a row again, so none is sent again from here.
+
+Not here: what is said of a row that is not acknowledged (`adapters/kafka/row_errors.py`).
+
 Source of the partitioner: Java clients hash with murmur2; librdkafka's own default is CRC-32.
 """
 
@@ -13,6 +19,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,6 +27,7 @@ from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.errors import KafkaUnavailable
 
 if TYPE_CHECKING:
+    from standpipe.adapters.kafka.row_errors import RowErrors
     from standpipe.adapters.kafka.topic_ids import TopicIds
 
 DELIVERY_MS_MAX = 10_000
@@ -28,6 +36,9 @@ BY_KEY: Final = -1
 LOOKUP_SECONDS_MAX = 3.0
 #: A topic that a statement has just created appears within a second.
 TOPIC_SECONDS_MAX = 10.0
+#: From one client to the next. As a missing right fails each of them at once, INSERTs that are sent
+#: again and again would make one each.
+REPLACE_SECONDS_MIN: Final = 1.0
 
 
 class WrittenRow(NamedTuple):
@@ -38,14 +49,29 @@ class WrittenRow(NamedTuple):
     offset: int
 
 
+@dataclass(eq=False)
+class _RowClient:
+    """One client, and what became of it."""
+
+    client: Any
+    #: by `time.monotonic`
+    born_s: float
+    thread: threading.Thread | None = None
+    #: the fatal error that ended it, a KafkaError; None: it takes rows
+    fatal: Any = None
+    #: whether Kafka has acknowledged a row of it; it had a producer id then
+    has_written: bool = False
+    is_replaced: bool = False
+
+
 @dataclass
 class RowProducer:
     """Produces to Kafka. Without bootstrap servers every call raises KafkaUnavailable."""
 
     kafka: Kafka
-    _producer: Any = None
+    #: the newest; one that has failed stays until a row needs another, and still lists topics
+    _current: _RowClient | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _poller: threading.Thread | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _known: set[str] = field(default_factory=set[str])
     _ids: TopicIds | None = None
@@ -62,6 +88,7 @@ class RowProducer:
         """Append one record and wait for the acknowledgement. `at_ms`: its timestamp (ROWTIME).
 
         Raises KafkaUnavailable; the row may still have been written if the answer was lost.
+        OutcomeUnknown: it may have been, and its client has failed.
         """
         await self.open(topic)
         return await self.post(topic, key, value, at_ms, partition=partition)
@@ -79,8 +106,10 @@ class RowProducer:
         *,
         partition: int = BY_KEY,
     ) -> asyncio.Future[WrittenRow]:
-        """Append one record to an opened topic: done when it is acknowledged, or fails with
-        KafkaUnavailable, which is raised at once when the client's own queue is full."""
+        """Append one record to an opened topic: done when it is acknowledged, or fails as `send`
+        does. KafkaUnavailable is raised at once when the client takes no row: its own queue is
+        full, or it has failed."""
+        one = self._living(topic)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[WrittenRow] = loop.create_future()
 
@@ -90,27 +119,27 @@ class RowProducer:
             if error is None:
                 done.set_result(WrittenRow(topic, partition, offset))
             else:
-                done.set_exception(self._failed(topic, error))
+                fault = self._errors(topic, one).lost(error, has_written=one.has_written)
+                done.set_exception(fault)
 
         def delivered(error: Any, message: Any) -> None:
             partition, offset = -1, -1
+            if error is None:
+                one.has_written = True
             if message is not None:  # a message without a value counts as false
                 partition, offset = message.partition(), message.offset()
             loop.call_soon_threadsafe(settle, error, partition, -1 if offset is None else offset)
 
         try:
-            self._client().produce(
-                topic, value, key, partition, timestamp=at_ms, on_delivery=delivered
-            )
+            one.client.produce(topic, value, key, partition, timestamp=at_ms, on_delivery=delivered)
         except (BufferError, _kafka().KafkaException) as error:
-            raise self._failed(topic, error) from error
+            raise self._errors(topic, one).not_taken(error) from error
         return done
 
-    def _failed(self, topic: str, error: object) -> KafkaUnavailable:
-        from standpipe.adapters.kafka.refusals import refused
+    def _errors(self, topic: str, one: _RowClient) -> RowErrors:
+        from standpipe.adapters.kafka.row_errors import RowErrors
 
-        denied = refused(self.kafka, error, "Write", topic)
-        return denied or _unavailable(f"cannot write to topic {topic}", error)
+        return RowErrors(self.kafka, topic, one.fatal)
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Kafka's ids of topics that were written just now, asked for after the call; without those
@@ -134,13 +163,16 @@ class RowProducer:
     def close(self) -> None:
         """Wait briefly for what is in flight, then end the thread."""
         self._stop.set()
-        if self._poller is not None:
-            self._poller.join(timeout=1)
-        if self._producer is not None:
-            self._producer.flush(0.5)
+        one = self._current
+        if one is None:
+            return
+        if one.thread is not None:
+            one.thread.join(timeout=1)
+        with suppress(_kafka().KafkaException):  # a fatal error that nobody has heard of yet
+            one.client.flush(0.5)
 
-    def _client_for(self, topic: str) -> Any:
-        """The client, once the topic exists."""
+    def _client_for(self, topic: str) -> None:
+        """Returns once the topic exists, and there is a client that takes rows."""
         until = time.monotonic() + TOPIC_SECONDS_MAX
         while topic not in self._known:
             self._known.update(self._topics())
@@ -151,38 +183,64 @@ class RowProducer:
                         f"Kafka has no topic {topic}, or {who} has no right to Describe it"
                     )
                 time.sleep(0.05)
-        return self._client()
+        self._living(topic)
 
     def _topics(self) -> dict[str, Any]:
         try:
-            return dict(self._client().list_topics(timeout=LOOKUP_SECONDS_MAX).topics)
+            return dict(self._any().client.list_topics(timeout=LOOKUP_SECONDS_MAX).topics)
         except _kafka().KafkaException as error:
             raise _unavailable("cannot list topics", error) from error
 
-    def _client(self) -> Any:
+    def _any(self) -> _RowClient:
+        """The newest client, also one that takes no more rows."""
+        with self._lock:
+            if self._current is None:
+                self._current = self._created()
+            return self._current
+
+    def _living(self, topic: str) -> _RowClient:
+        """A client that takes rows. Raises KafkaUnavailable until it is time for the next one."""
+        one = self._any()
+        if one.fatal is None:
+            return one
+        with self._lock:
+            if self._current is one:
+                if time.monotonic() < one.born_s + REPLACE_SECONDS_MIN:
+                    raise self._errors(topic, one).not_taken(one.fatal)
+                one.is_replaced, self._current = True, self._created()
+        return self._any()
+
+    def _created(self) -> _RowClient:
         connection = connection_of(self.kafka)
         if not connection.bootstrap_servers:
             raise KafkaUnavailable("this node was started without Kafka (bootstrap servers)")
-        with self._lock:
-            if self._producer is None:
-                self._producer = _kafka().Producer(
-                    {
-                        **connection.librdkafka(),
-                        "partitioner": "murmur2_random",
-                        "acks": "all",
-                        "enable.idempotence": True,
-                        "linger.ms": 1,
-                        "delivery.timeout.ms": DELIVERY_MS_MAX,
-                        "log_level": 2,
-                    }
-                )
-                self._poller = threading.Thread(target=self._poll, daemon=True, name="producer")
-                self._poller.start()
-            return self._producer
+        client = _kafka().Producer(
+            {
+                **connection.librdkafka(),
+                "partitioner": "murmur2_random",
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "delivery.timeout.ms": DELIVERY_MS_MAX,
+                "log_level": 2,
+            }
+        )
+        one = _RowClient(client, time.monotonic())
+        one.thread = threading.Thread(target=self._poll, args=(one,), daemon=True, name="producer")
+        one.thread.start()
+        return one
 
-    def _poll(self) -> None:
-        while not self._stop.is_set():
-            self._producer.poll(0.1)
+    def _poll(self, one: _RowClient) -> None:
+        """Until it is replaced and has answered all its rows: this then ends the client, too."""
+        while not self._stop.is_set() and (not one.is_replaced or len(one.client)):
+            try:
+                one.client.poll(0.1)
+            except _kafka().KafkaException as error:
+                cause = error.args[0]
+                if cause.fatal():
+                    one.fatal = cause
+                    with suppress(_kafka().KafkaException):
+                        one.client.purge(blocking=False)  # else they wait for DELIVERY_MS_MAX
 
 
 def _kafka() -> Any:

@@ -1,48 +1,236 @@
-"""What a row's acknowledgement says, from a scripted client. The real one:
+"""What becomes of rows, and of their clients, from scripted clients. The real one:
 tests/e2e/test_serve_inserts.py."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from standpipe.adapters.kafka import producer as module
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
-from standpipe.errors import KafkaUnavailable
+from standpipe.adapters.kafka.refusals import KafkaAccessDenied
+from standpipe.errors import KafkaUnavailable, OutcomeUnknown
+
+NO_ID = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no producer id", fatal=True)
+OUT_OF_ORDER = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)
+
+Report = Callable[[Any, Any], None]
 
 
 class Client:
-    """Acknowledges each record at once."""
+    """Keeps rows until it is told what becomes of them. `poll` and `purge` as librdkafka's."""
 
-    def __init__(self, error: object, message: object) -> None:
-        self.says = error, message
+    def __init__(self, topics: set[str]) -> None:
+        self.topics = topics
+        self.rows: list[Report] = []
+        self.polls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.failed = False
 
-    def produce(self, *_record: object, on_delivery: Any, **_how: object) -> None:
-        on_delivery(*self.says)
+    def produce(self, *_record: object, on_delivery: Report, **_how: object) -> None:
+        if self.failed:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "no more rows"))
+        self.rows.append(on_delivery)
+
+    def poll(self, _wait_s: float) -> None:
+        try:
+            self.polls.get(timeout=0.01)()
+        except Empty:
+            return
+
+    def __len__(self) -> int:
+        return len(self.rows) + self.polls.qsize()
+
+    def purge(self, *, blocking: bool) -> None:
+        assert not blocking
+        self.settle(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+    def list_topics(self, *, timeout: float) -> Any:
+        assert timeout <= 3
+        return SimpleNamespace(topics=dict.fromkeys(self.topics))
+
+    def settle(self, error: object, message: object) -> None:
+        """All rows that it has, with the next poll."""
+        rows, self.rows = self.rows, []
+
+        def reported() -> None:
+            for report in rows:
+                report(error, message)
+
+        self.polls.put(reported)
+
+    def fail(self, error: KafkaError) -> None:
+        """Fatally, with the next poll."""
+
+        def raised() -> None:
+            raise KafkaException(error)
+
+        self.failed = True
+        self.polls.put(raised)
 
 
-def posted(error: object, message: object) -> WrittenRow:
-    async def post() -> WrittenRow:
-        producer = RowProducer("b", Client(error, message))
-        return await producer.post("t", b"k", None, 5)
+@dataclass
+class Library:
+    """In place of `confluent_kafka`. `clients`: those that were made, oldest first."""
 
-    return asyncio.run(post())
+    topics: set[str] = field(default_factory=lambda: {"t"})
+    clients: list[Client] = field(default_factory=list[Client])
+    KafkaException: type[Exception] = KafkaException
+
+    def Producer(self, options: dict[str, object]) -> Client:
+        assert options["enable.idempotence"]
+        self.clients.append(Client(self.topics))
+        return self.clients[-1]
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Library:
+    library = Library()
+    monkeypatch.setattr(module, "_kafka", lambda: library)
+    return library
+
+
+def run(story: Callable[[RowProducer], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        producer = RowProducer("b:1")
+        try:
+            async with asyncio.timeout(5):
+                await story(producer)
+        finally:
+            producer._stop.set()
+
+    asyncio.run(whole())
+
+
+@contextmanager
+def without_a_pause() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "REPLACE_SECONDS_MIN", 0.0)
+        yield
+
+
+async def posted(producer: RowProducer) -> asyncio.Future[WrittenRow]:
+    await producer.open("t")
+    return producer.post("t", b"k", b"v", 5)
+
+
+def acknowledged(kafka: Library, error: object, message: object) -> WrittenRow:
+    found: list[WrittenRow] = []
+
+    async def story(producer: RowProducer) -> None:
+        row = await posted(producer)
+        kafka.clients[0].settle(error, message)
+        found.append(await row)
+
+    run(story)
+    return found[0]
 
 
 @pytest.mark.parametrize("value", [b"v", b"", None])
-def test_where_a_row_is(value: bytes | None) -> None:
+def test_where_a_row_is(kafka: Library, value: bytes | None) -> None:
     """A message without a value counts as false in Python."""
     message = confluent_kafka.Message(topic="t", partition=2, offset=41, value=value)
-    assert posted(None, message) == WrittenRow("t", 2, 41)
+    assert acknowledged(kafka, None, message) == WrittenRow("t", 2, 41)
 
 
-def test_a_row_that_is_not_acknowledged() -> None:
+def test_a_row_that_is_not_acknowledged(kafka: Library) -> None:
     with pytest.raises(KafkaUnavailable, match="cannot write to topic t"):
-        posted(confluent_kafka.KafkaError(confluent_kafka.KafkaError._MSG_TIMED_OUT), None)
+        acknowledged(kafka, KafkaError(KafkaError._MSG_TIMED_OUT), None)
 
 
-def test_an_acknowledgement_that_does_not_say_where() -> None:
-    assert posted(None, confluent_kafka.Message(topic="t", partition=2)) == WrittenRow("t", 2, -1)
-    assert posted(None, None) == WrittenRow("t", -1, -1)
+def test_an_acknowledgement_that_does_not_say_where(kafka: Library) -> None:
+    nowhere = confluent_kafka.Message(topic="t", partition=2)
+    assert acknowledged(kafka, None, nowhere) == WrittenRow("t", 2, -1)
+
+
+def test_an_acknowledgement_without_a_message(kafka: Library) -> None:
+    assert acknowledged(kafka, None, None) == WrittenRow("t", -1, -1)
+
+
+def test_a_fatal_error_answers_the_rows_at_once_and_the_next_one_gets_a_new_client(
+    kafka: Library,
+) -> None:
+    """`poll` raised in its thread, which ended the worker."""
+
+    async def story(producer: RowProducer) -> None:
+        rows = [await posted(producer) for _ in range(3)]
+        kafka.clients[0].fail(OUT_OF_ORDER)
+        began_s = time.monotonic()
+        for row in rows:
+            with pytest.raises(OutcomeUnknown, match="may have been written to topic t: out of o"):
+                await row
+        assert time.monotonic() - began_s < 2
+        row = await posted(producer)
+        assert len(kafka.clients) == 2, "nor was a row sent again"
+        kafka.clients[1].settle(None, None)
+        await row
+
+    with without_a_pause():
+        run(story)
+
+
+def test_the_thread_of_a_client_that_was_replaced_ends(kafka: Library) -> None:
+    async def story(producer: RowProducer) -> None:
+        row = await posted(producer)
+        thread = producer._any().thread
+        assert thread is not None
+        kafka.clients[0].fail(OUT_OF_ORDER)
+        with pytest.raises(OutcomeUnknown):
+            await row
+        assert thread.is_alive(), "until a row needs another client: it lists topics"
+        await producer.open("t")
+        await asyncio.to_thread(thread.join, 2)
+        assert not thread.is_alive()
+
+    with without_a_pause():
+        run(story)
+
+
+def test_without_a_right_to_a_producer_id_rows_are_refused(kafka: Library) -> None:
+    async def story(producer: RowProducer) -> None:
+        row = await posted(producer)
+        kafka.clients[0].fail(NO_ID)
+        with pytest.raises(KafkaAccessDenied, match="no right to Write on topic t") as found:
+            await row
+        assert found.value.details["resource"] == "topic:t"
+        for _ in range(3):
+            with pytest.raises(KafkaAccessDenied, match="no right to Write on topic t"):
+                await posted(producer)
+        assert len(kafka.clients) == 1, "one client a second"
+
+    run(story)
+
+
+def test_a_client_that_has_just_failed_takes_no_row(kafka: Library) -> None:
+    """Between the fatal error and the poll that hears of it."""
+
+    async def story(producer: RowProducer) -> None:
+        await producer.open("t")
+        kafka.clients[0].failed = True
+        with pytest.raises(KafkaUnavailable, match="the row is not written to topic t"):
+            producer.post("t", b"k", b"v", 5)
+
+    run(story)
+
+
+def test_a_client_that_failed_still_lists_topics(kafka: Library) -> None:
+    """SHOW TOPICS needs no right to write."""
+
+    async def story(producer: RowProducer) -> None:
+        row = await posted(producer)
+        kafka.clients[0].fail(NO_ID)
+        with pytest.raises(KafkaAccessDenied):
+            await row
+        assert set(producer._topics()) == {"t"}
+        assert len(kafka.clients) == 1
+
+    run(story)

@@ -37,6 +37,7 @@ from standpipe.errors import (
     KafkaUnavailable,
     LogUnavailable,
     NoReplica,
+    OutcomeUnknown,
     StandpipeError,
 )
 from standpipe.model import ReplicaStatus
@@ -281,7 +282,10 @@ async def _in_topic(producer: RowProducer, ids: _TopicId) -> tuple[int, str]:
     """The offset behind a new record, then the topic's id. Progress is in partition 0, also if
     somebody gave the topic others: an offset of those would say nothing."""
     at_ms = int(time.time() * 1000)
-    row = await producer.send(ids.topic, BARRIER_KEY, None, at_ms, partition=0)
+    try:
+        row = await producer.send(ids.topic, BARRIER_KEY, None, at_ms, partition=0)
+    except OutcomeUnknown as error:  # of the barrier: another one does no harm
+        raise KafkaUnavailable(error.message) from error
     if row.offset < 0:
         raise KafkaUnavailable(f"Kafka did not say at which offset of {ids.topic} the barrier is")
     return row.offset + 1, await ids.ask()

@@ -37,7 +37,7 @@ class Inserts:
     schemas: Schemas | None = None
 
     async def insert(self, plan: InsertValuesPlan) -> None:
-        """Returns when Kafka has acknowledged the row. Raises KafkaUnavailable, and
+        """Returns when Kafka has acknowledged the row. Raises as `RowProducer.send` does, and
         SchemaRegistryUnavailable: a statement before this one may have made its stream."""
         if self.schemas is None:
             key, value = record_of(plan)

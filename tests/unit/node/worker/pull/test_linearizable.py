@@ -27,6 +27,7 @@ from standpipe.errors import (
     KafkaUnavailable,
     LogUnavailable,
     NoReplica,
+    OutcomeUnknown,
     StandpipeError,
     TooManyRequests,
 )
@@ -513,6 +514,7 @@ class Producer:
         self.asked = 0
         self.acknowledges = asyncio.Event()
         self.acknowledges.set()
+        self.fault: Exception | None = None
 
     async def topic_ids(self, topics: list[str]) -> dict[str, str]:
         self.asked += 1
@@ -527,6 +529,8 @@ class Producer:
         assert at_ms > 10**12
         self.sent.append((topic, partition, key, value))
         await self.acknowledges.wait()
+        if self.fault is not None:
+            raise self.fault
         return WrittenRow(topic, partition, self.offset)
 
 
@@ -542,6 +546,22 @@ def test_a_barrier_is_a_tombstone_in_the_progress_topic(tmp_path: Path) -> None:
         assert producer.sent == [("p", 0, BARRIER_KEY, None)], "where progress is"
         producer.offset = -1
         with pytest.raises(NoReplica, match="did not say at which offset"):
+            await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
+
+    run(tmp_path, story)
+
+
+def test_a_read_without_a_barrier_is_refused_as_a_read(tmp_path: Path) -> None:
+    """What becomes of the barrier's own record is nothing to a client that reads."""
+
+    async def story(nodes: Nodes, kafka: Kafka) -> None:
+        async def index() -> int:
+            return 1
+
+        producer = Producer(41)
+        producer.fault = OutcomeUnknown("the row may have been written to topic p")
+        barriers = Barriers.in_topic(cast("RowProducer", producer), "p", index, nodes["a"].metrics)
+        with pytest.raises(NoReplica, match="had none: the row may have been written to topic p"):
             await barriers.begun(nodes["a"].slow_path.map, None, 1000, ScanRequester())
 
     run(tmp_path, story)
