@@ -88,7 +88,8 @@ class RowProducer:
         """Append one record and wait for the acknowledgement. `at_ms`: its timestamp (ROWTIME).
 
         Raises KafkaUnavailable; the row may still have been written if the answer was lost.
-        OutcomeUnknown: it may have been, and its client has failed.
+        OutcomeUnknown: it may have been, and its client has failed. BadRequest: Kafka refuses
+        such a row for this topic.
         """
         await self.open(topic)
         return await self.post(topic, key, value, at_ms, partition=partition)
@@ -107,8 +108,8 @@ class RowProducer:
         partition: int = BY_KEY,
     ) -> asyncio.Future[WrittenRow]:
         """Append one record to an opened topic: done when it is acknowledged, or fails as `send`
-        does. KafkaUnavailable is raised at once when the client takes no row: its own queue is
-        full, or it has failed."""
+        does. Raised at once if the client takes no such row, or none: its own queue is full, or
+        it has failed."""
         one = self._living(topic)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[WrittenRow] = loop.create_future()

@@ -3,6 +3,7 @@
 | what is known of the row | error |
 |---|---|
 | a right is missing | KafkaAccessDenied: 403 |
+| Kafka refuses such a row for its topic | BadRequest: 400 |
 | its client had failed before it came: it is not written | KafkaUnavailable: 503, try again |
 | its client failed while it had it: it may be written | OutcomeUnknown: 503, look first |
 | anything else, as that Kafka did not answer in time | KafkaUnavailable: 503 |
@@ -14,6 +15,7 @@ its sequence numbers and those of the broker no longer fit. Source: librdkafka's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,12 +23,24 @@ from confluent_kafka import KafkaError
 
 from standpipe.adapters.kafka.connection import Kafka, connection_of
 from standpipe.adapters.kafka.refusals import KafkaAccessDenied, cause_of, denied
-from standpipe.errors import KafkaUnavailable, OutcomeUnknown, StandpipeError
+from standpipe.errors import BadRequest, KafkaUnavailable, OutcomeUnknown, StandpipeError
 
 #: what rows are answered with when their client has failed, or was told to forget them
 _OF_FAILED_CLIENT: Final = frozenset(
     {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 )
+_TOO_LARGE: Final = (
+    "make the row smaller, or raise the topic's max.message.bytes. A node sends 1,000,000 bytes at "
+    "most, and rows that are sent together count together"
+)
+#: Kafka's answer that a later try would meet again -> the next step
+_REFUSED: Final[Mapping[int, str]] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
+    KafkaError.INVALID_TIMESTAMP: "give a ROWTIME that the topic's message.timestamp.… allow",
+    KafkaError.INVALID_RECORD: "give the row a key, if the topic is compacted",
+    KafkaError.POLICY_VIOLATION: "ask who runs the brokers for their policy on the topic's records",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class RowErrors:
         is sent."""
         if not self._is_of_failed_client(error):
             return self._failed(error)
-        found = self._denied(error)
+        found = self._refused(error)
         if found is None and not has_written:
             found = self._denied(self.fatal)
         return found or OutcomeUnknown(
@@ -67,7 +81,16 @@ class RowErrors:
 
     def _failed(self, error: object) -> StandpipeError:
         text = f"cannot write to topic {self.topic}: {error}"
-        return self._denied(error) or KafkaUnavailable(text)
+        return self._refused(error) or KafkaUnavailable(text)
+
+    def _refused(self, error: object) -> StandpipeError | None:
+        """What the broker has answered to the row itself; None: it may take it another time."""
+        cause = cause_of(error)
+        step = None if cause is None else _REFUSED.get(cause.code())
+        if step is None:
+            return self._denied(error)
+        why = f"Kafka refuses the row for topic {self.topic}: {_text(error)}"
+        return BadRequest(f"{why}. Next: {step}")
 
     def _denied(self, error: object) -> KafkaAccessDenied | None:
         """Brokers from 2.8 on give a producer id to a principal that may Write to any topic at all

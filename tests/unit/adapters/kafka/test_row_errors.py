@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from standpipe.adapters.kafka.connection import KafkaConnection
 from standpipe.adapters.kafka.refusals import KafkaAccessDenied
 from standpipe.adapters.kafka.row_errors import RowErrors
-from standpipe.errors import KafkaUnavailable, OutcomeUnknown
+from standpipe.errors import BadRequest, KafkaUnavailable, OutcomeUnknown
 
 ADA = KafkaConnection(
     bootstrap_servers="b:1",
@@ -21,6 +21,7 @@ NO_WRITE = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 NO_ID = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no producer id", fatal=True)
 OUT_OF_ORDER = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", fatal=True)
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 ENDED = KafkaException(KafkaError(KafkaError._FATAL))
 
@@ -35,6 +36,7 @@ ENDED = KafkaException(KafkaError(KafkaError._FATAL))
         (OUT_OF_ORDER, PURGED, False, OutcomeUnknown, "so may the first one"),
         (OUT_OF_ORDER, OUT_OF_ORDER, True, OutcomeUnknown, "an earlier try of the same row"),
         (OUT_OF_ORDER, NO_WRITE, True, KafkaAccessDenied, "the broker has answered"),
+        (OUT_OF_ORDER, TOO_LARGE, True, BadRequest, "the broker has answered"),
         (NO_ID, PURGED, False, KafkaAccessDenied, "nothing is sent without an id"),
         (NO_ID, PURGED, True, OutcomeUnknown, "it had an id before"),
         (None, PURGED, True, OutcomeUnknown, "before the poll that hears of the fatal error"),
@@ -62,6 +64,30 @@ def test_a_row_that_was_not_taken(
     found = RowErrors(ADA, "t", fatal).not_taken(error)
     assert type(found) is kind
     assert text in found.message
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (KafkaError.MSG_SIZE_TOO_LARGE, "smaller, or raise the topic's max.message.bytes."),
+        (KafkaError.RECORD_LIST_TOO_LARGE, "Next: make the row smaller"),
+        (KafkaError.INVALID_TIMESTAMP, "Next: give a ROWTIME that the topic's message.timest"),
+        (KafkaError.INVALID_RECORD, "Next: give the row a key"),
+        (KafkaError.POLICY_VIOLATION, "Broker: Policy violation. Next: ask who runs the brokers"),
+    ],
+)
+def test_a_row_that_kafka_refuses_for_its_topic_is_the_clients_fault(code: int, text: str) -> None:
+    """It was answered with 503 and Retry-After, by which a client sends it again for ever."""
+    errors, error = RowErrors(ADA, "t"), KafkaError(code)
+    for found in (errors.lost(error, has_written=True), errors.not_taken(KafkaException(error))):
+        assert isinstance(found, BadRequest)
+        assert found.message.startswith(f"Kafka refuses the row for topic t: {error.str()}")
+        assert text in found.message
+
+
+def test_a_row_beside_one_that_is_refused_may_be_sent_again() -> None:
+    error = KafkaError(KafkaError._INVALID_DIFFERENT_RECORD)
+    assert type(RowErrors(ADA, "t").lost(error, has_written=True)) is KafkaUnavailable
 
 
 def test_who_gets_no_producer_id_is_told_both_rights_that_brokers_want() -> None:

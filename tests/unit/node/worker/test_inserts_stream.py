@@ -15,7 +15,7 @@ from tests.samples import sample_stream
 
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
-from standpipe.errors import KafkaUnavailable
+from standpipe.errors import BadRequest, KafkaUnavailable, StandpipeError
 from standpipe.model import Column, Source
 from standpipe.node.worker.inserts_stream import ROWS_IN_FLIGHT_MAX, InsertsRoute
 from standpipe.session_token import TOKEN_PROPERTY, SessionToken, written_token
@@ -260,18 +260,25 @@ def test_the_first_bad_row_ends_the_stream(
     story(tmp_path, told)
 
 
-def test_a_row_that_kafka_refuses_ends_the_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(KafkaUnavailable("no broker"), 50308), (BadRequest("Kafka refuses the row"), 40000)],
+)
+def test_a_row_that_kafka_refuses_ends_the_stream(
+    tmp_path: Path, fault: StandpipeError, code: int
+) -> None:
     async def told(client: Client) -> None:
         client.kafka.is_prompt = False
         client.say(FIRST + row(0) + row(1) + row(2))
         await client.until(lambda: len(client.kafka.waiting) == 3)
         first, second, third = client.kafka.waiting
         third.set_result(ROW)
-        second.set_exception(KafkaUnavailable("no broker"))
+        second.set_exception(fault)
         first.set_result(ROW)
         await client.done
         assert [answer["status"] for answer in client.answers] == ["ok", "error"]
-        assert client.answers[1]["error_code"] == 50308
+        assert client.answers[1]["error_code"] == code
+        assert client.answers[1]["message"] == fault.message
         assert client.metrics.counts["standpipe_inserted_rows"] == {"": 1}
 
     story(tmp_path, told)

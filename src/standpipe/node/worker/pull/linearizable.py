@@ -284,7 +284,7 @@ async def _in_topic(producer: RowProducer, ids: _TopicId) -> tuple[int, str]:
     at_ms = int(time.time() * 1000)
     try:
         row = await producer.send(ids.topic, BARRIER_KEY, None, at_ms, partition=0)
-    except OutcomeUnknown as error:  # of the barrier: another one does no harm
+    except (BadRequest, OutcomeUnknown) as error:  # of the barrier's record, not of the read
         raise KafkaUnavailable(error.message) from error
     if row.offset < 0:
         raise KafkaUnavailable(f"Kafka did not say at which offset of {ids.topic} the barrier is")
