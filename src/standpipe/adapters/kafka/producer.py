@@ -2,7 +2,8 @@
 
 A Kafka client and its thread are created with the first row: most workers never need one. Topics
 are looked up in the list of all topics, never by name, because a broker may create a topic that is
-asked for by name, with a different number of partitions than the table has.
+asked for by name, with a different number of partitions than the table has. All that wait for a
+topic share one wait, and all waits share each look at the list. A known topic needs no thread.
 
 A client that meets a fatal error takes no more rows, and its `poll` raises the error. The rows
 that it had are answered at once, and the next row gets a new client. That has another producer id,
@@ -18,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,6 +38,10 @@ BY_KEY: Final = -1
 LOOKUP_SECONDS_MAX = 3.0
 #: A topic that a statement has just created appears within a second.
 TOPIC_SECONDS_MAX = 10.0
+#: from the end of a look for topics to the next one
+LOOK_SECONDS: Final = 0.05
+#: one looks for topics, the other makes a client
+_THREADS: Final = 2
 #: From one client to the next. As a missing right fails each of them at once, INSERTs that are sent
 #: again and again would make one each.
 REPLACE_SECONDS_MIN: Final = 1.0
@@ -47,6 +53,10 @@ class WrittenRow(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="producer")
 
 
 @dataclass(eq=False)
@@ -74,6 +84,14 @@ class RowProducer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stop: threading.Event = field(default_factory=threading.Event)
     _known: set[str] = field(default_factory=set[str])
+    #: own ones: asyncio's few are for all that a worker may not do on its loop
+    _threads: ThreadPoolExecutor = field(default_factory=_pool)
+    #: who waits for which topic
+    _waits: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
+    #: the look for topics that is under way
+    _look: asyncio.Task[None] | None = None
+    #: when the next one may begin, on the loop's clock
+    _look_s: float = 0.0
     _ids: TopicIds | None = None
 
     async def send(
@@ -95,8 +113,15 @@ class RowProducer:
         return await self.post(topic, key, value, at_ms, partition=partition)
 
     async def open(self, topic: str) -> None:
-        """Make sure that `post` may be called. Raises KafkaUnavailable."""
-        await asyncio.to_thread(self._client_for, topic)
+        """Make sure that `post` may be called: the topic exists, and there is a client that takes
+        rows. Raises KafkaUnavailable."""
+        if topic not in self._known:
+            if topic not in self._waits:
+                self._waits[topic] = _shared(self._appearance(topic))
+            await asyncio.shield(self._waits[topic])
+        if self._current is None or self._current.fatal is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, self._living, topic)
 
     def post(
         self,
@@ -162,8 +187,9 @@ class RowProducer:
         }
 
     def close(self) -> None:
-        """Wait briefly for what is in flight, then end the thread."""
+        """Wait briefly for what is in flight, then end the threads."""
         self._stop.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         one = self._current
         if one is None:
             return
@@ -172,19 +198,30 @@ class RowProducer:
         with suppress(_kafka().KafkaException):  # a fatal error that nobody has heard of yet
             one.client.flush(0.5)
 
-    def _client_for(self, topic: str) -> None:
-        """Returns once the topic exists, and there is a client that takes rows."""
-        until = time.monotonic() + TOPIC_SECONDS_MAX
-        while topic not in self._known:
-            self._known.update(self._topics())
-            if topic not in self._known:
-                if time.monotonic() > until:
+    async def _appearance(self, topic: str) -> None:
+        """Returns when the topic is there."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + TOPIC_SECONDS_MAX
+        try:
+            while topic not in self._known:
+                if loop.time() > until_s:
                     who = connection_of(self.kafka).principal
                     raise KafkaUnavailable(
                         f"Kafka has no topic {topic}, or {who} has no right to Describe it"
                     )
-                time.sleep(0.05)
-        self._living(topic)
+                if self._look is None:
+                    self._look = _shared(self._look_once())
+                await asyncio.shield(self._look)
+        finally:
+            del self._waits[topic]
+
+    async def _look_once(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(self._look_s - loop.time())
+            self._known.update(await loop.run_in_executor(self._threads, self._topics))
+        finally:
+            self._look, self._look_s = None, loop.time() + LOOK_SECONDS
 
     def _topics(self) -> dict[str, Any]:
         try:
@@ -242,6 +279,14 @@ class RowProducer:
                     one.fatal = cause
                     with suppress(_kafka().KafkaException):
                         one.client.purge(blocking=False)  # else they wait for DELIVERY_MS_MAX
+
+
+def _shared(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task for several who wait. Its error is read even if all of them have gone, so that asyncio
+    logs no warning."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 def _kafka() -> Any:
