@@ -169,8 +169,7 @@ class Statements:
         statements = variables.parse(text, session.variables, is_on=is_on)
         if not statements:
             raise BadRequest("the request holds no statement")
-        values = statement_values()
-        statements = tuple(in_tree(each, values) for each in statements)
+        statements = tuple(in_tree(each, statement_values()) for each in statements)
         snapshot = self.map.view.snapshot
         limits = StatementLimits.of(self.settings, snapshot.service_id)
         kafka = self._kafka_topics()

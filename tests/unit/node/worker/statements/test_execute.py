@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace as changed
+from tests.samples import sample_stream
 from tests.unit.node.workers import USERS, Worker
 
+from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
@@ -24,7 +26,7 @@ from standpipe.errors import (
     StandpipeError,
     StatementError,
 )
-from standpipe.model import LogIndex, NodeId
+from standpipe.model import Column, LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.request.control_client import error_of
 from standpipe.node.worker.statements.execute import StatementFailed
@@ -128,6 +130,35 @@ def test_a_source_that_another_worker_has_just_acknowledged_is_known(tmp_path: P
         asyncio.run(described())
     Worker(tmp_path, "a", {}).publish(["a"], {}, epoch=2)  # as control does
     assert asyncio.run(described())["sourceDescription"]["name"] == "USERS"
+    statements.lanes.close()
+
+
+class Rows(RowProducer):
+    """Takes each row."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.values: list[Any] = []
+
+    async def send(
+        self, topic: str, key: bytes | None, value: bytes | None, at_ms: int
+    ) -> WrittenRow:
+        self.values.append((key, msgspec.json.decode(value or b"")))
+        return WrittenRow(topic, 0, 0)
+
+
+def test_each_statement_of_a_request_has_values_of_its_own(tmp_path: Path) -> None:
+    """The second row had the UUID of the first one, and took its place in a table."""
+    worker = Worker(tmp_path, "a", {})
+    columns = (Column(name="ID", type="STRING", is_key=True), Column(name="R", type="DOUBLE"))
+    worker.publish(["a"], {}, source=sample_stream(columns=columns))
+    statements = worker.statements()
+    statements.producer = rows = Rows()
+    text = "INSERT INTO S VALUES (UUID(), RANDOM()); INSERT INTO S VALUES (UUID(), RANDOM());"
+    assert asyncio.run(statements.carry_out(msgspec.json.encode({"ksql": text}))) == []
+    (first, one), (second, other) = rows.values
+    assert first != second
+    assert one["R"] != other["R"]
     statements.lanes.close()
 
 
