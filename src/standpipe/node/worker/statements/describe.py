@@ -6,7 +6,9 @@ what a query is like (`node.worker.statements.show`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from standpipe.control.liveness.lag import NO_END
 from standpipe.control.routing.bounds import of_table
@@ -24,9 +26,13 @@ from standpipe.sql.declarations.published import public_form
 from standpipe.sql.types.types import parse_type
 
 
-def source_descriptions(scene: Scene, text: str, kind: str) -> Entity:
-    """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED."""
-    items = [_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind]
+def each_described(scene: Scene, kind: str) -> Iterator[dict[str, object]]:
+    """The items of SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED, made one by one."""
+    return (_described(scene, s, extended=True) for s in scene.snapshot.sources if s.kind == kind)
+
+
+def source_descriptions(text: str, items: Sequence[msgspec.Raw]) -> Entity:
+    """SHOW STREAMS EXTENDED and SHOW TABLES EXTENDED, of encoded items."""
     return entity("source_descriptions", text, sourceDescriptions=items)
 
 

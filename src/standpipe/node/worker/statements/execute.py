@@ -258,7 +258,7 @@ class Statements:
         scene = self._scene()
         match plan.what:
             case "STREAMS" | "TABLES" if plan.extended:
-                return describe.source_descriptions(scene, text, plan.what.removesuffix("S"))
+                return await _described(scene, plan, text)
             case "STREAMS":
                 return show.streams(scene, text)
             case "TABLES":
@@ -315,3 +315,12 @@ class Statements:
             replicas=OwnReplicas(view, lambda each: self.replicas.get(each).status()),
             reported_ends=OwnReplicas(view, self.routes.route_cache.reported_end),
         )
+
+
+async def _described(scene: Scene, plan: ShowPlan, text: str) -> Entity:
+    """SHOW … EXTENDED. Between two sources, lookups have their turn."""
+    items: list[msgspec.Raw] = []
+    for item in describe.each_described(scene, plan.what.removesuffix("S")):
+        items.append(msgspec.Raw(msgspec.json.encode(item)))
+        await asyncio.sleep(0)
+    return describe.source_descriptions(text, items)

@@ -67,8 +67,7 @@ def test_a_listing_of_all_looks_once_at_all() -> None:
         assignment=msgspec.structs.replace(SNAPSHOT.assignment, placements=placements),
     )
     seen = scene(snapshot)
-    shown: Any = describe.source_descriptions(seen, "SHOW TABLES EXTENDED;", "TABLE")
-    assert len(shown["sourceDescriptions"]) == 51
+    assert len(list(describe.each_described(seen, "TABLE"))) == 51
     assert placements.passes == reports.passes == 1
     assert queries.passes == 2, "for those that write and those that read"
 

@@ -28,6 +28,7 @@ from standpipe.errors import (
 )
 from standpipe.model import Column, LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
+from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.control_client import error_of
 from standpipe.node.worker.statements.execute import StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
@@ -159,6 +160,37 @@ def test_each_statement_of_a_request_has_values_of_its_own(tmp_path: Path) -> No
     (first, one), (second, other) = rows.values
     assert first != second
     assert one["R"] != other["R"]
+    statements.lanes.close()
+
+
+def test_lookups_have_their_turn_between_two_sources_that_are_shown(tmp_path: Path) -> None:
+    """500 tables of 20 partitions held the loop of a worker for 0.2 s."""
+    worker = Worker(tmp_path, "a", {})
+    worker.publish(["a"], {})
+    statements = worker.statements()
+    view = statements.map.view
+    many = tuple(changed(USERS, name=f"T{number}") for number in range(50))
+    listed = ClusterView.of(changed(view.snapshot, sources=many))
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story() -> Any:
+        other = asyncio.create_task(turn())
+        plan = ShowPlan(what="TABLES", extended=True)
+        shown = await statements._show(plan, "SHOW TABLES EXTENDED;", RequestSession({}, {}))
+        other.cancel()
+        return msgspec.json.decode(msgspec.json.encode(shown))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Map, "view", listed)
+        shown = asyncio.run(story())
+    assert [each["name"] for each in shown["sourceDescriptions"]] == [each.name for each in many]
+    assert turns >= len(many)
     statements.lanes.close()
 
 

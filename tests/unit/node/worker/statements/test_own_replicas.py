@@ -52,7 +52,7 @@ def test_pages_are_read_only_of_what_is_shown() -> None:
     show.queries(scene, "SHOW QUERIES;")
     assert pages.read == []
     for _ in range(2):
-        describe.source_descriptions(scene, "SHOW TABLES EXTENDED;", "TABLE")
+        assert list(describe.each_described(scene, "TABLE"))
     assert pages.read == [first.replica_id]
     assert set(scene.replicas) == {first.replica_id, other.replica_id}
     assert len(scene.replicas) == 2

@@ -168,7 +168,7 @@ def test_a_push_query_that_spark_runs() -> None:
     for shown in (
         show.tables(scene(snapshot), ""),
         show.streams(scene(snapshot), ""),
-        describe.source_descriptions(scene(snapshot), "", "TABLE"),
+        list(describe.each_described(scene(snapshot), "TABLE")),
         describe.source_description(scene(snapshot), STREAM, "", extended=True),
     ):
         assert query_id not in str(shown)
