@@ -50,13 +50,15 @@ class ClusterNodes:
 
     public: Sequence[str]
     secret: str = field(repr=False)
+    #: as they were when they were asked for; they are asked for again if none answers
     _internal: tuple[str, ...] = ()
 
     def internal(self) -> tuple[str, ...]:
         """The internal addresses of all nodes, as one of them knows them. Raises ServeRefused."""
         if not self._internal:
             with SyncClient(timeout_s=ANSWER_S_MAX, connect_s_max=CONNECT_S_MAX) as client:
-                answer = _first(client, self.public, "GET", "/clusterStatus")
+                found = _first(client, self.public, "GET", "/clusterStatus")
+            answer = _answered(found, "/clusterStatus")
             status = cast("dict[str, Any]", msgspec.json.decode(answer.body))
             places = [each.get("standpipe", {}) for each in status["clusterStatus"].values()]
             self._internal = tuple(place["internal"] for place in places if place)
@@ -78,18 +80,40 @@ class ClusterNodes:
         self._ask("POST", "/execute", msgspec.json.encode(request))
 
     def _ask(self, method: str, target: str, body: bytes = b"") -> bytes:
-        nodes = self.internal()
+        is_known = bool(self._internal)
         identity = PeerIdentity(self.secret)
         with SyncClient(
             timeout_s=ANSWER_S_MAX, connect_s_max=CONNECT_S_MAX, identity=identity
         ) as client:
-            return _first(client, nodes, method, target, body).body
+            found = _first(client, self.internal(), method, target, body)
+            if isinstance(found, _NoAnswer) and is_known:
+                self._internal = ()  # all that were there may have been replaced since
+                found = _first(client, self.internal(), method, target, body)
+        return _answered(found, target).body
+
+
+@dataclass(frozen=True)
+class _NoAnswer:
+    """What became of each try."""
+
+    why: Sequence[str]
+
+
+def _answered(found: Response | _NoAnswer, target: str) -> Response:
+    """Raises ServeRefused."""
+    if isinstance(found, Response):
+        return found
+    raise ServeRefused(
+        f"no node answers {target.partition('?')[0]}: {'; '.join(found.why)}",
+        next_step="check that `nodes` has public addresses of running nodes",
+    )
 
 
 def _first(
     client: SyncClient, nodes: Sequence[str], method: str, target: str, body: bytes = b""
-) -> Response:
-    """The first good answer. Another node is asked if one does not answer, or cannot now."""
+) -> Response | _NoAnswer:
+    """The first good answer. Another node is asked if one does not answer, or cannot now. Raises
+    ServeRefused with what a node refuses."""
     why: list[str] = []
     for node in nodes:
         try:
@@ -106,10 +130,7 @@ def _first(
         if answer.status < 500:
             raise ServeRefused(_said(answer), next_step="see the message; docs/spark.md")
         why.append(f"{node}: {_said(answer)}")
-    raise ServeRefused(
-        f"no node answers {target.partition('?')[0]}: {'; '.join(why)}",
-        next_step="check that `nodes` has public addresses of running nodes",
-    )
+    return _NoAnswer(why)
 
 
 def _said(answer: Response) -> str:
