@@ -94,13 +94,19 @@ class QueryGroup(Record, frozen=True, kw_only=True):
 
 
 def groups_below(checkpoints: CheckpointPath, service_id: str) -> list[QueryGroup]:
-    """The groups of this service. A file that cannot be read is left out, and logged: its members
-    cannot be started, as their checkpoints are not where they are looked for."""
+    """The groups of this service. A damaged file is left out, and logged: its members cannot be
+    started, as their checkpoints are not where they are looked for.
+
+    Raises OSError if storage does not give a file. Nobody knows then who is in that group, and a
+    member that started alone would say CHECKPOINT_LOST for good.
+    """
     found: list[QueryGroup] = []
     for path in sorted(checkpoints.glob(f"{_PREFIX}*/{GROUP_FILE}")):
         try:
             group = msgspec.json.decode(path.read_bytes(), type=QueryGroup)
-        except (OSError, msgspec.MsgspecError) as error:
+        except FileNotFoundError:
+            continue  # removed a moment ago
+        except msgspec.MsgspecError as error:
             _logger.error("a group cannot be read", path=str(path), why=str(error))
             continue
         if group.service_id == service_id:

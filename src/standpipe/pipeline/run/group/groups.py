@@ -73,7 +73,9 @@ class Groups:
         may_form: bool = True,
     ) -> list[WantedRun]:
         """The runs of these queries. New ones that wait for others are left out meanwhile.
-        `may_form`: every pipeline of the cluster knows groups."""
+        `may_form`: every pipeline of the cluster knows groups.
+
+        Raises OSError if storage does not give a group that a query may be in; call it again."""
         self._may_form = self._forms and may_form
         # another pipeline that holds one meanwhile may put it into a group
         self._settled &= wanted.keys()

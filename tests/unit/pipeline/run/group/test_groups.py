@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -217,6 +218,45 @@ def test_a_query_that_comes_back_is_in_the_group_that_another_put_it_into(tmp_pa
     assert ours.arrange(by_id("A"), sources(), 6.0) == [], "it waits for the lease of B"
     (again,) = ours.arrange(by_id("A"), sources(), 6.0 + SETTLE_S)
     assert again.group == together[0].group
+
+
+def test_members_of_a_group_that_cannot_be_read_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One failed read of `group.json`: they started alone, and were CHECKPOINT_LOST."""
+    ours, other = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    both = by_id("A", "B")
+    for now_s in (0.0, SETTLE_S):
+        together = other.arrange(both, sources(), now_s)
+    (copy,) = ours.arrange(by_id("COPY"), sources(), 5.0)
+    wanted = both | by_id("COPY")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", _fails)
+        for now_s in (6.0, 6.0 + SETTLE_S):
+            with pytest.raises(OSError, match="not now"):
+                ours.arrange(wanted, sources(), now_s)
+        assert ours.arrange(by_id("COPY"), sources(), 8.0) == [copy], "this one needs no group"
+    assert ours.arrange(wanted, sources(), 9.0) == [*together, copy]
+
+
+def test_what_two_pipelines_formed_at_once_is_read_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has lost the race for a query must know its group, or wait."""
+    ours, other = (Groups(tmp_path, "s_", forms=True) for _ in range(2))
+    both = by_id("A", "B")
+    assert ours.arrange(both, sources(), 3.0) == []
+    for now_s in (0.0, SETTLE_S):
+        together = other.arrange(both, sources(), now_s)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", _fails)
+        with pytest.raises(OSError, match="not now"):
+            ours.arrange(both, sources(), 3.0 + SETTLE_S)
+    assert ours.arrange(both, sources(), 9.0) == together
+
+
+def _fails(path: Path) -> bytes:
+    raise OSError(errno.EIO, "not now", str(path))
 
 
 def test_a_process_that_stood_still_finds_the_group_that_another_formed(tmp_path: Path) -> None:
