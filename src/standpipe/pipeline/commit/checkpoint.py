@@ -32,6 +32,7 @@ from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.checkpoint_path import (
     CheckpointPath,
     copy_tree,
+    draft_names,
     remove_tree,
     rename,
     write_whole,
@@ -157,7 +158,8 @@ class Checkpoint:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=Identity)
         except FileNotFoundError:
-            if self.root.exists() and any(self.root.iterdir()):
+            ignored = draft_names(IDENTITY_FILE)  # of a pipeline that could not finish it
+            if self.root.exists() and any(each.name not in ignored for each in self.root.iterdir()):
                 raise self._mismatch("it has files, but no standpipe.json") from None
             self.root.mkdir(parents=True, exist_ok=True)
             self._mark(path, identity)

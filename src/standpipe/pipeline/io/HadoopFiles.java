@@ -113,13 +113,22 @@ public class HadoopFiles {
     public void write(String file, byte[] content) throws IOException {
         Path target = at(file);
         Path draft = new Path(target.getParent(), "." + target.getName() + ".tmp");
-        OutputStream out = files.create(draft, true);
         try {
-            out.write(content);
-        } finally {
-            out.close();
+            OutputStream out = files.create(draft, true);
+            try {
+                out.write(content);
+            } finally {
+                out.close();
+            }
+            context.rename(draft, target, new Options.Rename[] {Options.Rename.OVERWRITE});
+        } catch (IOException failed) {
+            try {
+                files.delete(draft, false);
+            } catch (IOException stays) {
+                failed.addSuppressed(stays);
+            }
+            throw failed;
         }
-        context.rename(draft, target, new Options.Rename[] {Options.Rename.OVERWRITE});
     }
 
     /** Fails if the target is there: FileSystem.rename would move into a folder. */

@@ -6,9 +6,10 @@ differently is here, so that the rest need not know.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from standpipe.errors import SetupError
@@ -21,6 +22,8 @@ CheckpointPath: TypeAlias = Path | HadoopPath
 
 #: in all of them a rename is one step, and fails where the target exists
 SCHEMES: Final = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "abfs", "abfss")
+#: how the name of a file ends that is not whole yet
+_DRAFT: Final = ".tmp"
 
 
 def scheme_of(text: str) -> str:
@@ -94,9 +97,20 @@ def write_whole(path: CheckpointPath, content: bytes) -> None:
     if isinstance(path, HadoopPath):
         path.write_whole(content)
         return
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(content)
-    draft.replace(path)
+    draft = path.with_suffix(_DRAFT)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def draft_names(name: str) -> set[str]:
+    """What `write_whole` leaves of a file of that name, in its folder, if it is killed, or cannot
+    remove what it began: on this machine, and in Hadoop's file systems (`HadoopFiles.write`)."""
+    return {str(PurePath(name).with_suffix(_DRAFT)), f".{name}{_DRAFT}"}
 
 
 def remove_tree(path: CheckpointPath) -> None:

@@ -245,6 +245,14 @@ def test_claim_refuses_another_querys_checkpoint(tmp_path: Path, change: dict) -
     assert "DROP" in caught.value.message
 
 
+@pytest.mark.parametrize("draft", ["standpipe.tmp", ".standpipe.json.tmp"])
+def test_claim_finishes_what_a_first_start_could_not(tmp_path: Path, draft: str) -> None:
+    """The disk was full, or the pipeline was killed: the query was CHECKPOINT_MISMATCH for good."""
+    (tmp_path / draft).write_bytes(b"")
+    Checkpoint(tmp_path, LeaseEpoch(1)).claim(MINE)
+    Checkpoint(tmp_path, LeaseEpoch(2)).claim(MINE)
+
+
 def test_claim_refuses_sparks_files_without_a_name(tmp_path: Path) -> None:
     checkpoint = logs(tmp_path, commits=[0], offsets=[0])
     with pytest.raises(QueryFailed, match="CHECKPOINT_MISMATCH"):

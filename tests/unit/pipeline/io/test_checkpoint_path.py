@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,30 @@ def test_a_copy_is_links(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "state" / "1").stat().st_nlink == 2
     checkpoint_path.write_whole(tmp_path / "old" / "state" / "1", b"others")
     assert (tmp_path / "new" / "state" / "1").read_bytes() == b"rows"
+
+
+def test_a_file_that_cannot_be_written_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk. The draft counted as a file of another query's checkpoint."""
+
+    def fills_up(path: Path, content: bytes) -> int:
+        with path.open("wb") as draft:
+            draft.write(content[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    checkpoint_path.write_whole(tmp_path / "standpipe.json", b"old")
+    monkeypatch.setattr(Path, "write_bytes", fills_up)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint_path.write_whole(tmp_path / "standpipe.json", b"new")
+    (only,) = tmp_path.iterdir()
+    assert (only.name, only.read_bytes()) == ("standpipe.json", b"old")
+
+
+def test_names_of_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a process that was killed stays."""
+    monkeypatch.setattr(Path, "replace", lambda _draft, _path: None)
+    checkpoint_path.write_whole(tmp_path / "standpipe.json", b"new")
+    (draft,) = tmp_path.iterdir()
+    names = checkpoint_path.draft_names("standpipe.json")
+    assert names == {draft.name, ".standpipe.json.tmp"}, "of Hadoop: HadoopFiles.write"
