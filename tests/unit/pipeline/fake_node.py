@@ -61,6 +61,11 @@ class FakeNode:
         self.lags: OwnLags | None = None
         #: answer of `GET /log` is an error from now on
         self.is_mute = False
+        #: as a node that has lost the quorum: it takes no write, and answers from its copy
+        self.is_read_only = False
+        self.leader = NodeId("node-1")
+        #: how long each `GET /log` was to wait, ms
+        self.polls: list[int] = []
         self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -101,6 +106,7 @@ class FakeNode:
 
     def page(self, start: int, wait_ms: int) -> bytes:
         deadline = time.monotonic() + wait_ms / 1000
+        self.polls.append(wait_ms)
         with self._changed:
             while len(self.commands) < start and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -112,7 +118,7 @@ class FakeNode:
             page = LogPage(
                 entries=tuple(entries),
                 last_index=LogIndex(len(self.commands)),
-                leader=NodeId("node-1"),
+                leader=self.leader,
                 cluster_id="c",
             )
         return msgspec.msgpack.encode(page)
@@ -179,11 +185,11 @@ class FakeNode:
                     "/pipeline/leave": node.leave,
                     "/query-status": node.take,
                 }
-                self._answer(lambda: take[self.path](body))
+                self._answer(lambda: take[self.path](body), is_refused=node.is_read_only)
 
-            def _answer(self, make: Any) -> None:
+            def _answer(self, make: Any, *, is_refused: bool = False) -> None:
                 status, body = 401, b'{"error_code": 40100}'
-                if not node.is_mute:
+                if not node.is_mute and not is_refused:
                     try:
                         status, body = 200, make()
                     except BadRequest as refused:

@@ -1,9 +1,10 @@
 """The pipeline's connection to the nodes: it follows their log, registers, renews and reports.
 
 One thread with its own event loop. Any node can serve the log, since each answers from its own
-copy; if one does not answer, the next one is asked. Reports go to every node, because each shows
-them in its own snapshot. A pipeline that was suspended until others got its leases learns so
-from its next renewal, and registers again. Routes: docs/INTERFACES.md, "Metadata log".
+copy; if one does not answer, or its copy stands still (`watch/stale_log.py`), another one is asked.
+Reports go to every node, because each shows them in its own snapshot. A pipeline that was suspended
+until others got its leases learns so from its next renewal, and registers again. Routes:
+docs/INTERFACES.md, "Metadata log".
 
 Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.py`).
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections import deque
@@ -39,6 +41,7 @@ from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.run.reconcile import PipelineRegistration
+from standpipe.pipeline.run.watch.stale_log import StaleLog, is_better
 
 POLL_WAIT_MS = 1000
 RETRY_S = 0.5
@@ -51,6 +54,10 @@ RENEW_EVERY_S = 1.0
 REPLICAS_EVERY_S = 0.25
 REPLICAS_MS_MAX = 800
 RENEW_MS_MAX = 1500
+#: how long the others are waited for while the node that is followed stands still
+BETTER_MS_MAX = 800
+
+_NOT_SERVED = (PeerUnreachable, PeerSilent, LogUnavailable)
 
 _log = structlog.get_logger("follow")
 
@@ -208,18 +215,45 @@ class Follower:
     async def _follow(self) -> None:
         """Read the log from the catalog's index onwards, until cancelled. Raises what is no matter
         of the node that was asked (UnknownCommand)."""
+        nodes, failures = deque(self._nodes), 0
         while True:
-            for node in self._nodes:
-                try:
-                    while True:
-                        self._apply(await self._page(node))
-                except (PeerUnreachable, PeerSilent, LogUnavailable) as error:
-                    _log.info("node does not serve the log", node=node, why=error.message)
-            await asyncio.sleep(RETRY_S)
+            try:
+                better = await self._follow_one(nodes[0])
+                nodes.rotate(-nodes.index(better))
+            except _NOT_SERVED as error:
+                _log.info("node does not serve the log", node=nodes[0], why=error.message)
+                nodes.rotate(-1)
+                failures += 1
+                if failures % len(nodes) == 0:
+                    await asyncio.sleep(RETRY_S)
 
-    async def _page(self, node: str) -> LogPage:
-        target = f"/log?from={self._catalog.index + 1}&wait_ms={POLL_WAIT_MS}"
-        reply = await self._client.get(node, target, timeout_ms=CALL_MS_MAX + POLL_WAIT_MS)
+    async def _follow_one(self, node: str) -> str:
+        """Read the log from this node, as long as no other one is better. Returns that one."""
+        stale = StaleLog()
+        while True:
+            page = await self._page(node, POLL_WAIT_MS, CALL_MS_MAX)
+            self._apply(page)
+            confirmed = self.confirmed.log_index if self.confirmed else 0
+            why = stale.take(page, confirmed, time.monotonic())
+            if why and (better := await self._better(node, page)):
+                _log.warning("another node serves the log", node=better, left=node, why=why)
+                return better
+
+    async def _better(self, node: str, served: LogPage) -> str | None:
+        """Another node that is not cut off as this one is; all are asked at once."""
+
+        async def is_it(other: str) -> bool:
+            with contextlib.suppress(*_NOT_SERVED):
+                return is_better(await self._page(other, 0, BETTER_MS_MAX), served)
+            return False
+
+        others = [other for other in self._nodes if other != node]
+        found = await asyncio.gather(*map(is_it, others))
+        return next(itertools.compress(others, found), None)
+
+    async def _page(self, node: str, wait_ms: int, timeout_ms: int) -> LogPage:
+        target = f"/log?from={self._catalog.index + 1}&wait_ms={wait_ms}"
+        reply = await self._client.get(node, target, timeout_ms=timeout_ms + wait_ms)
         if not reply.ok:
             raise LogUnavailable(f"{node} answers {reply.status}: {reply.body[:200]!r}")
         return reply.msgpack(LogPage)

@@ -28,6 +28,7 @@ from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
 from standpipe.pipeline.run import control_client
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
+from standpipe.pipeline.run.watch import stale_log
 
 STATUS = QueryStatus(query_id="Q", state="RUNNING", lease_epoch=LeaseEpoch(1), batch=BatchId(7))
 
@@ -63,6 +64,46 @@ def test_another_node_is_asked_when_one_is_mute() -> None:
         follower = Follower([mute.address, node.address], SECRET, list)
         follower.start()
         eventually(lambda: follower.catalog.index == 1)
+        follower.close()
+
+
+@pytest.mark.parametrize("leader", ["", "node-1"], ids=["says so", "knows a leader that is away"])
+def test_a_node_that_has_lost_the_quorum_is_left(
+    leader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers with empty pages: the pipeline held leases that it never saw."""
+    monkeypatch.setattr(stale_log, "STALE_S", 0.2)
+    monkeypatch.setattr(control_client, "POLL_WAIT_MS", 50)
+    with FakeNode() as cut_off, FakeNode() as node:
+        cut_off.leader, cut_off.is_read_only = NodeId(leader), True
+        follower = Follower([cut_off.address, node.address], SECRET, list)
+        follower.start()
+        eventually(lambda: follower.catalog.index == 1)
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        eventually(lambda: follower.catalog.index >= me.log_index)
+        node.log(IsolateQuery(name="T"))
+        eventually(lambda: "T" in follower.catalog.isolated)
+        follower.close()
+
+
+def test_nobody_moves_while_no_node_has_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stale_log, "STALE_S", 0.1)
+    monkeypatch.setattr(control_client, "POLL_WAIT_MS", 50)
+    with FakeNode() as first, FakeNode() as second, FakeNode() as mute:
+        first.leader = second.leader = NodeId("")
+        mute.is_mute = True
+        nodes = [first.address, mute.address, second.address]
+        follower = Follower(nodes, SECRET, list)
+        follower.start()
+        eventually(lambda: len(second.polls) > 2)
+        assert set(second.polls) == {0}, "it was only asked whether it is better"
+        assert set(first.polls) == {50}, "and this one is still waited for"
+        second.leader = NodeId("node-2")
+        eventually(lambda: 50 in second.polls)
+        polls = len(first.polls)
+        eventually(lambda: second.polls.count(50) > 3)
+        assert len(first.polls) == polls
         follower.close()
 
 
