@@ -6,9 +6,12 @@ Not here: the changes of the state (`scheduler.py`).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
+
+import structlog
 
 from standpipe.model import BatchId, QueryStatus
 from standpipe.pipeline.run.group.wanted_run import WantedRun
@@ -21,6 +24,10 @@ from standpipe.pipeline.wanted import WantedQuery
 MESSAGE_LENGTH_MAX = 2000
 #: how long after its last wait for a replica a query is still said to be throttled
 THROTTLED_S = 5.0
+
+T = TypeVar("T")
+
+_logger = structlog.get_logger("queries")
 
 
 @dataclass
@@ -56,7 +63,11 @@ class RunEntry:
 
 
 def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
-    """The status of one of its queries. Called once a second: rates are those of a second."""
+    """The status of one of its queries. Called once a second: rates are those of a second.
+
+    What Spark says of one query, and nobody can read, is left out: all queries of a pipeline are in
+    one report, and without it they would be UNRESPONSIVE.
+    """
     run = entry.run
     table = run.tables[query.query_id] if run else None
     rate = 0.0
@@ -65,8 +76,12 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
         rate = max(0.0, (run.counts.input_records - records) / max(now_s - since, 0.001))
         if query is entry.wanted.members[-1]:
             entry.rate_from = (run.counts.input_records, now_s)
-    # read before the batch: a later batch covers no less
-    backlog = table.backlog.backlog_records() if table and table.backlog else None
+    late, backlog = 0, None
+    if run is not None and table is not None:
+        # read before the batch: a later batch covers no less
+        backlog = _answer(query, table.backlog.backlog_records) if table.backlog else None
+        counted = _answer(query, lambda: run.count_late(query.query_id, entry.rested))
+        late = table.late.count if counted is None else counted
     batch, covered = committed(table, entry.held)
     reason, message = entry.reason, entry.message
     if table is not None and table.notice and not reason:
@@ -83,10 +98,20 @@ def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
         covered=covered,
         input_rows_per_second=round(rate, 1),
         bad_records=table.counts.bad_records if table else 0,
-        late_records=run.count_late(query.query_id, entry.rested) if run else 0,
+        late_records=late,
         repaired_rows=table.repaired_rows if table else 0,
         read_records=table.backlog.read_records() if table and table.backlog else 0,
         backlog_records=backlog,
         group=entry.wanted.group_id,
         at_ms=time.time_ns() // 1_000_000,
     )
+
+
+def _answer(query: WantedQuery, question: Callable[[], T]) -> T | None:
+    """What Spark answers; None: it cannot be read, which is logged."""
+    try:
+        return question()
+    except Exception as error:  # the JVM may answer anything; the next time it may be right
+        why = f"{type(error).__name__}: {error}"[:MESSAGE_LENGTH_MAX]
+        _logger.warning("a detail of a query cannot be read", query_id=query.query_id, why=why)
+        return None

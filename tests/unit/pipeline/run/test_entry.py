@@ -1,4 +1,4 @@
-"""What a pipeline reports of a query that waits for a replica."""
+"""What a pipeline reports of a query that waits for a replica, or that Spark says odd things of."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.pipeline.queries_of import wanted_of
 
+from standpipe.model import BatchId
 from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.run.entry import RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
@@ -39,3 +40,21 @@ def test_throttled(waited_s: float, reason: str, expected: tuple[str, str], why:
     said = status_of(entry, WANTED, 10.0)
     assert (said.reason, said.message) == expected, why
     assert said.state == "RUNNING"
+
+
+def test_what_spark_says_of_a_query_and_nobody_can_read_costs_that_detail_only() -> None:
+    """One late record of a year beyond 9999 made every query of its pipeline UNRESPONSIVE."""
+
+    def odd(*_: object) -> int:
+        raise ValueError("Invalid isoformat string: '+57923-03-01T12:00:00.000Z'")
+
+    counts = BatchCounts(batch=BatchId(3), bad_records=1)
+    backlog = SimpleNamespace(backlog_records=odd, read_records=lambda: 7)
+    late = SimpleNamespace(count=4)
+    table = SimpleNamespace(counts=counts, backlog=backlog, notice="", repaired_rows=2, late=late)
+    run: Any = SimpleNamespace(tables={WANTED.query_id: table}, counts=counts, count_late=odd)
+    entry = RunEntry(WantedRun(members=(WANTED,)), state="RUNNING", run=cast(Any, run))
+    said = status_of(entry, WANTED, 10.0)
+    assert (said.state, said.batch, said.bad_records, said.read_records) == ("RUNNING", 3, 1, 7)
+    assert said.late_records == 4, "as many as were counted before: a metric does not go back"
+    assert said.backlog_records is None, "unknown"

@@ -23,6 +23,8 @@ from standpipe.model import BatchId
 from standpipe.pipeline.commit.checkpoint import topics_of
 
 REASON: Final = "LATE"
+#: 400 years of the Gregorian calendar
+_CYCLE_MS: Final = 146_097 * 24 * 3_600_000
 
 
 @dataclass
@@ -39,8 +41,8 @@ class LateRecords:
         """Spark's recent progress reports, oldest first -> entries for the processing log."""
         # from the newest backwards, because reading each one is a call into the JVM
         new = [*takewhile(lambda each: _key_of(each) > self._seen, reversed(progresses))]
-        self._seen = max([self._seen, *map(_key_of, new)])
         entries = [entry for entry in map(_entry, reversed(new)) if entry is not None]
+        self._seen = max([self._seen, *map(_key_of, new)])  # last: an error above loses no report
         self.count += sum(entry["count"] for entry in entries)
         at_ms = time.time_ns() // 1_000_000
         return [
@@ -70,9 +72,20 @@ def _entry(progress: Any) -> dict[str, Any] | None:
 
 
 def _watermark_ms(event_time: Mapping[str, str]) -> int | None:
-    """Parses Spark's text: {"watermark": "2013-01-01T00:00:00.000Z"}"""
-    said = event_time.get("watermark")
-    return None if said is None else round(datetime.fromisoformat(said).timestamp() * 1000)
+    """Parses Spark's text: {"watermark": "2013-01-01T00:00:00.000Z"}; None: there is none, or it
+    cannot be read.
+
+    A record whose time is in other units moves the watermark to a year such as "+57923", which
+    Python's dates do not have. The calendar repeats every 400 years.
+    """
+    said = event_time.get("watermark") or ""
+    year, _, rest = said.removeprefix("+").partition("-")
+    try:
+        cycles, within = divmod(int(year) - 2000, 400)
+        at = datetime.fromisoformat(f"{2000 + within}-{rest}")
+    except ValueError:
+        return None
+    return round(at.timestamp() * 1000) + cycles * _CYCLE_MS
 
 
 def ranges(places: Iterable[tuple[str | None, str | None]]) -> list[dict[str, Any]]:

@@ -10,8 +10,10 @@ import pytest
 
 from standpipe.pipeline.run.watch.late_records import LateRecords, ranges
 
+WATERMARK = "2013-01-01T00:00:00.500Z"
 
-def progress(batch: int, *dropped: int, at: str = "") -> Any:
+
+def progress(batch: int, *dropped: int, at: str = "", watermark: str = WATERMARK) -> Any:
     source = SimpleNamespace(
         startOffset=lambda: f'{{"s":{{"0":{batch}0,"1":3}}}}',
         endOffset=lambda: f'{{"s":{{"0":{batch + 1}0,"1":3}}}}',
@@ -22,7 +24,7 @@ def progress(batch: int, *dropped: int, at: str = "") -> Any:
         timestamp=lambda: at or f"2013-01-01T00:00:{batch:02}.000Z",
         stateOperators=lambda: operators,
         sources=lambda: [source],
-        eventTime=lambda: {"watermark": "2013-01-01T00:00:00.500Z"},
+        eventTime=lambda: {"watermark": watermark or None},  # py4j has None for what is not there
     )
 
 
@@ -55,6 +57,35 @@ def test_a_batch_is_told_that_an_idle_report_had_announced() -> None:
     (line,) = late.take(ran)
     assert json.loads(line)["count"] == 2
     assert late.take(ran) == []
+
+
+@pytest.mark.parametrize(
+    ("watermark", "at_ms", "why"),
+    [
+        ("1970-01-01T00:00:00.000Z", 0, "before the first event"),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999, "the last year of Python's dates"),
+        ("+10000-01-01T00:00:00.000Z", 253_402_300_800_000, "and the next one"),
+        ("+57923-02-28T12:00:00.250Z", 1_765_711_137_600_250, "a record's time in microseconds"),
+        ("+294247-01-10T04:00:54.775Z", 9_223_372_036_854_775, "the last one of Spark"),
+        ("the day after", None, "not known"),
+        ("", None, "not told"),
+    ],
+)
+def test_the_watermark_of_a_report(watermark: str, at_ms: int | None, why: str) -> None:
+    """Years beyond 9999 raised ValueError, and the pipeline sent no report of any query."""
+    (line,) = LateRecords("Q").take([progress(4, 1, watermark=watermark)])
+    assert json.loads(line)["watermark_ms"] == at_ms, why
+
+
+def test_a_report_that_cannot_be_read_at_once_is_read_later() -> None:
+    """It counted as read before it was, and its late records were never told."""
+    late, odd = LateRecords("Q"), progress(4, 2)
+    sources, odd.sources = odd.sources, None
+    with pytest.raises(TypeError):
+        late.take([odd])
+    odd.sources = sources
+    (line,) = late.take([odd])
+    assert (json.loads(line)["batch"], late.count) == (4, 2)
 
 
 @pytest.mark.parametrize(
