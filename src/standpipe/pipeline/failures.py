@@ -1,8 +1,8 @@
 """Why a query cannot continue: named failures, and how Spark's errors are mapped to them.
 
-A named failure ends in QueryStatus FAILED and is not retried: trying again could only lose data or
-repeat it. Everything else is retried with back-off (`run/scheduler.py`). Other queries are not
-affected.
+A named failure ends in QueryStatus FAILED and is not retried before a user pauses and resumes the
+query: trying again could only lose data or repeat it. Everything else is retried with back-off
+(`run/scheduler.py`). Other queries are not affected.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ REASONS_HEAD = """\
 ## Reasons of queries
 
 What `SHOW QUERIES` says beside a query's state (`pipeline/failures.py`). A final one is FAILED and
-not tried again; its message names the statements that resolve it.
+not tried again until the query is paused and resumed; its message names the statements that resolve
+it.
 """
 
 ENDED_HEAD = """\

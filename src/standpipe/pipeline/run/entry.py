@@ -61,6 +61,15 @@ class RunEntry:
     #: (input records, instant) at the previous report, for the rate
     rate_from: tuple[int, float] = (0, 0.0)
 
+    def again(self) -> RunEntry:
+        """An entry that starts the same run anew, once what ran before has ended."""
+        return RunEntry(
+            self.wanted,
+            stopping=self.stopping,
+            ends_since=self.ends_since,
+            lingers_until=self.lingers_until,
+        )
+
 
 def status_of(entry: RunEntry, query: WantedQuery, now_s: float) -> QueryStatus:
     """The status of one of its queries. Called once a second: rates are those of a second.

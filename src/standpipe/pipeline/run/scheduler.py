@@ -208,14 +208,15 @@ class Queries:
 
     def try_again(self, ended: Mapping[str, int], newest: int) -> None:
         """Hold nothing against these queries, which a user has paused, replaced or dropped in
-        these entries of the log; it was read up to `newest`."""
+        these entries of the log; it was read up to `newest`. One that has FAILED starts again: if
+        it was resumed at once, the catalog wants it as before."""
         if not ended:
             return
         self.marks.retry(ended, newest)
-        for query_id in ended:  # an entry of a group has no such reason: it is divided
+        for query_id in ended:  # an entry of a group does not fail: the group is divided
             entry = self._entries.get(query_id)
-            if entry is not None and entry.reason == "DRIVER_DIED":
-                self._entries[query_id] = RunEntry(entry.wanted)
+            if entry is not None and entry.state == "FAILED":
+                self._entries[query_id] = entry.again()
 
     def statuses(self) -> list[QueryStatus]:
         """One for each query; called once a second."""

@@ -533,6 +533,32 @@ def test_a_query_that_ended_two_drivers_is_failed_by_name() -> None:
     assert world.tend() == "RUNNING"
 
 
+def test_a_failed_query_that_was_paused_and_resumed_starts_again() -> None:
+    """Both in one page of the log: the catalog wants it as before. It stayed FAILED."""
+    first = Run()
+    world = World(first, QueryFailed("CHECKPOINT_LOST", "…"), Run())
+    world.tend()
+    first.died, first.is_active = QueryFailed("TOPIC_CHANGED", "…"), True
+    first.may_end.clear()
+    assert world.look() == "FAILED TOPIC_CHANGED"
+    world.queries.try_again({"another one": 8}, 9)
+    assert world.look() == "FAILED TOPIC_CHANGED"
+    world.queries.try_again({Q: 10}, 11)
+    assert world.look() == "STARTING"
+    assert len(world.looked) == 1, "its last run has not ended"
+    first.may_end.set()
+    assert world.tend() == "FAILED CHECKPOINT_LOST", "its own failure, not that of before"
+    world.queries.try_again({}, 12)
+    world.now += 3600
+    assert world.tend() == "FAILED CHECKPOINT_LOST"
+    world.queries.try_again({Q: 13}, 14)
+    assert world.tend() == "RUNNING"
+    assert world.queries.statuses()[0].message == ""
+    world.queries.try_again({Q: 15}, 16)
+    assert world.tend() == "RUNNING", "only what has failed starts again"
+    assert len(world.looked) == 3
+
+
 def test_a_query_waits_while_a_suspect_runs_alone() -> None:
     world = World(Run())
     marks = world.queries.marks
