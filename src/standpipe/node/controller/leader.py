@@ -260,6 +260,8 @@ class Leading:
                 touched = responses.topics_touched(before, self._copy.catalog)
             applied = self._copy.catalog.applied_requests[request_id]
         placed = await self._placements.wait(request_id, applied)
+        # another copy of the request may have taken the statement back meanwhile
+        applied = self._copy.catalog.applied_requests.get(request_id, applied)
         failures: Mapping[str, str] = {}
         if touched is None or touched:
             failures = await self._keeper.followed(applied.index, touched, TOPICS_S_MAX)

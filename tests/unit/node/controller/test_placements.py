@@ -82,6 +82,26 @@ def test_a_statement_whose_plan_takes_too_long_is_taken_back(
     run(story)
 
 
+def test_a_copy_of_a_statement_that_is_taken_back_is_refused_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy waits for the replicas of a table that the first one takes back meanwhile."""
+    pid = tmp_path / "planner.pid"
+
+    async def story() -> None:
+        config = config_of(tmp_path, standpipe_placement_timeout_ms=1500)
+        async with control(config) as (node,):
+            await node.execute(STREAM, "r1")
+            plan_with(monkeypatch, HANGS, str(pid))
+            first = asyncio.create_task(node.execute(TABLE, "r2"))
+            await node.until(pid.exists)
+            copy = await node.execute(TABLE, "r2")
+            assert holds_as_before(node)
+            assert (copy.status, body_of(copy)) == (400, body_of(await first))
+
+    run(story)
+
+
 def test_other_statements_go_on_while_a_plan_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
