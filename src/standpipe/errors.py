@@ -51,7 +51,7 @@ StandpipeError                         50000   base; 500
 ├── NodesUnreachable                   50309   client.core.attempts: at a client
 ├── AnswerLost                         50310   client.core.attempts: at a client
 ├── NoPipeline                         50311   nothing runs Spark for a push query
-├── OutcomeUnknown                     50312   a copy of a statement that comes too late
+├── OutcomeUnknown                     50312   a statement may be logged, and nobody says so
 ├── HeavyWorkerEnded                   50313   before its answer was complete
 ├── NodeExhausted                      50314   node.worker.responses: no descriptor or memory left
 ├── SchemaRegistryUnavailable          50315   sql.schemas.registry
@@ -330,8 +330,9 @@ class NoPipeline(StandpipeError):
 
 
 class OutcomeUnknown(StandpipeError):
-    """A statement arrived so late that nobody knows whether it was executed before, or the worker
-    that carried it out has ended. Look (`SHOW`, `DESCRIBE`); if it was not, send it again."""
+    """A statement may have been executed, or is about to be: no answer came in time, it arrived too
+    late, or the worker that carried it out has ended. Look (`SHOW`, `DESCRIBE`); if it was not,
+    send it again."""
 
     status = 503
     code = 50312

@@ -37,6 +37,8 @@ PATIENT_QUORUM: dict[str, int] = {FETCH_TIMEOUT.name: int(FETCH_TIMEOUT.high or 
 ELECTED_S_MAX = 8  # a fetch time-out with its jitter, and an election
 NAMES = ("node-1", "node-2", "node-3")
 NOBODY_LEADS = LogUnavailable.code
+#: of a statement that may be logged: it may be sent again under its request id
+UNTOLD = "no leader of the metadata quorum said what became of it"
 
 
 def until(what: str, condition: Callable[[], Any]) -> Any:
@@ -50,13 +52,15 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
 
 
 def until_led(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
-    """The answer. Asked again, with the same request id, while nobody leads: a machine may be
-    slower than elections are."""
+    """The answer. Asked again, with the same request id, while nobody leads or says what became of
+    it: a machine may be slower than elections are."""
 
     def answer() -> httpx2.Response | None:
         found = ask()
-        nobody_leads = found.status_code == 503 and found.json()["error_code"] == NOBODY_LEADS
-        return None if nobody_leads else found
+        if found.status_code != 503:
+            return found
+        is_over = found.json()["error_code"] != NOBODY_LEADS and UNTOLD not in found.text
+        return found if is_over else None
 
     found: httpx2.Response = until("a leader that takes it", answer)
     return found

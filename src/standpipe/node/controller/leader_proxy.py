@@ -1,7 +1,9 @@
 """Writes at any node go to the leader: statements, registrations, drains, changes of voters.
 
 If the leader is lost meanwhile, the write is retried with the same request id, which the catalog
-applies once. Not here: what the leader does with a write (`node.controller.leader`).
+applies once. When the time for that is over, the answer says whether a try may have been logged: a
+client that repeats its statement does so under another id. Not here: what the leader does with a
+write (`node.controller.leader`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from standpipe.adapters.http.internal import (
 )
 from standpipe.control.ddl.propose import Request
 from standpipe.control.raft.messages import Error
-from standpipe.errors import BadRequest, BodyTooLarge, LogUnavailable, NotFound
+from standpipe.errors import (
+    BadRequest,
+    BodyTooLarge,
+    LogUnavailable,
+    NotFound,
+    OutcomeUnknown,
+    StandpipeError,
+)
 from standpipe.model import NodeId
 from standpipe.node.controller.catalog_replica import CatalogReplica
 from standpipe.node.controller.leader import RETRY_S, Leading
@@ -39,6 +48,8 @@ FORWARD_MS: Final = 20_000  # twice the time that a statement waits for its topi
 #: requests that are applied once
 NUMBERED: Final = {"/execute": Request, "/pipeline/start": PipelineStart}
 SEEN_S_MAX: Final = 2.0  # how long a forwarded write waits for this node's catalog
+#: in the answer to a forward: the leader does not know what became of it
+MAY_BE_LOGGED: Final = "may_be_logged"
 
 
 class Writer:
@@ -67,24 +78,41 @@ class Writer:
         """The leader's answer, once this node's catalog has what was written.
 
         Retries while leaders change, under one request id. Raises LogUnavailable if no leader
-        accepts it in time, BodyTooLarge, BadRequest, and Unauthorized if a node registers another.
+        accepts it in time, OutcomeUnknown for a statement that may be logged all the same,
+        BodyTooLarge, BadRequest, and Unauthorized if a node registers another.
         """
         if call.path == "/register":  # here, since it is sent on in the name of this node
             call.must_come_from(call.json(NodeRegistration).node_id)
         if FORWARDED not in call.params:
             call = self._numbered(call)
         deadline = time.monotonic() + WRITE_S_MAX
+        may_be_logged = False
         while True:
             try:
                 return await self._try(call)
             except (ProposalRefused, PeerUnreachable, PeerSilent, _TryAgain) as error:
                 if isinstance(error, ProposalRefused) and error.error is Error.RECORD_TOO_LARGE:
                     raise BodyTooLarge("its plan is larger than one entry of the log") from error
+                may_be_logged |= _may_be_logged(error)
                 if FORWARDED in call.params or time.monotonic() > deadline:
-                    raise LogUnavailable(
-                        f"no leader of the metadata quorum accepted it: {error}"
-                    ) from error
+                    raise self._refusal(call, str(error), may_be_logged) from error
             await asyncio.sleep(RETRY_S)
+
+    def _refusal(self, call: Call, why: str, may_be_logged: bool) -> StandpipeError:
+        """What to answer when the time is over. A try of a statement may have been logged; other
+        writes may be repeated in any case."""
+        refused = f"no leader of the metadata quorum accepted it: {why}"
+        if call.path != "/execute":
+            return LogUnavailable(refused)
+        request_id = call.json(Request).request_id
+        if not may_be_logged and request_id not in self._copy.catalog.applied_requests:
+            return LogUnavailable(refused)
+        if FORWARDED in call.params:  # the node that sent it on tries again, under its id
+            return LogUnavailable(refused, **{MAY_BE_LOGGED: True})
+        return OutcomeUnknown(
+            f"no leader of the metadata quorum said what became of it ({why}): the statement may be"
+            " carried out. Look whether it was (SHOW, DESCRIBE); if not, send it again"
+        )
 
     def _numbered(self, call: Call) -> Call:
         """The request with an id, if it has none, and with the index of the log that this node
@@ -111,7 +139,10 @@ class Writer:
             )
         reply = await self._forward(call, leader)
         if reply.status == LogUnavailable.status and LogUnavailable.code == _code(reply):
-            raise _TryAgain(reply.json().get("message", ""))
+            said = reply.json()
+            extras: Mapping[str, object] = said.get("standpipe") or {}
+            may_be_logged = bool(extras.get(MAY_BE_LOGGED))
+            raise _TryAgain(said.get("message", ""), may_be_logged=may_be_logged)
         if reply.status == NotFound.status:
             raise BadRequest(
                 f"{leader}, which leads, runs an older release that does not know {call.path}: "
@@ -136,7 +167,7 @@ class Writer:
             await asyncio.wait({asked, moved}, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
                 return asked.result()
-            raise _TryAgain(f"{leader} lost the lead")
+            raise _TryAgain(f"{leader} lost the lead", may_be_logged=True)
         except (PeerUnreachable, PeerSilent):
             self._misses += 1
             raise
@@ -146,7 +177,22 @@ class Writer:
 
 
 class _TryAgain(Exception):
-    """The write was not accepted this time; `str` is the reason."""
+    """The write was not accepted this time; `str` is the reason. `may_be_logged`: a leader may have
+    appended it all the same."""
+
+    def __init__(self, why: str, *, may_be_logged: bool = False) -> None:
+        super().__init__(why)
+        self.may_be_logged = may_be_logged
+
+
+def _may_be_logged(error: Exception) -> bool:
+    match error:
+        case ProposalRefused(offset=offset):
+            return offset is not None
+        case _TryAgain(may_be_logged=may_be_logged):
+            return may_be_logged
+        case _:
+            return isinstance(error, PeerSilent)
 
 
 def _code(reply: Reply) -> object:

@@ -30,7 +30,15 @@ from standpipe.control.metadata import feature_levels, isolation
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.seal import NO_SEAL, ProgressReader, ProgressSeal
 from standpipe.data.query.record_rows import topic_of, writer_of
-from standpipe.errors import BadRequest, NoPipeline, ServerError, StandpipeError, TooManyRequests
+from standpipe.errors import (
+    BadRequest,
+    LogUnavailable,
+    NoPipeline,
+    OutcomeUnknown,
+    ServerError,
+    StandpipeError,
+    TooManyRequests,
+)
 from standpipe.model import Snapshot, Source
 from standpipe.node.worker.push.push_query import READ_S_MAX, new_query_id, starts_at_end
 from standpipe.node.worker.request import control_client
@@ -116,7 +124,12 @@ class TransientQueries:
         # in a task of its own: TERMINATE must not overtake a statement that was sent
         begun = asyncio.create_task(self._begin(statement, asked, query_id, starts))
         try:
-            await self.map.has((await asyncio.shield(begun)).log_index)
+            index = (await asyncio.shield(begun)).log_index
+            late = LogUnavailable(
+                f"the push query has begun (index {index}), but this node has not learned of it"
+                " yet, and ends it: send it again"
+            )
+            await self.map.has(index, late)
             yield pushed(self._logged(query_id, plan), statement.limit)
         finally:
             self._served.discard(query_id)
@@ -179,9 +192,15 @@ class TransientQueries:
             **control_client.request_id(snapshot),
             "push": {"query_id": query_id, "node_id": snapshot.node_id, "starts": starts},
         }
-        return await control_client.execute(
-            self.control, self.internal_address, request, statement.text
-        )
+        try:
+            return await control_client.execute(
+                self.control, self.internal_address, request, statement.text
+            )
+        except OutcomeUnknown as unknown:  # `_end` ends it, so that it may be repeated
+            raise LogUnavailable(
+                "nobody knows whether the push query has begun, so this node ends it: send it again"
+                f" ({unknown.message})"
+            ) from unknown
 
     def _ends(self, plan: TransientPlan, snapshot: Snapshot) -> dict[str, dict[int, int]]:
         """Where the streams end that it reads. A table is always read from its beginning: its rows

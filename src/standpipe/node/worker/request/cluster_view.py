@@ -25,7 +25,7 @@ from standpipe.adapters.store import folders
 from standpipe.adapters.store.reader import StoreReader
 from standpipe.adapters.store.status_page import StatusReader
 from standpipe.control.routing.route import placements
-from standpipe.errors import LogUnavailable, NotReady
+from standpipe.errors import NotReady, StandpipeError
 from standpipe.model import NodeId, NodeInfo, Placement, ReplicaId, ReplicaStatus, Snapshot, Source
 from standpipe.node.covered_files import CoveredFiles
 from standpipe.sql.lookup.plan_cache import PlanCache
@@ -205,15 +205,13 @@ class Map:
         first: another worker may have acknowledged its CREATE less than 20 ms ago."""
         return self._reader.refresh() and self._take()
 
-    async def has(self, index: int) -> None:
-        """Wait until this node's map has a log index. Raises LogUnavailable after a while."""
+    async def has(self, index: int, late: StandpipeError) -> None:
+        """Wait until this node's map has a log index. After a while, raises `late`: what it means
+        depends on what was logged there."""
         until = time.monotonic() + CATCH_UP_S_MAX
         while self.view.snapshot.log_index < index:
             if time.monotonic() > until:
-                raise LogUnavailable(
-                    f"the statement is logged (index {index}), "
-                    "but this node has not learned of it yet"
-                )
+                raise late
             await asyncio.sleep(0.005)
             self.refresh()
 

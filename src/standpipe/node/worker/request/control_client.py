@@ -12,14 +12,29 @@ from typing import Final, cast
 
 import msgspec
 
-from standpipe.adapters.http.peer_client import PathFailed, PeerClient, Response
-from standpipe.errors import LogUnavailable, ServerError, StandpipeError, StatementError
+from standpipe.adapters.http.peer_client import (
+    ConnectFailed,
+    PathFailed,
+    PeerClient,
+    Response,
+)
+from standpipe.errors import (
+    LogUnavailable,
+    OutcomeUnknown,
+    ServerError,
+    StandpipeError,
+    StatementError,
+)
 from standpipe.model import Snapshot
 
 #: How long a statement may take at the quorum's leader: it may have to make a topic.
 EXECUTE_SECONDS_MAX: Final = 20.0
+#: Between the two tries of a statement.
+PAUSE_S: Final = 0.2
 #: How long the assignor may take for a large cluster.
 ASSIGNMENT_SECONDS_MAX: Final = 20.0
+
+_JSON: Final = {"content-type": "application/json"}
 
 
 class Executed(msgspec.Struct):
@@ -39,31 +54,70 @@ async def execute(
     control: PeerClient, internal_address: str, request: Mapping[str, object], statement: str
 ) -> Executed:
     """Send a statement with its request id to the metadata log. Retries once if no answer came:
-    the id makes that harmless. Raises LogUnavailable, or the error that it answers."""
+    the id makes that harmless.
+
+    Raises OutcomeUnknown if it may be logged: the client, which has no such id, must not repeat it.
+    Else LogUnavailable, or the error that it answers.
+    """
     try:
-        reply = await _sent_twice(control, internal_address, request)
-    except PathFailed as error:
+        reply, lost = await _sent_twice(control, internal_address, request)
+    except ConnectFailed as error:
         raise LogUnavailable(
             f"the control process of this node does not answer: {error}"
         ) from error
+    except PathFailed as error:
+        raise _unknown(f"the control process of this node gave no answer ({error})") from error
     try:
-        if reply.status != 200:
-            raise error_of(msgspec.json.decode(reply.body, type=dict[str, object]), statement)
-        return msgspec.json.decode(reply.body, type=Executed)
-    except msgspec.MsgspecError as error:
-        raise LogUnavailable(f"control answered {reply.status} without JSON") from error
+        if reply.status == 200:
+            return msgspec.json.decode(reply.body, type=Executed)
+        error = error_of(msgspec.json.decode(reply.body, type=dict[str, object]), statement)
+    except msgspec.MsgspecError as unreadable:
+        raise _unknown(f"control answered {reply.status} without JSON") from unreadable
+    if lost is not None and isinstance(error, LogUnavailable):
+        raise _unknown(f"{error.message}, and an earlier try had no answer ({lost})") from lost
+    raise error
+
+
+def _unknown(why: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{why}: the statement may be carried out. Look whether it was (SHOW, DESCRIBE); if not, "
+        "send it again"
+    )
 
 
 async def _sent_twice(
     control: PeerClient, internal_address: str, request: Mapping[str, object]
-) -> Response:
-    """The second time after a pause, if the first had no answer. Raises PathFailed."""
-    path, timeout_s = "/execute", EXECUTE_SECONDS_MAX
+) -> tuple[Response, PathFailed | None]:
+    """The answer; the second time after a pause, if the first had none. Also why the first had
+    none, if control may have read it. Raises ConnectFailed if it read neither, else PathFailed."""
+    lost: PathFailed | None = None
     try:
-        return await ask(control, internal_address, path, request, timeout_s=timeout_s)
-    except PathFailed:
-        await asyncio.sleep(0.2)
-        return await ask(control, internal_address, path, request, timeout_s=timeout_s)
+        return await _sent(control, internal_address, request), None
+    except ConnectFailed:
+        pass
+    except PathFailed as error:
+        lost = error
+    await asyncio.sleep(PAUSE_S)
+    try:
+        return await _sent(control, internal_address, request), lost
+    except ConnectFailed as error:
+        if lost is None:
+            raise
+        raise lost from error
+
+
+async def _sent(
+    control: PeerClient, internal_address: str, request: Mapping[str, object]
+) -> Response:
+    """Sent once only, so that ConnectFailed means that control did not read it."""
+    return await control.request(
+        internal_address,
+        "/execute",
+        body=msgspec.json.encode(request),
+        headers=_JSON,
+        timeout_s=EXECUTE_SECONDS_MAX,
+        is_repeatable=False,
+    )
 
 
 async def ask(
@@ -79,7 +133,7 @@ async def ask(
         internal_address,
         path,
         body=msgspec.json.encode(request),
-        headers={"content-type": "application/json"},
+        headers=_JSON,
         timeout_s=timeout_s,
     )
 

@@ -33,7 +33,13 @@ from standpipe.adapters.schema_registry import SchemaRegistry
 from standpipe.config.registry import Config
 from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata.catalog import from_snapshot
-from standpipe.errors import BadRequest, QueryOnStatementEndpoint, StandpipeError
+from standpipe.errors import (
+    BadRequest,
+    LogUnavailable,
+    OutcomeUnknown,
+    QueryOnStatementEndpoint,
+    StandpipeError,
+)
 from standpipe.model import Source
 from standpipe.node.batched import Shared
 from standpipe.node.topic_partitions import KafkaTopics
@@ -242,7 +248,11 @@ class Statements:
             **control_client.request_id(self.map.view.snapshot),
         }
         answer = await control_client.execute(self.control, self.internal_address, request, text)
-        await self.map.has(answer.log_index)
+        late = OutcomeUnknown(
+            f"the statement is carried out and logged (index {answer.log_index}), but this node has"
+            " not learned of it yet. Do not send it again: SHOW and DESCRIBE will have it"
+        )
+        await self.map.has(answer.log_index, late)
         return answer.entities
 
     async def _settle(self) -> None:
@@ -250,7 +260,12 @@ class Statements:
         if self._read_index is None:
             ask = partial(read_index, self.control, self.internal_address)
             self._read_index = Shared(ask)
-        await self.map.has(await self._read_index.answer())
+        index = await self._read_index.answer()
+        late = LogUnavailable(
+            f"this node has not learned yet of all that was acknowledged (up to index {index}), as"
+            " a linearizable statement needs it. Nothing was logged: try again"
+        )
+        await self.map.has(index, late)
 
     # ---------------------------------------------------------------- showing
 

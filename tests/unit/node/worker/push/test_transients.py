@@ -31,6 +31,7 @@ from standpipe.errors import (
     LogUnavailable,
     NoPipeline,
     ServerError,
+    StandpipeError,
     StatementError,
     TooManyRequests,
 )
@@ -115,7 +116,7 @@ class NodeMap:
     def refresh(self) -> bool:
         return True
 
-    async def has(self, index: int) -> None:
+    async def has(self, index: int, late: StandpipeError) -> None:
         assert self._control.catalog.index >= index
 
 
@@ -216,7 +217,8 @@ def test_a_table_is_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_answer_is_lost_after_the_statement_was_logged(
     loses: int, error: type[Exception] | None
 ) -> None:
-    """Sent again under the same id, it is carried out once; if no answer comes, it is ended."""
+    """Sent again under the same id, it is carried out once; if no answer comes, it is ended, so
+    that the client may repeat it."""
 
     control = Control(CATALOG)
     control.loses = loses

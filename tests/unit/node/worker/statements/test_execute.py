@@ -12,6 +12,7 @@ from msgspec.structs import replace as changed
 from tests.samples import sample_stream
 from tests.unit.node.workers import USERS, Worker
 
+from standpipe.adapters.http.peer_client import PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import StatementReply
@@ -22,12 +23,14 @@ from standpipe.errors import (
     BadRequest,
     KafkaUnavailable,
     LogUnavailable,
+    OutcomeUnknown,
     ServerError,
     StandpipeError,
     StatementError,
 )
 from standpipe.model import Column, LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
+from standpipe.node.worker.request import cluster_view
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.control_client import error_of
 from standpipe.node.worker.statements.execute import StatementFailed
@@ -192,6 +195,62 @@ def test_lookups_have_their_turn_between_two_sources_that_are_shown(tmp_path: Pa
     assert [each["name"] for each in shown["sourceDescriptions"]] == [each.name for each in many]
     assert turns >= len(many)
     statements.lanes.close()
+
+
+class Control(PeerClient):
+    """Logs statements, and publishes nothing: the map of the node stays behind."""
+
+    def __init__(self, log_index: int = 10**9, read_index: int = 0) -> None:
+        super().__init__()
+        self._log_index, self._read_index = log_index, read_index
+        self.texts: list[str] = []
+
+    async def request(self, address: str, target: str, **how: Any) -> Response:
+        if target == "/read-index":
+            return Response(200, {}, b'{"log_index": %d}' % self._read_index)
+        text = msgspec.json.decode(how["body"])["ksql"]
+        self.texts.append(text)
+        entity = {"@type": "currentStatus", "statementText": text}
+        answer = {"log_index": self._log_index, "entities": [entity]}
+        return Response(200, {}, msgspec.json.encode(answer))
+
+
+MADE = "CREATE STREAM S (ID STRING KEY) WITH (KAFKA_TOPIC='t', PARTITIONS=1, VALUE_FORMAT='JSON');"
+
+
+def answered(folder: Path, control: PeerClient, text: str, **more: object) -> list[str]:
+    """The types of the entities that a worker answers, which knows the table USERS."""
+    worker = Worker(folder, "a", {})
+    worker.publish(["a"], {})
+    statements = worker.statements()
+    statements.control = control
+    try:
+        entities = asyncio.run(statements.carry_out(msgspec.json.encode({"ksql": text, **more})))
+    finally:
+        statements.lanes.close()
+    return [msgspec.json.decode(each)["@type"] for each in entities]
+
+
+def test_a_statement_that_is_logged_is_not_to_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The map of its node is late; sent again, INSERT INTO … SELECT would double all rows."""
+    monkeypatch.setattr(cluster_view, "CATCH_UP_S_MAX", 0.02)
+    with pytest.raises(StatementFailed, match="Do not send it again") as failed:
+        answered(tmp_path, Control(), MADE)
+    assert isinstance(failed.value.cause, OutcomeUnknown)
+    assert failed.value.cause.retry_after_s is None
+
+
+def test_a_statement_that_waits_for_the_newest_catalog_may_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_view, "CATCH_UP_S_MAX", 0.02)
+    control = Control(read_index=10**9)
+    asked = {"standpipe.consistency": "linearizable"}
+    with pytest.raises(LogUnavailable, match="Nothing was logged: try again"):
+        answered(tmp_path, control, MADE, streamsProperties=asked)
+    assert control.texts == []
 
 
 @pytest.mark.parametrize(
