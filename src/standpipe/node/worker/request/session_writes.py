@@ -48,13 +48,20 @@ class SessionWrites:
         return self._before.merged(SessionToken(writes=writes)).text()
 
 
-def session_writes(properties: Mapping[str, str], producer: RowProducer) -> SessionWrites | None:
-    """Of a request with these properties; None: it has no session. Raises BadRequest and
-    TokenRefused."""
+def session_to_write(properties: Mapping[str, str]) -> str | None:
+    """The token of the session that an INSERT under these properties is part of; "": it has none
+    yet; None: there is no session. Raises BadRequest."""
     token = session_of(properties)
     level = properties.get(LEVEL_PROPERTY)
     if level in (SNAPSHOT, LINEARIZABLE):
         raise BadRequest(
             f"read level {level} is for pull queries on tables, not for INSERT and other statements"
         )
+    return token
+
+
+def session_writes(properties: Mapping[str, str], producer: RowProducer) -> SessionWrites | None:
+    """Of a request with these properties; None: it has no session. Raises BadRequest and
+    TokenRefused."""
+    token = session_to_write(properties)
     return None if token is None else SessionWrites(token, producer)

@@ -21,7 +21,6 @@ from standpipe.control.ddl.limits import DEFAULT_LIMITS
 from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.catalog import EMPTY, Catalog
 from standpipe.errors import SqlSyntaxError, StandpipeError, StatementError
-from standpipe.node.worker.request.body import check_properties
 from standpipe.node.worker.statements.judge import RequestSession, after, judge
 from standpipe.sql.declarations.properties import (
     FORMATS_REFUSED,
@@ -162,8 +161,6 @@ class DryRun:
             self._missing.add(made)
 
     def _carry_out(self, statement: ast.Statement) -> None:
-        if isinstance(statement, SetProperty):
-            check_properties({statement.name: statement.value})
         statement = in_tree(statement, _VALUES)
         if isinstance(statement, ast.Query) and statement.emit is None:
             above = "\n" * (statement.at.line - 1)  # so that positions stay

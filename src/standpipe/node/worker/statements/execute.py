@@ -1,6 +1,7 @@
 """POST /ksql: all statements are judged before the first one is carried out, then one by one.
 
-    parse ─► judge_all: each against the catalog that those before it would make
+    parse ─► the newest catalog, if the request or a SET in it asks for that
+          ─► judge_all: each against the catalog that those before it would make
           ─► per statement: SHOW and DESCRIBE from this node's map, INSERT into Kafka, all others
              to the metadata log through the node's own control, until the map has that log index
 
@@ -59,6 +60,7 @@ from standpipe.node.worker.statements.judge import (
     JudgedStatement,
     RequestSession,
     judge_all,
+    sets_linearizable,
 )
 from standpipe.node.worker.statements.lanes import (
     StatementLane,
@@ -138,14 +140,8 @@ class Statements:
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
         session = RequestSession(properties, variables.folded(request.sessionVariables or {}))
         try:
-            if is_linearizable(session.properties):
-                await self._settle()
-            self.map.refresh()  # another worker may just have acknowledged a CREATE
-            digest = self.in_hand.admitted(request.ksql)
-            judge = partial(self._judge, digest, request.ksql, session)
-            statements = await self.lanes.run(lane_of(request.ksql), judge)
-            plans = [each.plan for each in statements]
-            inserts = inserts_of(self.producer, self.metrics, properties, plans)
+            statements = await self._judged_in_lane(request.ksql, session)
+            inserts = inserts_of(self.producer, self.metrics, properties, statements)
             inserts.schemas = self._registry
         except StandpipeError:
             self.metrics.count("standpipe_statements", "refused")
@@ -164,15 +160,37 @@ class Statements:
 
     # --------------------------------------------------------------- judging
 
-    def _judge(self, digest: bytes, text: str, session: RequestSession) -> list[JudgedStatement]:
-        with self.in_hand.in_thread(digest, waits=may_ask_kafka(text)):
-            return self._judged(text, session)
+    async def _judged_in_lane(self, text: str, session: RequestSession) -> list[JudgedStatement]:
+        """All statements, judged against the newest catalog if the request or a SET in it asks for
+        that. Raises StandpipeError."""
+        is_settled = is_linearizable(session.properties)
+        if is_settled:
+            await self._settle()
+        while True:
+            self.map.refresh()  # another worker may just have acknowledged a CREATE
+            digest = self.in_hand.admitted(text)
+            judge = partial(self._judge, digest, text, session, is_settled=is_settled)
+            if (statements := await self.lanes.run(lane_of(text), judge)) is not None:
+                return statements
+            await self._settle()
+            is_settled = True
 
-    def _judged(self, text: str, session: RequestSession) -> list[JudgedStatement]:
+    def _judge(
+        self, digest: bytes, text: str, session: RequestSession, *, is_settled: bool
+    ) -> list[JudgedStatement] | None:
+        with self.in_hand.in_thread(digest, waits=may_ask_kafka(text)):
+            return self._judged(text, session, is_settled=is_settled)
+
+    def _judged(
+        self, text: str, session: RequestSession, *, is_settled: bool
+    ) -> list[JudgedStatement] | None:
+        """None: a SET asks for the newest catalog, and the map is not settled yet."""
         is_on = variables.substitutes(session.properties)
         for name in session.variables:
             check_name("variable", name, None)
         statements = variables.parse(text, session.variables, is_on=is_on)
+        if not is_settled and sets_linearizable(statements):
+            return None
         if not statements:
             raise BadRequest("the request holds no statement")
         statements = tuple(in_tree(each, statement_values()) for each in statements)
@@ -199,8 +217,6 @@ class Statements:
         plan, text, session = judged.plan, judged.text, judged.session
         match plan:
             case SetPropertyPlan():
-                if is_linearizable(session.after(plan).properties):
-                    await self._settle()
                 return []
             case InsertValuesPlan():
                 await inserts.insert(plan)

@@ -5,9 +5,9 @@ Source: ksqlDB's rest model (QueryDescriptionEntity). Its topology here is what 
 
 from __future__ import annotations
 
-from standpipe.errors import StatementError
 from standpipe.model import PersistentQuery, Source
 from standpipe.node.worker.statements.describe import field_of, shown_columns
+from standpipe.node.worker.statements.judge import unknown_query
 from standpipe.node.worker.statements.show import Entity, Scene, entity, query_type
 from standpipe.sql.plans import (
     CreateTableAsPlan,
@@ -40,12 +40,7 @@ def explained(scene: Scene, plan: ExplainPlan, text: str) -> Entity:
 def _running(scene: Scene, query_id: str, text: str) -> Entity:
     query = next((q for q in scene.snapshot.queries if q.query_id == query_id), None)
     if query is None:
-        known = ", ".join(q.query_id for q in scene.snapshot.queries)
-        raise StatementError(
-            f"Query with id:{query_id} does not exist, use SHOW QUERIES to view the full set of"
-            " queries.",
-            hint=f"Known queries: {known}." if known else "",
-        )
+        raise unknown_query(query_id, (q.query_id for q in scene.snapshot.queries))
     known_sinks = (*scene.snapshot.sources, *scene.snapshot.transients)
     sink = next((s for s in known_sinks if s.name == query.sink), None)
     kind = query_type(query)

@@ -18,9 +18,10 @@ import msgspec
 from standpipe.adapters.kafka.producer import RowProducer
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest
-from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
+from standpipe.node.worker.request.session_writes import SessionWrites, session_to_write
 from standpipe.node.worker.statements.insert_record import record_of
-from standpipe.sql.plans import InsertValuesPlan, Plan
+from standpipe.node.worker.statements.judge import JudgedStatement
+from standpipe.sql.plans import InsertValuesPlan
 from standpipe.sql.schemas.registry import Schemas
 
 TOKEN_TYPE: Final = "consistencyToken"  # noqa: S105 the type of an entity
@@ -59,14 +60,27 @@ class Inserts:
 
 
 def inserts_of(
-    producer: RowProducer, metrics: Metrics, properties: Mapping[str, str], plans: Iterable[Plan]
+    producer: RowProducer,
+    metrics: Metrics,
+    properties: Mapping[str, str],
+    statements: Iterable[JudgedStatement],
 ) -> Inserts:
-    """Raises TokenRefused, and BadRequest for a session with no row to insert: a token must not be
-    ignored."""
-    writes = session_writes(properties, producer)
-    if writes is not None and not any(isinstance(plan, InsertValuesPlan) for plan in plans):
+    """`properties`: those of the request, before any SET. Raises TokenRefused, and BadRequest for a
+    session with no row to insert, and for several: a token must not be ignored."""
+    rows = [each for each in statements if isinstance(each.plan, InsertValuesPlan)]
+    tokens = {session_to_write(each.session.properties) for each in rows}
+    if (of_request := session_to_write(properties)) is not None:
+        if not rows:
+            raise BadRequest(
+                "read level session is for pull queries on tables and for INSERT … VALUES, not for "
+                "other statements"
+            )
+        tokens.add(of_request)
+    if len(tokens) > 1:
         raise BadRequest(
-            "read level session is for pull queries on tables and for INSERT … VALUES, not for "
-            "other statements"
+            "the INSERTs of a request are in one session, or in none: SET it before the first, or"
+            " send several requests"
         )
+    token = tokens.pop() if tokens else None
+    writes = None if token is None else SessionWrites(token, producer)
     return Inserts(producer, metrics, writes)

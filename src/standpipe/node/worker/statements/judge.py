@@ -6,10 +6,11 @@ left for it. `execute.py` judges a request with it, `dry_run.py` the statements 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from standpipe.config import keys
 from standpipe.control.ddl.limits import DEFAULT_LIMITS, StatementLimits
 from standpipe.control.ddl.propose import analyzed, propose
 from standpipe.control.ddl.responses import StatementReply
@@ -17,14 +18,24 @@ from standpipe.control.metadata import feature_levels
 from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import Catalog
 from standpipe.control.metadata.commands import Command
-from standpipe.errors import QueryOnStatementEndpoint
+from standpipe.errors import QueryOnStatementEndpoint, StatementError
 from standpipe.model import LogIndex
 from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions
+from standpipe.node.worker.request.body import asked_bounds, check_properties
 from standpipe.node.worker.statements.insert_record import record_of
-from standpipe.sql.plans import LOGGED, DefinePlan, InsertValuesPlan, Plan, SetPropertyPlan
+from standpipe.node.worker.statements.read_index import LINEARIZABLE, is_linearizable
+from standpipe.sql.plans import (
+    LOGGED,
+    DefinePlan,
+    ExplainPlan,
+    ExplainRoutePlan,
+    InsertValuesPlan,
+    Plan,
+    SetPropertyPlan,
+)
 from standpipe.sql.schemas.registry import Schemas
 from standpipe.sql.syntax import ast
-from standpipe.sql.syntax.ast_statements import PrintTopic
+from standpipe.sql.syntax.ast_statements import PrintTopic, SetProperty
 
 QUERY_HINT: Final = (
     "The following statement types should be issued to the websocket endpoint '/query':\n"
@@ -70,8 +81,8 @@ def judge_all(
 ) -> list[JudgedStatement]:
     """Judge each statement against the catalog that those before it would make. Blocks.
 
-    Raises what the leader would raise for the first that it would refuse, and BadRequest for a row
-    of INSERT … VALUES that its format cannot hold.
+    Raises what the leader would raise for the first that it would refuse, BadRequest as `judge`
+    does, and StatementError for an EXPLAIN of a query that would not be there.
     """
     judged: list[JudgedStatement] = []
     for statement in statements:
@@ -80,6 +91,8 @@ def judge_all(
         known = {source.topic: source.partitions for source in catalog.sources.values()}
         topics = TopicPartitions(kafka, known)
         one = judge(statement, catalog, session, topics, limits, schemas=schemas)
+        if isinstance(one.plan, ExplainPlan) and one.plan.query_id not in (None, *catalog.queries):
+            raise unknown_query(one.plan.query_id or "", catalog.queries, one.text)
         judged.append(one)
         session = session.after(one.plan)
         catalog = after(one, catalog, limits)
@@ -95,11 +108,45 @@ def judge(
     *,
     schemas: Schemas | None = None,
 ) -> JudgedStatement:
-    """What a statement means. Raises StatementError, and BadRequest as `judge_all` does."""
+    """What a statement means. Raises StatementError, and BadRequest for a property that nothing
+    reads or that has no such value, and for a row of INSERT … VALUES that its format cannot hold.
+
+    Nothing that is known before may be left for when it is carried out: others are in force then.
+    """
     plan = analyzed(statement, catalog, session.properties, topics, limits, schemas=schemas)
-    if isinstance(plan, InsertValuesPlan):
-        record_of(plan, schemas, registers=False)  # a statement after it may be refused
+    match plan:
+        case InsertValuesPlan():
+            record_of(plan, schemas, registers=False)
+        case SetPropertyPlan(name=name, value=value):
+            check_properties({name: value})
+            is_linearizable(session.after(plan).properties)
+        case ExplainRoutePlan():
+            asked_bounds(session.properties)
+        case _:
+            pass
     return JudgedStatement(statement.text, plan, session)
+
+
+def sets_linearizable(statements: Sequence[ast.Statement]) -> bool:
+    """Whether a SET among them asks for the newest catalog, against which those after it are to be
+    judged."""
+    return any(
+        isinstance(each, SetProperty)
+        and each.name == keys.CONSISTENCY.name
+        and (each.value or "").lower() == LINEARIZABLE
+        for each in statements
+    )
+
+
+def unknown_query(query_id: str, known: Iterable[str], statement: str = "") -> StatementError:
+    """The error for a query id that no query has. `known`: the ids that there are."""
+    names = ", ".join(known)
+    return StatementError(
+        f"Query with id:{query_id} does not exist, use SHOW QUERIES to view the full set of"
+        " queries.",
+        statement=statement,
+        hint=f"Known queries: {names}." if names else "",
+    )
 
 
 def after(judged: JudgedStatement, catalog: Catalog, limits: StatementLimits) -> Catalog:

@@ -16,7 +16,8 @@ from standpipe.adapters.http.peer_client import PathFailed, PeerClient
 from standpipe.config import keys
 from standpipe.errors import BadRequest, LogUnavailable
 
-CONSISTENCIES: Final = ("local", "linearizable")
+LINEARIZABLE: Final = "linearizable"
+CONSISTENCIES: Final = ("local", LINEARIZABLE)
 #: How long the controller may take: the round in progress there, then the next one.
 SECONDS_MAX: Final = 8.0
 
@@ -33,7 +34,7 @@ def is_linearizable(properties: Mapping[str, str]) -> bool:
     asked = properties.get(keys.CONSISTENCY.name, keys.CONSISTENCY.default).lower()
     if asked not in CONSISTENCIES:
         raise BadRequest(f"{keys.CONSISTENCY.name} is {' or '.join(CONSISTENCIES)}, not '{asked}'")
-    return asked == "linearizable"
+    return asked == LINEARIZABLE
 
 
 async def read_index(control: PeerClient, internal_address: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,8 @@ class Control(PeerClient):
         return Response(200, {}, msgspec.json.encode(answer))
 
 
+LAG = "ksql.query.pull.max.allowed.offset.lag"
+SELECT = "SELECT * FROM USERS WHERE ID = 'k';"
 MADE = "CREATE STREAM S (ID STRING KEY) WITH (KAFKA_TOPIC='t', PARTITIONS=1, VALUE_FORMAT='JSON');"
 
 
@@ -251,6 +254,62 @@ def test_a_statement_that_waits_for_the_newest_catalog_may_be_repeated(
     with pytest.raises(LogUnavailable, match="Nothing was logged: try again"):
         answered(tmp_path, control, MADE, streamsProperties=asked)
     assert control.texts == []
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("SET 'standpipe.consistency'='linearisable';", "is local or linearizable, not 'linearis"),
+        ("SET 'standpipe.consistancy'='linearizable';", "Did you mean 'standpipe.consistency'?"),
+        ("UNSET 'standpipe.consistancy';", "Did you mean 'standpipe.consistency'?"),
+        ("EXPLAIN NO_SUCH_QUERY;", "Query with id:NO_SUCH_QUERY does not exist"),
+        (f"SET '{LAG}'='many'; EXPLAIN ROUTE {SELECT}", "'many' is not a number of records"),
+    ],
+)
+def test_what_is_known_before_is_refused_before_anything_is_done(
+    tmp_path: Path, text: str, refusal: str
+) -> None:
+    """The CREATE before it was carried out, and then the request was answered 400."""
+    control = Control()
+    with pytest.raises((BadRequest, StatementError), match=re.escape(refusal)):
+        answered(tmp_path, control, f"{MADE} {text}")
+    assert control.texts == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["auto.offset.reset", "ksql.streams.num.stream.threads", "ksql.lambdas.enabled", "cache.max"],
+)
+def test_what_a_request_may_carry_may_be_set(tmp_path: Path, name: str) -> None:
+    text = f"SET '{name}'='1'; SHOW STREAMS;"
+    assert answered(tmp_path, Control(), text) == ["streams"]
+    given = {"streamsProperties": {name: "1"}}
+    assert answered(tmp_path / "beside", Control(), "SHOW STREAMS;", **given) == ["streams"]
+
+
+def test_an_explain_of_a_query_that_a_statement_before_it_makes(tmp_path: Path) -> None:
+    catalog = logged(STREAM)
+    assert at_the_worker(catalog, f"{TABLE} EXPLAIN CTAS_T_{catalog.index + 1};")
+
+
+@pytest.mark.parametrize("value", ["linearizable", "Linearizable"])
+def test_a_set_of_linearizable_holds_before_anything_is_judged(tmp_path: Path, value: str) -> None:
+    """DESCRIBE was judged against the catalog of before, and refused what was acknowledged."""
+    worker = Worker(tmp_path, "a", {})
+    worker.publish(["a"], {}, source=changed(USERS, name="OTHER"))
+
+    class Publishing(Control):
+        async def request(self, address: str, target: str, **how: Any) -> Response:
+            assert target == "/read-index"
+            Worker(tmp_path, "a", {}).publish(["a"], {}, epoch=2)  # it has USERS
+            return await super().request(address, target, **how)
+
+    statements = worker.statements()
+    statements.control = Publishing()
+    text = f"SET 'standpipe.consistency'='{value}'; DESCRIBE USERS;"
+    (entity,) = asyncio.run(statements.carry_out(msgspec.json.encode({"ksql": text})))
+    assert msgspec.json.decode(entity)["sourceDescription"]["name"] == "USERS"
+    statements.lanes.close()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, KafkaUnavailable, TokenRefused
 from standpipe.model import Column
 from standpipe.node.worker.statements.inserts import Inserts, inserts_of
+from standpipe.node.worker.statements.judge import JudgedStatement, RequestSession
 from standpipe.session_token import (
     ENABLE_PROPERTY,
     LEVEL_PROPERTY,
@@ -25,7 +26,7 @@ from standpipe.session_token import (
     TableKey,
     written_token,
 )
-from standpipe.sql.plans import InsertValuesPlan, Plan, ShowPlan
+from standpipe.sql.plans import InsertValuesPlan, Plan, SetPropertyPlan, ShowPlan
 
 STREAM = sample_stream(columns=(Column(name="ID", type="STRING", is_key=True),))
 ROW = InsertValuesPlan(source=STREAM, values=("a",), rowtime_ms=5)
@@ -53,7 +54,16 @@ class Kafka(RowProducer):
 
 
 def inserts(folder: Path, kafka: RowProducer, properties: dict[str, str], *plans: Plan) -> Inserts:
-    return inserts_of(kafka, Metrics(0, folder), properties, plans)
+    """Of a request with these statements, one after the other."""
+    session, statements = RequestSession(properties, {}), list[JudgedStatement]()
+    for plan in plans:
+        statements.append(JudgedStatement("…;", plan, session))
+        session = session.after(plan)
+    return inserts_of(kafka, Metrics(0, folder), properties, statements)
+
+
+def setting(name: str, value: str | None) -> Plan:
+    return SetPropertyPlan(name=name, value=value)
 
 
 def told(entities: list[msgspec.Raw]) -> list[Any]:
@@ -85,6 +95,48 @@ def test_the_token_covers_what_came_and_what_was_written(
         assert token == before.merged(written_token(STREAM.topic, {0: 42, 2: 7}, "id"))
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("properties", "sets", "is_in_session"),
+    [
+        ({}, [setting(LEVEL_PROPERTY, "session")], True),
+        ({LEVEL_PROPERTY: "session"}, [setting(TOKEN_PROPERTY, "")], True),
+        ({}, [setting(LEVEL_PROPERTY, "session"), setting(LEVEL_PROPERTY, None)], False),
+    ],
+)
+def test_a_session_may_begin_with_a_set(
+    tmp_path: Path, properties: dict[str, str], sets: list[Plan], is_in_session: bool
+) -> None:
+    """A SET of it was accepted, and the answer had no token."""
+    one = inserts(tmp_path, Kafka(), properties, *sets, ROW)
+    assert (one.writes is not None) is is_in_session
+    alone = inserts(tmp_path, Kafka(), {}, *sets)
+    assert alone.writes is None, "the prompt sends a SET alone"
+
+
+@pytest.mark.parametrize("level", ["snapshot", "linearizable"])
+def test_a_level_that_no_insert_has_is_refused_by_a_set_as_beside_it(
+    tmp_path: Path, level: str
+) -> None:
+    with pytest.raises(BadRequest, match=f"read level {level} is for pull queries"):
+        inserts(tmp_path, Kafka(), {}, setting(LEVEL_PROPERTY, level), ROW)
+    assert inserts(tmp_path, Kafka(), {}, setting(LEVEL_PROPERTY, level), SHOW).writes is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "plans"),
+    [
+        ({}, [ROW, setting(LEVEL_PROPERTY, "session"), ROW]),
+        ({TOKEN_PROPERTY: ""}, [ROW, setting(TOKEN_PROPERTY, SEEN.text()), ROW]),
+        ({TOKEN_PROPERTY: SEEN.text()}, [setting(TOKEN_PROPERTY, None), ROW]),
+    ],
+)
+def test_a_request_has_one_session(
+    tmp_path: Path, properties: dict[str, str], plans: list[Plan]
+) -> None:
+    with pytest.raises(BadRequest, match="in one session, or in none"):
+        inserts(tmp_path, Kafka(), properties, *plans)
 
 
 def test_without_a_session_nothing_is_asked_or_said(tmp_path: Path) -> None:
