@@ -41,6 +41,7 @@ StandpipeError                         50000   base; 500
 │   └── UnsafePath                     50000   adapters.files.named_paths
 ├── ServerRefused                      50000   client.core.answers: a node's error
 ├── ServeEnded                         50000   spark.errors: a served query has ended
+├── LogBehind                          50301   a command sequence number that is not reached
 ├── NodeLeaving                        50303
 ├── NotReady                           50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
@@ -278,6 +279,15 @@ class TextRefused(TooManyRequests):
 
 class ServerError(StandpipeError):
     """An internal error. The log of the node has the traceback."""
+
+
+class LogBehind(StandpipeError):
+    """The node does not get to the `commandSequenceNumber` of the request in time: it hears of a
+    statement late, or another cluster gave the number. Try again, or without the number."""
+
+    status = 503
+    code = 50301
+    retry_after_s = 1
 
 
 class NodeLeaving(StandpipeError):

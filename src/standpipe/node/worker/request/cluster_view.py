@@ -37,6 +37,9 @@ OPEN_STORES_MAX = 512
 MOVING_SECONDS_MAX: Final = 2.0
 #: how long to wait for the map to have what was just logged
 CATCH_UP_S_MAX: Final = 10.0
+#: between two looks meanwhile: soon at first, then no more than the worker looks anyway
+LOOK_S_MIN: Final = 0.005
+LOOK_S_MAX: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -205,14 +208,16 @@ class Map:
         first: another worker may have acknowledged its CREATE less than 20 ms ago."""
         return self._reader.refresh() and self._take()
 
-    async def has(self, index: int, late: StandpipeError) -> None:
-        """Wait until this node's map has a log index. After a while, raises `late`: what it means
-        depends on what was logged there."""
-        until = time.monotonic() + CATCH_UP_S_MAX
+    async def has(self, index: int, late: StandpipeError, wait_s: float | None = None) -> None:
+        """Wait until this node's map has a log index. After `wait_s` (CATCH_UP_S_MAX), raises
+        `late`: what it means depends on what was logged there."""
+        until = time.monotonic() + (CATCH_UP_S_MAX if wait_s is None else wait_s)
+        pause_s = LOOK_S_MIN
         while self.view.snapshot.log_index < index:
             if time.monotonic() > until:
                 raise late
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S_MAX)
             self.refresh()
 
     def _take(self) -> bool:

@@ -1,5 +1,6 @@
 """POST /ksql: all statements are judged before the first one is carried out, then one by one.
 
+    the map has the statement of commandSequenceNumber, if that is given
     parse ─► the newest catalog, if the request or a SET in it asks for that
           ─► judge_all: each against the catalog that those before it would make
           ─► per statement: SHOW and DESCRIBE from this node's map, INSERT into Kafka, all others
@@ -21,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -36,10 +37,12 @@ from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata.catalog import from_snapshot
 from standpipe.errors import (
     BadRequest,
+    LogBehind,
     LogUnavailable,
     OutcomeUnknown,
     QueryOnStatementEndpoint,
     StandpipeError,
+    TooManyRequests,
 )
 from standpipe.model import Source
 from standpipe.node.batched import Shared
@@ -92,6 +95,11 @@ from standpipe.sql.syntax import variables
 if TYPE_CHECKING:
     from standpipe.adapters.kafka.admin import KafkaAdmin
 
+#: for a request's commandSequenceNumber; ksqlDB's default
+NUMBERED_S_MAX: Final = 5.0
+#: requests that may wait for that at once: a number may be one that no statement ever had
+NUMBERED_MAX: Final = 100
+
 
 class StatementFailed(Exception):
     """A statement could not be carried out. `done`: entities of those before it."""
@@ -132,6 +140,8 @@ class Statements:
     _admin: KafkaAdmin | None = None
     _read_index: Shared[int] | None = None
     _asserts: TopicAsserts | None = None
+    #: how many requests wait for a log index that they name
+    _numbered: int = 0
 
     async def carry_out(self, body: bytes) -> list[msgspec.Raw]:
         """Entities of all statements, as JSON. Raises StandpipeError when nothing was done, else
@@ -140,6 +150,7 @@ class Statements:
         properties = {n: property_text(v) for n, v in (request.streamsProperties or {}).items()}
         session = RequestSession(properties, variables.folded(request.sessionVariables or {}))
         try:
+            await self._has_numbered(request.commandSequenceNumber)
             statements = await self._judged_in_lane(request.ksql, session)
             inserts = inserts_of(self.producer, self.metrics, properties, statements)
             inserts.schemas = self._registry
@@ -157,6 +168,23 @@ class Statements:
                 raise StatementFailed(error, statement.text, done) from error
         self.metrics.count("standpipe_statements", "done")
         return await inserts.with_token(answers.encoded)
+
+    async def _has_numbered(self, number: int | None) -> None:
+        """Wait for the statement whose answer had this number: ksqlDB's clients send that of the
+        last one, which another node may have taken. Raises LogBehind, TooManyRequests."""
+        if number is None or number <= self.map.view.snapshot.log_index:
+            return
+        if self._numbered >= NUMBERED_MAX:
+            raise TooManyRequests(f"{self._numbered} requests wait for their sequence numbers")
+        late = LogBehind(  # ksqlDB's text
+            "Timed out while waiting for a previous command to execute. command sequence number: "
+            f"{number}"
+        )
+        self._numbered += 1
+        try:
+            await self.map.has(number, late, NUMBERED_S_MAX)
+        finally:
+            self._numbered -= 1
 
     # --------------------------------------------------------------- judging
 

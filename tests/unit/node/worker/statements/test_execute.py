@@ -23,17 +23,20 @@ from standpipe.control.metadata.commands import DropSource, SetFeatureLevel
 from standpipe.errors import (
     BadRequest,
     KafkaUnavailable,
+    LogBehind,
     LogUnavailable,
     OutcomeUnknown,
     ServerError,
     StandpipeError,
     StatementError,
+    TooManyRequests,
 )
 from standpipe.model import Column, LogIndex, NodeId
 from standpipe.node.topic_partitions import KafkaTopics
 from standpipe.node.worker.request import cluster_view
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.control_client import error_of
+from standpipe.node.worker.statements import execute
 from standpipe.node.worker.statements.execute import StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
@@ -309,6 +312,57 @@ def test_a_set_of_linearizable_holds_before_anything_is_judged(tmp_path: Path, v
     text = f"SET 'standpipe.consistency'='{value}'; DESCRIBE USERS;"
     (entity,) = asyncio.run(statements.carry_out(msgspec.json.encode({"ksql": text})))
     assert msgspec.json.decode(entity)["sourceDescription"]["name"] == "USERS"
+    statements.lanes.close()
+
+
+@pytest.mark.parametrize("number", [None, -1, 0, 1])
+def test_a_sequence_number_that_this_node_has(tmp_path: Path, number: int | None) -> None:
+    given = {"commandSequenceNumber": number}
+    assert answered(tmp_path, Control(), "SHOW STREAMS;", **given) == ["streams"]
+
+
+def test_a_sequence_number_is_waited_for(tmp_path: Path) -> None:
+    """A statement at another node, then one that needs it here: the number was ignored."""
+    worker = Worker(tmp_path, "a", {})
+    worker.publish(["a"], {}, source=changed(USERS, name="OTHER"))
+    statements = worker.statements()
+
+    async def story() -> list[msgspec.Raw]:
+        body = {"ksql": "DESCRIBE USERS;", "commandSequenceNumber": 2}
+        described = asyncio.create_task(statements.carry_out(msgspec.json.encode(body)))
+        await asyncio.sleep(0.03)
+        assert not described.done()
+        Worker(tmp_path, "a", {}).publish(["a"], {}, epoch=2)  # as control does
+        return await described
+
+    (entity,) = asyncio.run(story())
+    assert msgspec.json.decode(entity)["sourceDescription"]["name"] == "USERS"
+    assert statements._numbered == 0
+    statements.lanes.close()
+
+
+def test_a_sequence_number_that_no_statement_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds neither a thread nor, for long, its request; and few wait at once."""
+    monkeypatch.setattr(execute, "NUMBERED_S_MAX", 0.1)
+    monkeypatch.setattr(execute, "NUMBERED_MAX", 2)
+    worker = Worker(tmp_path, "a", {})
+    worker.publish(["a"], {})
+    statements = worker.statements()
+    body = msgspec.json.encode({"ksql": "SHOW STREAMS;", "commandSequenceNumber": 10**12})
+
+    async def story() -> None:
+        all_three = [statements.carry_out(body) for _ in range(3)]
+        first, second, third = await asyncio.gather(*all_three, return_exceptions=True)
+        assert isinstance(third, TooManyRequests)
+        for late in (first, second):
+            assert isinstance(late, LogBehind)
+            assert (late.status, late.code, late.retry_after_s) == (503, 50301, 1)
+            assert late.message.endswith("command sequence number: 1000000000000")
+
+    asyncio.run(story())
+    assert statements._numbered == 0
     statements.lanes.close()
 
 
