@@ -155,24 +155,24 @@ async def assignment(control: PeerClient, internal_address: str) -> Mapping[str,
 
 
 def error_of(body: Mapping[str, object], statement: str) -> StandpipeError:
-    """The StandpipeError that an error body of the controller represents."""
+    """The StandpipeError that an error body of the controller represents: the first class with its
+    code, with what the body has under `standpipe`; ServerError if there is no such class."""
     message = str(body.get("message", "control refused the statement"))
-    code = body.get("error_code")
-    if code == StatementError.code:
-        extras = body.get("standpipe")
-        place = cast("dict[str, object]", extras) if isinstance(extras, dict) else {}
-        line, column = place.get("line"), place.get("column")
-        return StatementError(
+    code, extras = body.get("error_code"), body.get("standpipe")
+    details = cast("dict[str, object]", extras) if isinstance(extras, dict) else {}
+    kind = next((each for each in _kinds(StandpipeError) if each.code == code), ServerError)
+    if issubclass(kind, StatementError):
+        line, column = details.get("line"), details.get("column")
+        return kind(
             message,
             statement=statement,
             line=line if isinstance(line, int) else None,
             column=column if isinstance(column, int) else None,
-            hint=str(place.get("hint") or ""),
+            hint=str(details.get("hint") or ""),
         )
-    for kind in _kinds(StandpipeError):
-        if kind.code == code and not issubclass(kind, StatementError):
-            return kind(message)
-    return ServerError(message)
+    error = kind(message)
+    error.details = details
+    return error
 
 
 def _kinds(base: type[StandpipeError]) -> list[type[StandpipeError]]:

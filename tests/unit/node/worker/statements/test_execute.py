@@ -15,6 +15,7 @@ from tests.unit.node.workers import USERS, Worker
 
 from standpipe.adapters.http.peer_client import PeerClient, Response
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
+from standpipe.adapters.kafka.refusals import KafkaAccessDenied
 from standpipe.control.ddl import propose
 from standpipe.control.ddl.responses import StatementReply
 from standpipe.control.metadata.apply import apply
@@ -22,10 +23,13 @@ from standpipe.control.metadata.catalog import EMPTY, Catalog, from_snapshot, to
 from standpipe.control.metadata.commands import DropSource, SetFeatureLevel
 from standpipe.errors import (
     BadRequest,
+    BodyTooLarge,
     KafkaUnavailable,
     LogBehind,
     LogUnavailable,
+    NoReplica,
     OutcomeUnknown,
+    QueryOnStatementEndpoint,
     ServerError,
     StandpipeError,
     StatementError,
@@ -40,6 +44,7 @@ from standpipe.node.worker.statements import execute
 from standpipe.node.worker.statements.execute import StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
+from standpipe.sql.schemas.registry import SchemaRegistryMissing
 from standpipe.sql.syntax import parser
 
 TOPICS = {"t": 2}
@@ -373,16 +378,24 @@ def test_a_sequence_number_that_no_statement_had(
         LogUnavailable("away"),
         KafkaUnavailable("away"),
         BadRequest("bad"),
+        BodyTooLarge("large"),
+        NoReplica("none", verdicts={"0": "away"}),
+        SchemaRegistryMissing("no registry", statement="S;", line=1, column=2),
+        QueryOnStatementEndpoint("no", statement="S;"),
+        KafkaAccessDenied("no right", principal="User:x", operation="Create", resource="topic:t"),
     ],
 )
 def test_errors_survive_the_way_from_control(sent: StandpipeError) -> None:
     body = msgspec.json.decode(msgspec.json.encode(sent.body()))
     received = error_of(body, "S;")
-    assert received.body() == sent.body()
+    assert (type(received), received.body()) == (type(sent), sent.body())
     assert (received.status, received.retry_after_s) == (sent.status, sent.retry_after_s)
 
 
-@pytest.mark.parametrize("body", [{}, {"error_code": 99999}, {"error_code": "x", "message": 1}])
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"error_code": 99999}, {"error_code": "x", "message": 1}, {"standpipe": ["x"]}],
+)
 def test_errors_of_unknown_kinds(body: dict[str, object]) -> None:
     assert type(error_of(body, "")) is ServerError
 
