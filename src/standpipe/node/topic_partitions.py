@@ -16,17 +16,52 @@ from standpipe.errors import KafkaUnavailable
 #: how long before a topic counts as absent: its creation is confirmed before every broker knows it
 ABSENT_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.05
+#: how long Kafka counts as silent once it was, and how long it took to be found so
+SILENT_S: Final = 1.0
+
+#: partition counts by topic; blocks, raises KafkaUnavailable
+AskTopics = Callable[[], Mapping[str, int]]
+
+
+class KafkaSilence:
+    """Kafka's silence, kept for SILENT_S: the requests after the one that waited for Kafka fail at
+    once. A refusal that came quickly is not kept: asking again costs nothing."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failure: KafkaUnavailable | None = None
+        self._until_s = 0.0
+
+    def unless_silent(self, ask: AskTopics) -> AskTopics:
+        """`ask`, which is not called while the silence lasts. Not for two threads at once."""
+
+        def asked() -> Mapping[str, int]:
+            began_s = self._clock()
+            if self._failure is not None and began_s < self._until_s:
+                raise self._failure.with_traceback(None)
+            self._failure = None
+            try:
+                return ask()
+            except KafkaUnavailable as failure:
+                now_s = self._clock()
+                if now_s - began_s >= SILENT_S:
+                    self._failure, self._until_s = failure, now_s + SILENT_S
+                raise
+
+        return asked
 
 
 class KafkaTopics:
-    """Kafka's answer about all topics, kept for a request.
+    """Kafka's answer about all topics, kept for a request; so is its failure, as each try takes
+    seconds while Kafka is silent.
 
     `ask` blocks; it raises KafkaUnavailable, as does every look if it is None.
     """
 
-    def __init__(self, ask: Callable[[], Mapping[str, int]] | None) -> None:
+    def __init__(self, ask: AskTopics | None) -> None:
         self._ask = ask
         self._counts: Mapping[str, int] | None = None
+        self._failure: KafkaUnavailable | None = None
 
     def look(self) -> Mapping[str, int]:
         """Partition counts by topic, as they were when they were first looked up."""
@@ -36,7 +71,13 @@ class KafkaTopics:
         """Partition counts by topic as of now, kept for `look`. Raises KafkaUnavailable."""
         if self._ask is None:
             raise KafkaUnavailable("no Kafka is configured: node.json names no bootstrap servers")
-        self._counts = self._ask()
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            self._counts = self._ask()
+        except KafkaUnavailable as failure:
+            self._failure = failure
+            raise
         return self._counts
 
 

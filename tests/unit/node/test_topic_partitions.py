@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from standpipe.control.metadata.topic_reconciler import ObservedTopic
 from standpipe.errors import KafkaUnavailable
 from standpipe.node import topic_partitions
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions, topic_id_of
+from standpipe.node.topic_partitions import (
+    KafkaSilence,
+    KafkaTopics,
+    TopicPartitions,
+    topic_id_of,
+)
 
 
 class Broker:
@@ -45,6 +50,66 @@ def test_a_topic_that_is_not_there_is_absent_in_the_end(monkeypatch: pytest.Monk
     monkeypatch.setattr(topic_partitions, "ABSENT_S", 0.0)
     with pytest.raises(KeyError):
         TopicPartitions(KafkaTopics(Broker().ask))["nowhere"]
+
+
+class SilentKafka:
+    """Takes `takes_s` to say that it is away, on a clock of its own."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s, self.now_s, self.asked, self.is_back = takes_s, 50.0, 0, False
+
+    def ask(self) -> Mapping[str, int]:
+        self.asked += 1
+        if self.is_back:
+            return {"old": 2}
+        self.now_s += self.takes_s
+        raise KafkaUnavailable(f"silent for {self.takes_s:g} s")
+
+
+def test_kafka_is_asked_once_for_a_request_while_it_is_silent() -> None:
+    """A request with forty CREATEs took two minutes."""
+    kafka = SilentKafka(3.0)
+    topics = TopicPartitions(KafkaTopics(kafka.ask), {"known": 3})
+    looks: list[Callable[[], object]] = [
+        lambda: topics["new"],
+        lambda: topics.get("new"),
+        lambda: "new" in topics,
+        lambda: list(topics),
+    ]
+    for look in looks:
+        with pytest.raises(KafkaUnavailable, match="silent for 3 s"):
+            look()
+    assert (topics["known"], kafka.asked) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "pause_s", "asked", "why"),
+    [
+        (3.0, 0.9, 1, "still silent"),
+        (3.0, 1.1, 2, "it may be back"),
+        (0.1, 0.0, 2, "it refuses quickly: a right may have been granted"),
+    ],
+)
+def test_kafka_counts_as_silent_for_a_while(
+    takes_s: float, pause_s: float, asked: int, why: str
+) -> None:
+    kafka = SilentKafka(takes_s)
+    silence = KafkaSilence(lambda: kafka.now_s)
+    for _ in range(2):  # two requests
+        with pytest.raises(KafkaUnavailable, match="silent for"):
+            KafkaTopics(silence.unless_silent(kafka.ask)).look()
+        kafka.now_s += pause_s
+    assert kafka.asked == asked, why
+
+
+def test_kafka_is_back_at_once_when_it_answers() -> None:
+    kafka = SilentKafka(3.0)
+    ask = KafkaSilence(lambda: kafka.now_s).unless_silent(kafka.ask)
+    with pytest.raises(KafkaUnavailable):
+        ask()
+    kafka.is_back, kafka.now_s = True, kafka.now_s + 1.1
+    assert [ask(), ask()] == [{"old": 2}] * 2
+    assert kafka.asked == 3
 
 
 def test_known_sources_need_no_kafka() -> None:

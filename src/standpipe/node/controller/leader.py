@@ -60,7 +60,12 @@ from standpipe.node.controller.placements import Placements
 from standpipe.node.controller.planner import REVIEW_S, PlacementFailed, Placing
 from standpipe.node.controller.raft_driver import ProposalRefused, Quorum
 from standpipe.node.controller.voters import VoterName, VoterRoutes
-from standpipe.node.topic_partitions import KafkaTopics, TopicPartitions, topic_id_of
+from standpipe.node.topic_partitions import (
+    KafkaSilence,
+    KafkaTopics,
+    TopicPartitions,
+    topic_id_of,
+)
 from standpipe.sql.schemas.registry import Schemas
 
 RETRY_S: Final = 0.05
@@ -114,6 +119,7 @@ class Leading:
         self._limits = limits
         self._schemas = schemas
         self._turn = asyncio.Lock()
+        self._silence = KafkaSilence()
         self._placements = Placements(
             placing, lambda: copy.catalog, self._log_if, timeout_s=placement_s
         )
@@ -277,7 +283,8 @@ class Leading:
     ) -> Command | responses.StatementReply:
         """Blocks while Kafka and the schema registry are asked. Raises StandpipeError."""
         admin = self._keeper.admin
-        topics = TopicPartitions(KafkaTopics(admin.partition_counts if admin else None))
+        ask = self._silence.unless_silent(admin.partition_counts) if admin else None
+        topics = TopicPartitions(KafkaTopics(ask))
         verdict = propose.judge(request, before, topics, self._limits, schemas=self._schemas)
         if isinstance(verdict, responses.StatementReply):
             return verdict
