@@ -41,7 +41,7 @@ StandpipeError                         50000   base; 500
 │   └── UnsafePath                     50000   adapters.files.named_paths
 ├── ServerRefused                      50000   client.core.answers: a node's error
 ├── ServeEnded                         50000   spark.errors: a served query has ended
-├── LogBehind                          50301   a command sequence number that is not reached
+├── LogBehind                          50301   node.worker.statements.execute
 ├── NodeLeaving                        50303
 ├── NotReady                           50305   replicas exist, none holds a whole batch yet
 ├── NoReplica                          50306   every replica was ruled out; `verdicts` says why
@@ -141,8 +141,7 @@ class StatementError(StandpipeError):
             "entities": [],
         }
         extras = {"line": self.line, "column": self.column, "hint": self.hint or None}
-        present = {name: value for name, value in extras.items() if value is not None}
-        if present:
+        if present := {name: value for name, value in extras.items() if value is not None}:
             shape["standpipe"] = present
         return shape
 
@@ -281,15 +280,6 @@ class ServerError(StandpipeError):
     """An internal error. The log of the node has the traceback."""
 
 
-class LogBehind(StandpipeError):
-    """The node does not get to the `commandSequenceNumber` of the request in time: it hears of a
-    statement late, or another cluster gave the number. Try again, or without the number."""
-
-    status = 503
-    code = 50301
-    retry_after_s = 1
-
-
 class NodeLeaving(StandpipeError):
     """The node is about to stop and accepts no long-running request. Ask another node."""
 
@@ -340,9 +330,8 @@ class NoPipeline(StandpipeError):
 
 
 class OutcomeUnknown(StandpipeError):
-    """A statement may have been executed, or is about to be: no answer came in time, it arrived too
-    late, or the worker that carried it out has ended. Look (`SHOW`, `DESCRIBE`); if it was not,
-    send it again."""
+    """A statement may have been executed: no answer came in time, it came too late, or the worker
+    that carried it out has ended. Look (`SHOW`, `DESCRIBE`); if it was not, send it again."""
 
     status = 503
     code = 50312

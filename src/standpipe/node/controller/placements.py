@@ -117,7 +117,16 @@ class Placements:
             generation=table.generation,
             reason=reason,
         )
-        await self._log_if(command, lambda now: now.feature_level >= TOPIC_IDS)
-        if from_catalog.unplaced(self._catalog(), table.query_id):  # read by now, or an old level
+
+        def is_due(now: Catalog) -> bool:
+            """A step of another statement, or of a copy of this one, may have placed it."""
+            has_none = from_catalog.unplaced(now, table.query_id) is not None
+            return has_none and now.feature_level >= TOPIC_IDS
+
+        await self._log_if(command, is_due)
+        catalog = self._catalog()
+        if from_catalog.unplaced(catalog, table.query_id):  # read by now, or an old level
             return (f"{cause} The cluster keeps trying.",)
+        if table.query_id in catalog.queries:
+            return ()
         raise StatementError(reason, statement=table.statement)

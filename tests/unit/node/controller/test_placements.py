@@ -8,14 +8,25 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.node.in_process import STREAM, TABLE, Control, body_of, configs_of, control, run
+from tests.unit.node.worker.statements.test_execute import STREAM as SOURCE
+from tests.unit.node.worker.statements.test_execute import TABLE as COUNTED
+from tests.unit.node.worker.statements.test_execute import logged
 
+from standpipe.control.metadata.apply import apply
+from standpipe.control.metadata.catalog import Catalog
+from standpipe.control.metadata.commands import Command, CommitAssignment
+from standpipe.control.metadata.feature_levels import NEWEST
+from standpipe.model import Assignment, AssignmentEpoch, LogIndex, NodeId, Placement, Source
 from standpipe.node.configuration import NodeConfig, Setting
 from standpipe.node.controller import leader, planner
+from standpipe.node.controller.placements import Placements
 
 OTHER = STREAM.replace("STREAM S", "STREAM S2").replace("'s'", "'s2'")
 HANGS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(10**6)"
@@ -100,6 +111,44 @@ def test_a_copy_of_a_statement_that_is_taken_back_is_refused_like_it(
             assert (copy.status, body_of(copy)) == (400, body_of(await first))
 
     run(story)
+
+
+def test_a_table_that_is_placed_at_the_last_moment_is_not_taken_back() -> None:
+    """Its own plan is late. While it waits for its turn to say so, a step of another one places it:
+    a copy of the statement may have been told so."""
+    catalog = logged(SOURCE, COUNTED, level=NEWEST)
+    (table,) = [each for each in catalog.generations if each.is_materialized]
+
+    class Late:
+        async def due(self, _catalog: Catalog) -> Command | None:
+            await asyncio.sleep(60)
+            return None
+
+    async def log_if(command: Command, holds: Callable[[Catalog], bool]) -> None:
+        nonlocal catalog
+        placed = placements_of(table, "a")
+        step = CommitAssignment(assignment=Assignment(epoch=AssignmentEpoch(1), placements=placed))
+        catalog = apply(catalog, LogIndex(catalog.index + 1), step)
+        if holds(catalog):
+            catalog = apply(catalog, LogIndex(catalog.index + 1), command)
+
+    late: Any = Late()
+    waiting = Placements(late, lambda: catalog, log_if, timeout_s=0.01)
+    told = asyncio.run(waiting.wait(COUNTED, catalog.applied_requests[COUNTED]))
+    assert told == ()
+    assert table.name in catalog.sources
+
+
+def placements_of(table: Source, node: str) -> tuple[Placement, ...]:
+    return tuple(
+        Placement(
+            table_id=table.table_id or "",
+            generation=table.generation,
+            partition=number,
+            replicas=(NodeId(node),),
+        )
+        for number in range(table.partitions)
+    )
 
 
 def test_other_statements_go_on_while_a_plan_is_made(

@@ -37,9 +37,10 @@ OPEN_STORES_MAX = 512
 MOVING_SECONDS_MAX: Final = 2.0
 #: how long to wait for the map to have what was just logged
 CATCH_UP_S_MAX: Final = 10.0
-#: between two looks meanwhile: soon at first, then no more than the worker looks anyway
+#: between two looks meanwhile: for a moment often, then no more than the worker looks anyway
 LOOK_S_MIN: Final = 0.005
 LOOK_S_MAX: Final = 0.02
+SOON_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -211,13 +212,13 @@ class Map:
     async def has(self, index: int, late: StandpipeError, wait_s: float | None = None) -> None:
         """Wait until this node's map has a log index. After `wait_s` (CATCH_UP_S_MAX), raises
         `late`: what it means depends on what was logged there."""
-        until = time.monotonic() + (CATCH_UP_S_MAX if wait_s is None else wait_s)
-        pause_s = LOOK_S_MIN
+        began_s = time.monotonic()
+        wait_s = CATCH_UP_S_MAX if wait_s is None else wait_s
         while self.view.snapshot.log_index < index:
-            if time.monotonic() > until:
+            waited_s = time.monotonic() - began_s
+            if waited_s > wait_s:
                 raise late
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_S_MAX)
+            await asyncio.sleep(LOOK_S_MIN if waited_s < SOON_S else LOOK_S_MAX)
             self.refresh()
 
     def _take(self) -> bool:

@@ -37,7 +37,6 @@ from standpipe.control.ddl.limits import StatementLimits
 from standpipe.control.metadata.catalog import from_snapshot
 from standpipe.errors import (
     BadRequest,
-    LogBehind,
     LogUnavailable,
     OutcomeUnknown,
     QueryOnStatementEndpoint,
@@ -99,6 +98,15 @@ if TYPE_CHECKING:
 NUMBERED_S_MAX: Final = 5.0
 #: requests that may wait for that at once: a number may be one that no statement ever had
 NUMBERED_MAX: Final = 100
+
+
+class LogBehind(StandpipeError):
+    """The node does not get to the `commandSequenceNumber` of the request in time: it hears of a
+    statement late, or another cluster gave the number. Try again, or without the number."""
+
+    status = 503
+    code = 50301
+    retry_after_s = 1
 
 
 class StatementFailed(Exception):

@@ -25,7 +25,6 @@ from standpipe.errors import (
     BadRequest,
     BodyTooLarge,
     KafkaUnavailable,
-    LogBehind,
     LogUnavailable,
     NoReplica,
     OutcomeUnknown,
@@ -41,7 +40,7 @@ from standpipe.node.worker.request import cluster_view
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.control_client import error_of
 from standpipe.node.worker.statements import execute
-from standpipe.node.worker.statements.execute import StatementFailed
+from standpipe.node.worker.statements.execute import LogBehind, StatementFailed
 from standpipe.node.worker.statements.judge import RequestSession, judge_all
 from standpipe.sql.plans import DescribePlan, SetPropertyPlan, ShowPlan
 from standpipe.sql.schemas.registry import SchemaRegistryMissing
