@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import msgspec
 import structlog
@@ -121,6 +122,9 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._is_over = asyncio.Event()
         self._pipeline_id = ""  # empty: not registered yet
+        #: as which it has asked to be registered, whether or not a node has answered
+        self._asked_id = ""
+        self._registering: Future[PipelineRegistration | None] | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -164,13 +168,13 @@ class Follower:
         """
         self._check()
         answer = asyncio.run_coroutine_threadsafe(self._register(pipeline_id), self._loop)
+        self._registering = answer
         while not is_over():
             self._check()
             try:
                 return answer.result(timeout=0.2)
             except TimeoutError:
                 continue
-        answer.cancel()
         return None
 
     # ------------------------------------------------------------------------- in the thread
@@ -276,8 +280,9 @@ class Follower:
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
         self._catalog = catalog
 
-    async def _register(self, pipeline_id: str) -> PipelineRegistration:
-        while True:
+    async def _register(self, pipeline_id: str) -> PipelineRegistration | None:
+        self._asked_id = pipeline_id
+        while not self._is_over.is_set():
             if body := await self._post_to_one("start", pipeline_id, START_MS_MAX):
                 started = msgspec.json.decode(body, type=PipelineStarted)
                 self._pipeline_id = pipeline_id
@@ -287,7 +292,9 @@ class Follower:
                     log_index=started.log_index,
                     isolates=self._isolates,
                 )
-            await asyncio.sleep(RETRY_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), RETRY_S)
+        return None
 
     async def _keep_renewing(self) -> None:
         while True:
@@ -309,9 +316,16 @@ class Follower:
                     _log.warning("the pipeline is not registered again", why=refused.message)
 
     async def _leave(self) -> None:
-        """Release the leases at once. Otherwise others take over only after the lease timeout."""
-        if self._pipeline_id:
-            await self._post_to_one("leave", self._pipeline_id, RENEW_MS_MAX)
+        """Release the leases at once. Otherwise others take over only after the lease timeout.
+
+        A node may be logging the registration just now, or its answer was lost: then it would come
+        into effect later, and the leader would grant leases to a pipeline that has gone."""
+        if self._registering is not None:
+            with contextlib.suppress(Exception):  # `register` raises it
+                answer = asyncio.wrap_future(self._registering)
+                await asyncio.wait_for(answer, RENEW_MS_MAX / 1000)
+        if self._asked_id:
+            await self._post_to_one("leave", self._asked_id, RENEW_MS_MAX)
 
     async def _post_to_one(self, verb: str, pipeline_id: str, timeout_ms: int) -> bytes:
         """The answer of the first node that accepts, starting with the last one used; empty: none

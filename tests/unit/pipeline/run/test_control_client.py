@@ -1,3 +1,4 @@
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -206,6 +207,53 @@ def test_no_registration_when_it_is_over() -> None:
         follower.start()
         assert follower.register("p", is_over=lambda: True) is None
         follower.close()
+
+
+def test_who_stops_while_it_is_being_registered_is_not_left_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The quorum is slow, and logs it later: leases were granted to a process that had ended."""
+    monkeypatch.setattr(control_client, "RENEW_MS_MAX", 30_000)
+    with FakeNode() as node:
+        is_asked, log_it = threading.Event(), node.start_pipeline
+
+        def slow(body: bytes) -> bytes:
+            is_asked.set()
+            time.sleep(1.0)
+            return log_it(body)
+
+        monkeypatch.setattr(node, "start_pipeline", slow)
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=is_asked.is_set) is None
+        follower.close()
+        eventually(lambda: any(isinstance(each, StartPipeline) for each in node.commands))
+        eventually(lambda: node.catalog().pipelines == {})
+
+
+def test_who_stops_before_a_node_has_answered_leaves_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_client, "RENEW_MS_MAX", 200)
+    with FakeNode() as node:
+        is_asked, is_left = threading.Event(), threading.Event()
+
+        def hanging(body: bytes) -> bytes:
+            is_asked.set()
+            assert is_left.wait(30)
+            return b"{}"
+
+        def leave(body: bytes) -> bytes:
+            is_left.set()
+            return b"{}"
+
+        monkeypatch.setattr(node, "start_pipeline", hanging)
+        monkeypatch.setattr(node, "leave", leave)
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=is_asked.is_set) is None
+        follower.close()
+        assert is_left.wait(30)
 
 
 def test_a_command_from_the_future_stops_it_by_name() -> None:
