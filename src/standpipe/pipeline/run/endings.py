@@ -59,6 +59,18 @@ class Endings:
         self._endings.append(_Ending(entry.wanted, thread, stopped, now))
         thread.start()
 
+    def end(self, run: QueryRun) -> Future[None]:
+        """End a run, after which its queries may be started again. Does not wait: the future is
+        done once another run of them may begin.
+
+        Not in the threads that start queries: a start may take an hour, and a run that has failed
+        would go on until then."""
+        ended: Future[None] = Future()
+        work = (run, self._slots, ended)
+        # a daemon, as above; the future also tells the process when it takes too long
+        threading.Thread(target=_end_run, args=work, name="end", daemon=True).start()
+        return ended
+
     def take_ended(self) -> list[str]:
         """The ids of the runs that have ended since the last call."""
         ended = [each for each in self._endings if not each.thread.is_alive()]
@@ -103,6 +115,15 @@ def _end(entry: RunEntry, slots: threading.Semaphore, stopped: threading.Event) 
             entry.stopping.exception()
     if is_starting and starting is not None:
         stop_started(starting)
+
+
+def _end_run(run: QueryRun, slots: threading.Semaphore, ended: Future[None]) -> None:
+    try:
+        with slots:
+            stop_run(run)
+        run.wait_until_ended()
+    finally:
+        ended.set_result(None)
 
 
 def stop_run(run: QueryRun | Held) -> None:

@@ -33,7 +33,7 @@ from standpipe.pipeline.commit.topic_check import look_at_all
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
-from standpipe.pipeline.run.endings import END_S_MAX, Endings, end_run, stopping_once_started
+from standpipe.pipeline.run.endings import END_S_MAX, Endings, stopping_once_started
 from standpipe.pipeline.run.entry import MESSAGE_LENGTH_MAX, RunEntry, status_of
 from standpipe.pipeline.run.group.wanted_run import WantedRun
 from standpipe.pipeline.run.held_query import HELD, Held, hold_query
@@ -297,7 +297,7 @@ class Queries:
     def _end(self, entry: RunEntry, run: QueryRun, now: float) -> None:
         """Stop a run; the next one begins once it has ended."""
         entry.run, entry.ends_since = None, now
-        entry.stopping = self._starters.submit(end_run, run)
+        entry.stopping = self._endings.end(run)
 
     def _watch_end(self, entry: RunEntry, stopping: Future[None], now: float) -> None:
         ends_s = now - entry.ends_since

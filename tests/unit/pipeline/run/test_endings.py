@@ -129,6 +129,17 @@ def test_a_run_has_ended_once_its_janitors_have() -> None:
     assert endings.take_ended() == [ONE.query_id]
 
 
+def test_a_run_that_is_ended_by_itself_has_ended_once_its_janitors_have() -> None:
+    run = Run(OSError("it does not stop in time"))
+    run.may_end.clear()
+    ended = Endings().end(cast(QueryRun, run))
+    with pytest.raises(TimeoutError):
+        ended.result(0.2)
+    run.may_end.set()
+    assert ended.result(30) is None
+    assert run.stops == 1
+
+
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_a_run_that_is_stopped_already_is_waited_for(is_cancelled: bool) -> None:
     endings, stopping = Endings(), Future[None]()

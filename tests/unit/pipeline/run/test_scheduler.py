@@ -2,11 +2,12 @@
 
 import dataclasses
 from concurrent.futures import wait
-from threading import Event
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.pipeline.queries_of import wanted_of
 
 from standpipe.data.commit.topic_identity import TopicSeen
@@ -353,6 +354,36 @@ def test_the_next_run_waits_for_the_janitors_of_the_last_one(is_active: bool) ->
     first.may_end.set()
     assert world.tend() == "RUNNING"
     assert len(world.looked) == 2
+
+
+def test_a_run_that_failed_ends_while_long_starts_have_all_threads() -> None:
+    """It waited for them, and after 300 s the driver was restarted, with all that it ran."""
+    run, busy, may_go_on = Run(), Barrier(3), Event()
+
+    def start(wanted: WantedRun, around: PipelineContext) -> QueryRun:
+        if wanted is not ALONE:  # it publishes the rows of a table, say
+            busy.wait(30)
+            assert may_go_on.wait(30)
+        return cast(QueryRun, run)
+
+    queries = Queries(cast(PipelineContext, None), start=start, clock=lambda: 1000.0)
+    entries = cast(Any, queries)._entries
+    queries.carry_out(StartRun(ALONE))
+    queries.tend()
+    wait([entries[Q].starting])
+    queries.tend()
+    for name in ("B", "C"):
+        other = dataclasses.replace(WANTED, query=replace(WANTED.query, query_id=name))
+        queries.carry_out(StartRun(WantedRun(members=(other,))))
+    queries.tend()
+    try:
+        busy.wait(30)
+        run.died = RuntimeError("broker away")
+        queries.tend()
+        assert wait([entries[Q].stopping], timeout=10).done
+        assert run.is_stopped
+    finally:
+        may_go_on.set()
 
 
 class SlowToStop(Run):
