@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -49,6 +50,8 @@ class Upstream:
     directory: CheckpointPath
     #: called when more is committed than before, and when the topic cannot be followed any more
     has_news: Callable[[], None] = field(default=lambda: None)
+    #: gets each feed that is begun (`ended_unless_started`)
+    feeds: list[CommittedFeed] = field(default_factory=list["CommittedFeed"])
 
 
 class CommittedFeed:
@@ -63,6 +66,7 @@ class CommittedFeed:
         self._end = upstream.log.end_offsets(upstream.log.topic, 1)[0]
         arguments = (kafka, upstream.log.topic, upstream.log.reader())
         threading.Thread(target=self._run, args=arguments, name="committed", daemon=True).start()
+        upstream.feeds.append(self)
 
     def ends(self) -> dict[int, int]:
         """Committed ends, as of now. Raises KafkaUnavailable."""
@@ -125,6 +129,20 @@ class CommittedFeed:
         if found is not None:
             self._committed.take(found)
         return found is not None and found.query_id == self._committed.query_id
+
+
+@contextmanager
+def ended_unless_started() -> Generator[list[CommittedFeed]]:
+    """For the start of a query: the feeds that begin with its sources (`Upstream.feeds`). Spark
+    stops the sources of a query that it has started. If the start fails before, nobody would: a
+    thread and a consumer would be left by each try."""
+    begun: list[CommittedFeed] = []
+    try:
+        yield begun
+    except BaseException:
+        for each in begun:
+            each.stop()
+        raise
 
 
 class CommittedSource(SourceV1):

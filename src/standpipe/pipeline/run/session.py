@@ -25,6 +25,7 @@ from standpipe.config.registry import (
     Config,
 )
 from standpipe.config.spark import SECRETS
+from standpipe.model import PersistentQuery
 from standpipe.pipeline.run.spark_settings import SparkSettings, check_found
 
 LOG_CONFIG = Path(__file__).with_name("log4j2-spark.xml")
@@ -139,6 +140,25 @@ def open_session(
     spark = builder.getOrCreate()
     _keep_raw_files(spark)
     return spark
+
+
+def query_session(spark: SparkSession, query: PersistentQuery) -> SparkSession:
+    """A separate session, because views and settings belong to one query."""
+    session = spark.newSession()
+    # In update mode an empty batch only drops expired state, which the next batch does as well;
+    # running one after each batch would hold up the events behind it.
+    session.conf.set(
+        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
+    )
+    if query.plan.version > 1:
+        # Spark rejects several stateful operators in update mode because a watermark could make
+        # one of them drop what another still emits; ours emit nothing late.
+        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
+    # of two equal keys in a map ksqlDB keeps the later one; by default Spark would end the query,
+    # and take an object with two equal names for none
+    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    session.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
+    return session
 
 
 def _start_jvm(settings: Mapping[str, str]) -> None:

@@ -25,7 +25,9 @@ from standpipe.config.keys import BATCH_OFFSETS_MAX
 from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.io.checkpoint_path import spark_path
-from standpipe.pipeline.run.start.query_run import PipelineContext, finisher, planned, session_of
+from standpipe.pipeline.io.committed_source import ended_unless_started
+from standpipe.pipeline.run.session import query_session
+from standpipe.pipeline.run.start.query_run import PipelineContext, finisher, planned
 from standpipe.pipeline.wanted import WantedQuery
 
 RECORDS_MAX: Final = 500
@@ -105,14 +107,15 @@ def _run(
         batches.release()
 
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "rehearsal")
-    session = session_of(wanted.query, around)
-    running = (
-        planned(session, wanted, around, folder)
-        .writeStream.outputMode(wanted.query.plan.output_mode)
-        .option("checkpointLocation", spark_path(folder))
-        .foreachBatch(to_nowhere)
-        .start()
-    )
+    session = query_session(around.spark, wanted.query)
+    with ended_unless_started() as feeds:
+        running = (
+            planned(session, wanted, around, folder, feeds)
+            .writeStream.outputMode(wanted.query.plan.output_mode)
+            .option("checkpointLocation", spark_path(folder))
+            .foreachBatch(to_nowhere)
+            .start()
+        )
     try:
         for _ in range(BATCHES):
             waited_s = 0.0

@@ -17,14 +17,14 @@ from standpipe.data.commit.takeover import furthest_behind
 from standpipe.pipeline.commit.batch import CommitBatch
 from standpipe.pipeline.commit.query_group import QueryGroup
 from standpipe.pipeline.commit.topic_check import TopicCheck
-from standpipe.pipeline.failures import QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath
-from standpipe.pipeline.io.committed_source import Upstream
+from standpipe.pipeline.io.committed_source import CommittedFeed, Upstream, ended_unless_started
 from standpipe.pipeline.io.group import group_rows
 from standpipe.pipeline.io.sink import group_records_of
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.run.group.wanted_run import WantedRun
+from standpipe.pipeline.run.session import query_session
 from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.checkpoints import (
     checkpoint_of,
@@ -37,8 +37,8 @@ from standpipe.pipeline.run.start.query_run import (
     Stream,
     follow_sources,
     limits_of,
+    plan_unreadable,
     run_of,
-    session_of,
     start_query,
     started,
     take_over,
@@ -76,7 +76,7 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
     rolled_back = checkpoint.roll_back(furthest_behind(newest))
     if rolled_back.commits or rolled_back.offsets:
         _logger.warning("batches rolled back", run_id=run.run_id, commits=rolled_back.commits)
-    session = session_of(taken[0].wanted.query, around)
+    session = query_session(around.spark, taken[0].wanted.query)
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", run.run_id)
     tables = tuple(each.commit(around, watermark_delay_ms=_grace_ms(each.wanted)) for each in taken)
     query_ids = tuple(each.query_id for each in run.members)
@@ -98,9 +98,9 @@ def start_group(run: WantedRun, around: PipelineContext) -> QueryRun:
         pressure=around.pressure(),
     )
     follow_sources(run.run_id, (group.plan.input,), newest, around)
-    plan = _planned(session, run, group, around, checkpoint.directory)
-    stream = Stream(plan=plan, output_mode="update")
-    running = started(stream, commit, checkpoint, around)
+    with ended_unless_started() as feeds:
+        plan = _planned(session, run, around, checkpoint.directory, feeds)
+        running = started(Stream(plan=plan, output_mode="update"), commit, checkpoint, around)
     counted.set_query(running)
     return run_of(running, tables, run.members, around, run_id=run.run_id)
 
@@ -130,11 +130,14 @@ def _texts(plan: GroupPlan) -> list[str | None]:
 def _planned(
     session: SparkSession,
     run: WantedRun,
-    group: QueryGroup,
     around: PipelineContext,
     directory: CheckpointPath,
+    feeds: list[CommittedFeed],
 ) -> DataFrame:
-    """The streaming plan of the records of all tables of the run. Raises QueryFailed."""
+    """The streaming plan of the records of all tables of the run, which is that of a group.
+    `feeds`: of `ended_unless_started`. Raises QueryFailed."""
+    group = run.group
+    assert group is not None
     tables = {_number(each, group): each.table for each in run.members}
     stream = group.plan.input
     try:
@@ -146,8 +149,9 @@ def _planned(
             log=around.log,
             directory=directory,
             has_news=functools.partial(around.probe.wake, [run.run_id]),
+            feeds=feeds,
         )
         open_view(session, stream, around.reads, upstream or None, directory)
         return group_records_of(group_rows(session, group.plan, tables.keys()), tables)
     except (AnalysisException, ParseException, ValueError) as error:
-        raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
+        raise plan_unreadable(error) from error

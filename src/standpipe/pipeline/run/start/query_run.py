@@ -21,7 +21,7 @@ from standpipe.data.commit.back_pressure import Pressure
 from standpipe.data.commit.committed import Committed
 from standpipe.data.commit.takeover import furthest_behind, standing, streamed
 from standpipe.data.commit.topic_identity import TopicSeen
-from standpipe.model import LeaseEpoch, PersistentQuery, Progress, SparkInput
+from standpipe.model import LeaseEpoch, Progress, SparkInput
 from standpipe.pipeline.commit.batch import BatchCounts, CommitBatch, TableCommit
 from standpipe.pipeline.commit.batch_marks import BatchMarks
 from standpipe.pipeline.commit.checkpoint import Checkpoint
@@ -32,7 +32,7 @@ from standpipe.pipeline.commit.topic_check import TopicCheck
 from standpipe.pipeline.failures import Fenced, QueryFailed
 from standpipe.pipeline.io.bad_records import BadRecords, to_log_records
 from standpipe.pipeline.io.checkpoint_path import CheckpointPath, spark_path
-from standpipe.pipeline.io.committed_source import Upstream
+from standpipe.pipeline.io.committed_source import CommittedFeed, Upstream, ended_unless_started
 from standpipe.pipeline.io.kafka_options import KafkaReads
 from standpipe.pipeline.io.progress_log import ProgressLog
 from standpipe.pipeline.io.sink import records_of
@@ -40,6 +40,7 @@ from standpipe.pipeline.io.sink_writer import WriteLimits, may_repeat_tasks, row
 from standpipe.pipeline.io.source import open_view
 from standpipe.pipeline.io.stateful import add_step
 from standpipe.pipeline.run.group.groups import Groups
+from standpipe.pipeline.run.session import query_session
 from standpipe.pipeline.run.start import session_functions
 from standpipe.pipeline.run.start.checkpoints import claimed
 from standpipe.pipeline.run.start.public_topic import publish_rows
@@ -118,14 +119,15 @@ def start_query(wanted: WantedQuery, around: PipelineContext) -> QueryRun:
     """Take the query over and start it. Raises NotYet, QueryFailed or KafkaUnavailable."""
     query = wanted.query
     taken, checkpoint = resume(wanted, around)
-    session = session_of(query, around)
+    session = query_session(around.spark, query)
     # a separate pool: with FIFO one query's large batch would hold up all others
     around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", query.query_id)
     _publish(taken, session, around, checkpoint)
     follow_sources(query.query_id, query.plan.inputs, [taken.newest], around)
-    plan = planned(session, wanted, around, checkpoint.directory)
-    stream = Stream(plan=plan, output_mode=query.plan.output_mode, finish=finisher(wanted))
-    return start_stream(taken, checkpoint, stream, around)
+    with ended_unless_started() as feeds:
+        plan = planned(session, wanted, around, checkpoint.directory, feeds)
+        stream = Stream(plan=plan, output_mode=query.plan.output_mode, finish=finisher(wanted))
+        return start_stream(taken, checkpoint, stream, around)
 
 
 def resume(wanted: WantedQuery, around: PipelineContext) -> tuple[TakenOver, Checkpoint]:
@@ -259,20 +261,24 @@ def follow_sources(
 def started(
     stream: Stream, commit: CommitBatch, checkpoint: Checkpoint, around: PipelineContext
 ) -> StreamingQuery:
-    """Start the streaming query of a plan."""
+    """Start the streaming query of a plan. Raises QueryFailed: some of what Spark cannot stream, it
+    refuses only here."""
     plan, mode, directory = stream.plan, stream.output_mode, checkpoint.directory
     when = {"availableNow": True} if around.stops_when_drained else stream.trigger
-    if around.clocks is not None and when is None:
-        return around.clocks.start(
-            plan, mode, name=commit.name, checkpoint=directory, batches=commit
+    try:
+        if around.clocks is not None and when is None:
+            return around.clocks.start(
+                plan, mode, name=commit.name, checkpoint=directory, batches=commit
+            )
+        writer = (
+            plan.writeStream.outputMode(mode)
+            .queryName(commit.name)
+            .option("checkpointLocation", spark_path(directory))
+            .foreachBatch(commit)
         )
-    writer = (
-        plan.writeStream.outputMode(mode)
-        .queryName(commit.name)
-        .option("checkpointLocation", spark_path(directory))
-        .foreachBatch(commit)
-    )
-    return (writer.trigger(**when) if when else writer).start()
+        return (writer.trigger(**when) if when else writer).start()
+    except AnalysisException as error:
+        raise plan_unreadable(error) from error
 
 
 def _unread(wanted: WantedQuery, around: PipelineContext, counts: BatchCounts) -> Unread:
@@ -333,25 +339,6 @@ def _publish(
     checkpoint.mark_published(topic, topic_id)
 
 
-def session_of(query: PersistentQuery, around: PipelineContext) -> SparkSession:
-    """A separate session, because views and settings belong to one query."""
-    session = around.spark.newSession()
-    # In update mode an empty batch only drops expired state, which the next batch does as well;
-    # running one after each batch would hold up the events behind it.
-    session.conf.set(
-        "spark.sql.streaming.noDataMicroBatches.enabled", query.plan.output_mode == "append"
-    )
-    if query.plan.version > 1:
-        # Spark rejects several stateful operators in update mode because a watermark could make
-        # one of them drop what another still emits; ours emit nothing late.
-        session.conf.set("spark.sql.streaming.unsupportedOperationCheck", "false")
-    # of two equal keys in a map ksqlDB keeps the later one; by default Spark would end the query,
-    # and take an object with two equal names for none
-    session.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
-    session.conf.set("spark.sql.variant.allowDuplicateKeys", "true")
-    return session
-
-
 def finisher(wanted: WantedQuery) -> Callable[[DataFrame, int], DataFrame] | None:
     """Turns a batch's rows into records; None: they already are records."""
     batch_sql = wanted.query.plan.batch_sql
@@ -374,11 +361,14 @@ def _records(result: DataFrame, wanted: WantedQuery) -> DataFrame:
 
 
 def planned(
-    session: SparkSession, wanted: WantedQuery, around: PipelineContext, directory: CheckpointPath
+    session: SparkSession,
+    wanted: WantedQuery,
+    around: PipelineContext,
+    directory: CheckpointPath,
+    feeds: list[CommittedFeed],
 ) -> DataFrame:
     """The streaming plan of the table's records, or of the rows that `finisher` turns into them.
-
-    Raises QueryFailed.
+    `feeds`: of `ended_unless_started`. Raises QueryFailed.
     """
     plan = wanted.query.plan
     try:
@@ -390,6 +380,7 @@ def planned(
                 log=around.log,
                 directory=directory,
                 has_news=functools.partial(around.probe.wake, [wanted.query_id]),
+                feeds=feeds,
             )
             open_view(session, source, around.reads, upstream or None, directory)
         for step in plan.steps:
@@ -397,4 +388,9 @@ def planned(
         result = cast(DataFrame, cast(Any, session).sql(plan.sql))
         return result if plan.batch_sql is not None else _records(result, wanted)
     except (AnalysisException, ParseException, ValueError) as error:
-        raise QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}") from error
+        raise plan_unreadable(error) from error
+
+
+def plan_unreadable(error: Exception) -> QueryFailed:
+    """The failure of a query whose plan Spark refuses."""
+    return QueryFailed("PLAN_UNREADABLE", f"Spark cannot run the plan: {error}")
