@@ -20,10 +20,12 @@ import json
 import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
+from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
 from standpipe.data.commit.takeover import Logs, Surplus, heir_of, next_batch, surplus
 from standpipe.data.commit.topic_identity import differ
@@ -47,6 +49,8 @@ _SPARK_ID_FILE = "metadata"
 EPOCH = "epoch-"
 #: prefixes of epoch directories that lack what was committed, or that are not complete yet
 UNFIT, DRAFT = "unfit-", "new-"
+#: prefix of the mark of a draft whose copy may still be under way
+COPYING = "copying-"
 #: in such a directory: what the batches cover that are planned again, as they were
 PLANNED = "planned"
 
@@ -255,15 +259,46 @@ class Checkpoint:
         return None if heir is None else paths[heir]
 
     def _copy(self, heir: CheckpointPath) -> None:
-        draft = self.root / f"{DRAFT}{self.directory.name}"
-        remove_tree(draft)
-        copy_tree(heir, draft)
-        remove_tree(draft / PLANNED)  # `roll_back` makes it again
-        if heir.parent != self.root:
-            # two queries run from it from now on, and Spark runs one of the same id at a time
-            spark_id = json.dumps({"id": str(uuid.uuid4())})
-            write_whole(draft / _SPARK_ID_FILE, spark_id.encode())
-        rename(draft, self.directory)
+        self._remove_abandoned()
+        attempt = f"{self.directory.name}-{uuid.uuid4().hex}"
+        draft, mark = self.root / f"{DRAFT}{attempt}", self.root / f"{COPYING}{attempt}"
+        write_whole(mark, b"")
+        try:
+            copy_tree(heir, draft)
+            remove_tree(draft / PLANNED)  # `roll_back` makes it again
+            if heir.parent != self.root:
+                # two queries run from it from now on, and Spark runs one of the same id at a time
+                spark_id = json.dumps({"id": str(uuid.uuid4())})
+                write_whole(draft / _SPARK_ID_FILE, spark_id.encode())
+            mark.unlink()  # if it is gone, a newer lease epoch has removed files of the draft
+            rename(draft, self.directory)
+        except (OSError, Py4JError):  # the next try makes another one
+            with suppress(OSError):
+                mark.unlink(missing_ok=True)
+            remove_tree(draft)
+            raise
+
+    def _remove_abandoned(self) -> None:
+        """Remove the drafts of older lease epochs. Each may be gigabytes, and a driver that dies
+        while it copies leaves one.
+
+        Their writers are fenced: our fence comes before our copy. One of them may still copy, as it
+        was paused, or does not know yet. Nothing stops it, and a copy makes the folders again that
+        it lacks, so it would end with a draft that lacks files. Under the name of its epoch, a
+        later take-over could continue from that. So each draft has a mark beside it. Its writer
+        removes the mark before it gives the draft that name, and whoever else removes the draft
+        removes the mark first: only one of them can.
+
+        A draft of an older release has no mark, and stays for a week (`checkpoint_cleanup.py`). So
+        do those of a group, in which who has an older lease may run some of the queries."""
+        if self.is_of_group:
+            return
+        for mark in self.root.glob(f"{COPYING}{EPOCH}*"):
+            epoch = mark.name.removeprefix(f"{COPYING}{EPOCH}").partition("-")[0]
+            if epoch.isdecimal() and int(epoch) < self.lease_epoch:
+                with suppress(OSError):
+                    mark.unlink()
+                    remove_tree(self.root / f"{DRAFT}{mark.name.removeprefix(COPYING)}")
 
     def has_epochs(self) -> bool:
         """Whether the query has ever run from a directory of its own."""

@@ -12,6 +12,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileStatus;
@@ -20,7 +21,6 @@ import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
-import org.apache.hadoop.io.IOUtils;
 
 /**
  * One of Hadoop's file systems, for hadoop_path.py: a call of Python's costs more than one of the
@@ -35,6 +35,7 @@ public class HadoopFiles {
     private final Path path;
     private final FileSystem files;
     private final FileContext context;
+    private final AtomicLong copied = new AtomicLong();
 
     public HadoopFiles(String uri, Configuration settings) throws IOException {
         path = new Path(uri);
@@ -193,6 +194,11 @@ public class HadoopFiles {
         }
     }
 
+    /** Bytes and files that were copied so far: it grows while a copy advances. */
+    public long copied() {
+        return copied.get();
+    }
+
     private Callable copy(final Path from, final Path to) {
         return new Callable() {
             public Object call() throws Exception {
@@ -205,10 +211,17 @@ public class HadoopFiles {
                 try {
                     OutputStream out = files.create(to, true);
                     try {
-                        IOUtils.copyBytes(in, out, BUFFER_BYTES, false);
+                        byte[] buffer = new byte[BUFFER_BYTES];
+                        int length = in.read(buffer);
+                        while (length >= 0) {
+                            out.write(buffer, 0, length);
+                            copied.addAndGet((long) length);
+                            length = in.read(buffer);
+                        }
                     } finally {
                         out.close();
                     }
+                    copied.incrementAndGet();
                 } finally {
                     in.close();
                 }

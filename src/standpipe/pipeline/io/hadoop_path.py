@@ -195,6 +195,11 @@ class HadoopPath:
         with _errors():
             self._files.copyTree(str(source._place), str(self._place))
 
+    def copied(self) -> int:
+        """Bytes and files that `copy_tree` has copied so far, for all paths of this file system:
+        it grows while a copy advances."""
+        return int(self._files.copied())
+
 
 def _lines(found: Any) -> list[str]:
     """Names as Java returns them: one text for all, as each would be a call of its own."""

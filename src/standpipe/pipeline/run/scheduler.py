@@ -31,6 +31,7 @@ from standpipe.pipeline.commit.batch_marks import LINGER_S, BatchMarks
 from standpipe.pipeline.commit.blame import Blame
 from standpipe.pipeline.commit.topic_check import look_at_all
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed, reason_of
+from standpipe.pipeline.io.checkpoint_path import copied
 from standpipe.pipeline.io.sink_writer import is_refusal
 from standpipe.pipeline.run import access
 from standpipe.pipeline.run.endings import END_S_MAX, Endings, stopping_once_started
@@ -68,7 +69,8 @@ def retry_after_s(failures: int) -> float:
 
 
 def _work_of_start(around: PipelineContext, run_id: str) -> Work:
-    return work_of(around.spark, run_id)
+    """Copies are those of all starts: who hangs beside one is found out once that has ended."""
+    return (*work_of(around.spark, run_id), (copied(around.checkpoints),))
 
 
 @dataclass
@@ -312,7 +314,7 @@ class Queries:
         if not starting.running():  # still queued behind others
             entry.stall.began(now)
             return
-        work = self._work_of(entry) if entry.stall.wants_work(now) else None
+        work = self.work(self.around, entry.wanted.run_id) if entry.stall.wants_work(now) else None
         silent_s = entry.stall.look(Signs(mark=(), has_data=True, work=work), now)
         if entry.stall.is_reported(silent_s):
             entry.reason = "NO_PROGRESS"
@@ -320,9 +322,6 @@ class Queries:
             entry.message += "that continues"
         if entry.stall.is_restarted(silent_s):
             self.wedged = f"{entry.wanted.run_id} has not started for {silent_s:.0f} s"
-
-    def _work_of(self, entry: RunEntry) -> Work:
-        return self.work(self.around, entry.wanted.run_id)
 
     def _restart(self, entry: RunEntry, run: QueryRun, why: str, now: float) -> None:
         self._end(entry, run, now)

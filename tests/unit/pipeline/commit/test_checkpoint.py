@@ -1,13 +1,16 @@
 import json
+import re
 import shutil
 import uuid
 from pathlib import Path
 
 import msgspec
 import pytest
+from py4j.protocol import Py4JError
 
 from standpipe.data.commit.takeover import Surplus
 from standpipe.model import BatchId, Commit, LeaseEpoch, Progress
+from standpipe.pipeline.commit import checkpoint
 from standpipe.pipeline.commit.checkpoint import (
     PLANNED,
     BatchOffsets,
@@ -216,6 +219,78 @@ def test_what_a_crash_left_of_a_copy_is_made_anew(tmp_path: Path) -> None:
     mine = Checkpoint(tmp_path, LeaseEpoch(2))
     mine.inherit(seen(0))
     assert mine.offsets(0).ends == ENDS
+    assert (tmp_path / "new-epoch-2").exists(), "an older release may still copy: it has no mark"
+
+
+def names(root: Path) -> list[str]:
+    """What is in a checkpoint, without the random part of a copy's name."""
+    return sorted(re.sub("-[0-9a-f]{32}$", "", path.name) for path in root.iterdir())
+
+
+@pytest.mark.parametrize("is_of_group", [False, True])
+def test_copies_that_dead_drivers_left_are_removed_by_the_next_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_of_group: bool
+) -> None:
+    """Each was gigabytes, and stayed for a week."""
+    logs(tmp_path, commits=[0], offsets=[0])
+
+    def killed(source: Path, target: Path) -> None:
+        (target / "state").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "copy_tree", killed)
+        for epoch in (2, 9, 10):
+            with pytest.raises(KeyboardInterrupt):
+                Checkpoint(tmp_path, LeaseEpoch(epoch), is_of_group=is_of_group).inherit(seen(0))
+    left = ["copying-epoch-10", "copying-epoch-2", "copying-epoch-9"]
+    left += [name.replace("copying", "new") for name in left]
+    if not is_of_group:
+        left = ["copying-epoch-10", "new-epoch-10"]
+    assert names(tmp_path) == sorted(["epoch-1", *left])
+    Checkpoint(tmp_path, LeaseEpoch(11), is_of_group=is_of_group).inherit(seen(0))
+    left = left if is_of_group else []
+    assert names(tmp_path) == sorted(["epoch-1", "epoch-11", *left]), "they are others' in a group"
+
+
+def test_a_copy_from_which_a_newer_lease_has_removed_files_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver was paused while it copied, and goes on: without these files the next take-over
+    could continue from it."""
+    logs(tmp_path, commits=[0], offsets=[0])
+    copy_tree = checkpoint.copy_tree
+
+    def paused(source: Path, target: Path) -> None:
+        copy_tree(source / "offsets", target / "offsets")
+        monkeypatch.setattr(checkpoint, "copy_tree", copy_tree)
+        Checkpoint(tmp_path, LeaseEpoch(3)).inherit(seen(0))
+        copy_tree(source / "commits", target / "commits")
+
+    monkeypatch.setattr(checkpoint, "copy_tree", paused)
+    with pytest.raises(FileNotFoundError):
+        Checkpoint(tmp_path, LeaseEpoch(2)).inherit(seen(0))
+    assert names(tmp_path) == ["epoch-1", "epoch-3"]
+    newer = Checkpoint(tmp_path, LeaseEpoch(3))
+    assert (newer.offsets(0).ends, newer.next_batch(BatchId(0))) == (ENDS, 1)
+
+
+@pytest.mark.parametrize("failure", [OSError("it is away"), Py4JError("it is away, says Java")])
+def test_a_copy_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    """It is tried again and again."""
+    logs(tmp_path, commits=[0], offsets=[0])
+
+    def away(source: Path, target: Path) -> None:
+        target.mkdir()
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "copy_tree", away)
+        with pytest.raises(type(failure), match="is away"):
+            Checkpoint(tmp_path, LeaseEpoch(2)).inherit(seen(0))
+    assert names(tmp_path) == ["epoch-1"]
 
 
 def test_offsets_of_a_batch(tmp_path: Path) -> None:

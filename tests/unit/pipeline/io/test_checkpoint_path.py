@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 
 from standpipe.errors import SetupError
 from standpipe.pipeline.io import checkpoint_path
+from standpipe.pipeline.io.hadoop_path import HadoopPath
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,9 @@ def test_where_a_rename_is_not_one_step(text: str) -> None:
 def test_a_copy_is_links(tmp_path: Path) -> None:
     (tmp_path / "old" / "state").mkdir(parents=True)
     checkpoint_path.write_whole(tmp_path / "old" / "state" / "1", b"rows")
+    before = checkpoint_path.copied(tmp_path)
     checkpoint_path.copy_tree(tmp_path / "old", tmp_path / "new")
+    assert checkpoint_path.copied(tmp_path) == before + 1
     assert (tmp_path / "new" / "state" / "1").stat().st_nlink == 2
     checkpoint_path.write_whole(tmp_path / "old" / "state" / "1", b"others")
     assert (tmp_path / "new" / "state" / "1").read_bytes() == b"rows"
@@ -68,3 +72,9 @@ def test_names_of_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (draft,) = tmp_path.iterdir()
     names = checkpoint_path.draft_names("standpipe.json")
     assert names == {draft.name, ".standpipe.json.tmp"}, "of Hadoop: HadoopFiles.write"
+
+
+def test_hadoop_says_how_much_it_has_copied() -> None:
+    files = SimpleNamespace(copied=lambda: 2**40)
+    path = HadoopPath(files, "hdfs://n:8020", PurePosixPath("/checkpoints"))
+    assert checkpoint_path.copied(path) == 2**40

@@ -2,6 +2,7 @@
 
 import dataclasses
 from concurrent.futures import wait
+from pathlib import Path
 from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +18,7 @@ from standpipe.pipeline.commit.batch import BatchCounts
 from standpipe.pipeline.commit.batch_marks import LINGER_S
 from standpipe.pipeline.commit.blame import after_death
 from standpipe.pipeline.failures import GONE_S, NotYet, QueryFailed
+from standpipe.pipeline.io.checkpoint_path import copy_tree
 from standpipe.pipeline.run import scheduler
 from standpipe.pipeline.run.endings import END_S_MAX
 from standpipe.pipeline.run.group.wanted_run import WantedRun
@@ -525,6 +527,37 @@ def test_a_start_that_hangs_is_reported_and_ends_the_process() -> None:
         world.now += RESTART_S_FIRST
         world.look()
         assert Q in world.queries.wedged
+    finally:
+        go_on.set()
+
+
+def test_a_start_that_copies_its_checkpoint_is_no_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does nothing meanwhile. After 180 s the driver was restarted, and so was the copy."""
+    world, is_there, go_on = World(Run()), Event(), Event()
+
+    def copying(wanted: WantedRun, around: PipelineContext) -> QueryRun:
+        is_there.set()
+        go_on.wait()
+        return cast(QueryRun, world.outcomes[0])
+
+    monkeypatch.setattr(scheduler, "work_of", lambda _spark, _pool: ())
+    around = SimpleNamespace(spark=None, checkpoints=tmp_path)
+    world.queries.start, world.queries.around = copying, cast(PipelineContext, around)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "1.sst").touch()
+    world.queries.tend()
+    is_there.wait()
+    try:
+        for number in range(10):
+            world.now += RESTART_S_FIRST / 3
+            copy_tree(tmp_path / "old", tmp_path / f"new-{number}")
+            world.look()
+        assert not world.queries.wedged
+        world.now += RESTART_S_FIRST
+        world.look()
+        assert Q in world.queries.wedged, "the copy hangs"
     finally:
         go_on.set()
 
