@@ -247,7 +247,8 @@ def _keep_equal(
             else:
                 lasting = [q for q in every_query(catalog, me.isolates) if not q.query.served_by]
                 rehearsals.tend(lasting)
-            cleanup.tend(catalog.queries.keys() | groups.group_ids(catalog.queries))
+            if groups.is_known:  # else those of groups would count as nobody's
+                cleanup.tend(catalog.queries.keys() | groups.group_ids(catalog.queries))
             transients.tend(catalog, queries.run_ids())
             _notice_foreign_fences(queries, control)
         queries.tend()

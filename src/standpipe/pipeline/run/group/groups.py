@@ -30,6 +30,8 @@ from standpipe.sql.spark.to_spark import Aggregation
 
 #: a new query waits until no other has come for this long. So does a group that loses a member
 SETTLE_S = 1.0
+#: after how long storage that was away is asked again
+AGAIN_S = 2.0
 
 _logger = structlog.get_logger("groups")
 
@@ -55,12 +57,20 @@ class Groups:
         self._first_wait_s = lease_timeout_s + SETTLE_S
         self._may_form = forms
         self._lock = threading.Lock()
-        self._groups = {each.group_id: each for each in groups_below(checkpoints, service_id)}
+        self._groups: dict[str, QueryGroup] = {}
+        #: whether the groups have been read. Until then nothing may run: a member would look for a
+        #: checkpoint of its own, and say that it is lost
+        self.is_known = False
+        #: the newest answer; and since storage is away, when to ask again. On the caller's clock
+        self._newest: list[WantedRun] = []
+        self._again_s: float | None = None
         #: of the queries that are wanted: those that have run, or will run, as they are
         self._settled: set[str] = set()
         #: of groups that lack members: which are here, and since when; and the runs from before
         self._lacks: dict[str, tuple[frozenset[str], float]] = {}
         self._runs: dict[str, WantedRun] = {}
+        #: whether it is not sure yet, for one of them, who does not come
+        self._is_unsure = False
         #: when new ones came, on the caller's clock
         self._arrived_s: dict[str, float] = {}
 
@@ -75,17 +85,47 @@ class Groups:
         """The runs of these queries. New ones that wait for others are left out meanwhile.
         `may_form`: every pipeline of the cluster knows groups.
 
-        Raises OSError if storage does not give a group that a query may be in; call it again."""
+        While storage is away, what runs goes on and nothing new begins."""
         self._may_form = self._forms and may_form
         # another pipeline that holds one meanwhile may put it into a group
         self._settled &= wanted.keys()
         self._arrived_s = {each: at for each, at in self._arrived_s.items() if each in wanted}
+        if self._again_s is not None and now_s < self._again_s:
+            return self._still_wanted(wanted)
+        try:
+            self._newest = self._arrange(wanted, sources, now_s)
+        except OSError as error:
+            if self._again_s is None:
+                _logger.error("the groups cannot be read; no query begins", why=str(error))
+            self._again_s = now_s + AGAIN_S
+            return self._still_wanted(wanted)
+        if self._again_s is not None:
+            _logger.info("the groups are read again")
+            self._again_s = None
+        return self._newest
+
+    def _still_wanted(self, wanted: Mapping[str, WantedQuery]) -> list[WantedRun]:
+        """The runs of before, of which a query is wanted as it was. A member that is not goes once
+        storage is back: the others could not begin without it. If its lease has gone, no batch
+        commits it."""
+
+        def is_wanted(before: WantedQuery) -> bool:
+            now = wanted.get(before.query_id)
+            return now is not None and (now == before or now.identity == before.identity)
+
+        return [run for run in self._newest if any(map(is_wanted, run.members))]
+
+    def _arrange(
+        self, wanted: Mapping[str, WantedQuery], sources: Mapping[str, Source], now_s: float
+    ) -> list[WantedRun]:
+        self._read_first()
         new = wanted.keys() - self._settled
         if new:
             self._learn(new, wanted, sources, now_s)
         ready = {key: query for key, query in wanted.items() if key in self._settled}
-        if self._lacks:
+        if self._is_unsure:
             self._read_those_of_others()  # what another pipeline's lease keeps away may have left
+            self._is_unsure = False
         with self._lock:
             runs = runs_of(ready, list(self._groups.values()))
         held = [self._held(run, now_s) for run in runs]
@@ -107,12 +147,14 @@ class Groups:
             self._lacks[group.group_id] = (here, since_s)
             before = self._runs.get(group.group_id)
             if now_s - since_s < (SETTLE_S if before else self._first_wait_s):
+                self._is_unsure = True
                 return before
         self._runs[group.group_id] = run
         return run
 
     def current(self, group_id: str) -> QueryGroup:
-        """The group as it is now."""
+        """The group as it is now. Raises OSError."""
+        self._read_first()
         with self._lock:
             return self._groups[group_id]
 
@@ -129,6 +171,7 @@ class Groups:
 
     def let_leave(self, group_id: str, query_ids: Sequence[str]) -> None:
         """Note that these queries no longer run with the others. Raises OSError."""
+        self._read_first()
         with self._lock:
             left = without(self._groups[group_id], query_ids)
             write_group(left, self._checkpoints)
@@ -138,7 +181,7 @@ class Groups:
     def divide(self, group_id: str, why: str) -> None:
         """Let every member continue alone. Raises OSError."""
         _logger.warning("a group is divided", group_id=group_id, why=why)
-        self.let_leave(group_id, self._groups[group_id].together)
+        self.let_leave(group_id, self.current(group_id).together)
 
     # ------------------------------------------------------------------------------- new queries
 
@@ -167,8 +210,12 @@ class Groups:
             self._settled |= self._arrived_s.keys()
             self._arrived_s = {}
 
+    def _read_first(self) -> None:
+        if not self.is_known:
+            self._read_those_of_others()
+
     def _read_those_of_others(self) -> None:
-        """Another pipeline may have formed a group, or noted who has left one."""
+        """Another pipeline may have formed a group, or noted who has left one. Raises OSError."""
         found = {each.group_id: each for each in groups_below(self._checkpoints, self._service_id)}
         with self._lock:
             for group_id, known in self._groups.items():
@@ -177,6 +224,7 @@ class Groups:
                 else:
                     found[group_id] = known
             self._groups = found
+            self.is_known = True
 
     def _is_fresh(self, query: WantedQuery) -> bool:
         if not self._may_form or not may_be_grouped(query):
