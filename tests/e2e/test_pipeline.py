@@ -62,7 +62,7 @@ from standpipe.model import (
 )
 from standpipe.pipeline.commit.checkpoint import Checkpoint, Identity
 from standpipe.pipeline.commit.checkpoint_cleanup import KEPT_MS, UNWANTED_FILE
-from standpipe.pipeline.run.driver import EXIT_FAILED
+from standpipe.pipeline.run.stopping import EXIT_FAILED
 
 DAY_MS = 86_400_000
 PARTITIONS = 4

@@ -52,6 +52,10 @@ CALL_MS_MAX = 3000
 #: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
 RENEW_EVERY_S = 1.0
+#: A process whose loop has stood still for so long renews no lease, so that another one takes over.
+#: Longer than its storage may be away: HDFS needs a minute for a failover, and NFS 90 s after a
+#: restart of its server. A needless take-over costs seconds, and may divide a group for good
+STILL_S_MAX = 120.0
 REPLICAS_EVERY_S = 0.25
 REPLICAS_MS_MAX = 800
 RENEW_MS_MAX = 1500
@@ -114,6 +118,8 @@ class Follower:
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
         self._failure: BaseException | None = None
+        #: when the process's own loop last came round (monotonic seconds); None: it has none
+        self._beat_s: float | None = None
         #: the newest renewal that succeeded
         self.confirmed: Confirmed | None = None
         #: queries that were dropped or not RUNNING in a catalog since `take_ended`, and its index
@@ -141,6 +147,15 @@ class Follower:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    def beat(self) -> None:
+        """Note that the loop of this process goes round. Once it has called this, leases are
+        renewed for STILL_S_MAX after each call only: this thread would renew them forever, although
+        nobody starts, watches or stops a query."""
+        self._beat_s = time.monotonic()
+
+    def _stands_still(self) -> bool:
+        return self._beat_s is not None and time.monotonic() - self._beat_s > STILL_S_MAX
 
     def start(self) -> None:
         """Start following and reporting."""
@@ -297,9 +312,13 @@ class Follower:
         return None
 
     async def _keep_renewing(self) -> None:
+        stands_still = False
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
-            if not self._pipeline_id:
+            stood_still, stands_still = stands_still, self._stands_still()
+            if stands_still and not stood_still:
+                _log.error("leases are not renewed: this process stands still", for_s=STILL_S_MAX)
+            if stands_still or not self._pipeline_id:
                 continue
             asked_s = time.monotonic()
             body = await self._post_to_one("renew", self._pipeline_id, RENEW_MS_MAX)

@@ -18,7 +18,6 @@ import argparse
 import functools
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -65,17 +64,16 @@ from standpipe.pipeline.run.reconcile import (
 from standpipe.pipeline.run.scheduler import Queries
 from standpipe.pipeline.run.scratch import scratch_folder
 from standpipe.pipeline.run.start.query_run import PipelineContext
+from standpipe.pipeline.run.stopping import EXIT_FAILED, stop_limit, stop_on_signals
 from standpipe.pipeline.run.warm_standby import Rehearsals
 from standpipe.pipeline.run.watch.source_probe import SourceProbe
 from standpipe.pipeline.run.watch.trigger_clocks import TriggerClocks
 
 TICK_S = 0.1
-#: after this the JVM is killed and the process ends, even if something still hangs
-STOP_S_MAX = 9.0
 #: for how long a driver that fails waits whether its JVM has died, which would be why
 JVM_END_S_MAX = 2.0
 
-EXIT_OK, EXIT_FAILED, EXIT_FENCED = 0, 1, 3
+EXIT_OK, EXIT_FENCED = 0, 3
 
 _log = structlog.get_logger("pipeline")
 
@@ -123,7 +121,7 @@ def run(options: PipelineOptions) -> int:
     """
     keep_private()
     check_place(options.checkpoints)
-    asked_to_stop = _stop_on_signals()
+    asked_to_stop = stop_on_signals()
     secret = read_secret(options.secret_file)
     with scratch_folder() as scratch:
         tempfile.tempdir = str(scratch)  # for rehearsals, and files that PySpark passes to its JVM
@@ -211,6 +209,7 @@ def _keep_equal(
     cleanup = CheckpointCleanup(around.checkpoints, around.service_id)
     transients = TransientCleanup(around.checkpoints, around.service_id, around.log)
     while not asked_to_stop.wait(TICK_S):
+        follower.beat()
         if not session.jvm_is_alive():
             _log.error("Spark's JVM has exited; exiting too")
             return EXIT_FAILED
@@ -285,32 +284,14 @@ def _check_lease(
 
 def _end(queries: Queries | None, follower: Follower) -> None:
     """Stop the queries, tell the nodes, end the JVM. Never takes longer than STOP_S_MAX."""
-    watchdog = threading.Timer(STOP_S_MAX, _give_up)
-    watchdog.daemon = True
-    watchdog.start()
+    limit = stop_limit()
     if queries is not None and session.jvm_is_alive():
         # batches are aborted now; their stack traces are only noise
         queries.around.spark.sparkContext.setLogLevel("OFF")
         queries.stop_all()
     follower.close()
     session.kill_jvm()
-    watchdog.cancel()
-
-
-def _give_up() -> None:
-    session.kill_jvm()
-    os._exit(EXIT_FAILED)
-
-
-def _stop_on_signals() -> threading.Event:
-    asked = threading.Event()
-
-    def stop(_signal: int, _frame: object) -> None:
-        asked.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    return asked
+    limit.cancel()
 
 
 def _listen_for_crashes() -> threading.Event:

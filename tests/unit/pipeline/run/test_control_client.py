@@ -1,5 +1,6 @@
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -197,6 +198,33 @@ def test_renewals_go_to_a_node_that_takes_them() -> None:
         assert follower.register("p", is_over=lambda: False) is not None
         mute.is_mute = True
         eventually(lambda: "p" in node.catalog().pipelines)
+        follower.close()
+
+
+def test_a_process_that_stands_still_renews_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its storage hangs, say. The thread renewed its leases, so that nobody took over."""
+    monkeypatch.setattr(control_client, "STILL_S_MAX", 0.5)
+    with FakeNode() as node:
+        renewals, renew = deque[float](), node.renew
+
+        def counted(body: bytes) -> bytes:
+            renewals.append(time.monotonic())
+            return renew(body)
+
+        monkeypatch.setattr(node, "renew", counted)
+        follower = Follower([node.address], SECRET, list)
+        follower.start()
+        assert follower.register("p", is_over=lambda: False) is not None
+        time.sleep(0.7)
+        renewals.clear()
+        eventually(lambda: renewals)  # a program has no such loop, and one that starts not yet
+        follower.beat()
+        still = time.monotonic() + 0.5
+        eventually(lambda: time.monotonic() > still + 0.5)
+        assert max(renewals) < still + 0.2
+        renewals.clear()
+        follower.beat()
+        eventually(lambda: renewals)
         follower.close()
 
 
