@@ -1,19 +1,17 @@
 """The pipeline's connection to the nodes: it follows their log, registers, renews and reports.
 
-One thread with its own event loop. Any node can serve the log, since each answers from its own
-copy; if one does not answer, or its copy stands still (`watch/stale_log.py`), another one is asked.
-Reports go to every node, because each shows them in its own snapshot. A pipeline that was suspended
-until others got its leases learns so from its next renewal, and registers again. Routes:
-docs/INTERFACES.md, "Metadata log".
+One thread with its own event loop. Reports go to every node, because each shows them in its own
+snapshot. A pipeline that was suspended until others got its leases learns so from its next renewal,
+and registers again. Routes: docs/INTERFACES.md, "Metadata log".
 
-Not here: which queries to run (`reconcile.py`); HTTP (`adapters/http/internal.py`).
+Not here: which node is asked for the log (`log_follower.py`); which queries to run
+(`reconcile.py`); HTTP (`adapters/http/internal.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 import time
 from collections import deque
@@ -36,18 +34,16 @@ from standpipe.control.metadata.apply import apply
 from standpipe.control.metadata.catalog import EMPTY, Catalog, from_bytes
 from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.control.metadata.isolation import SHARED
-from standpipe.errors import BadRequest, LogUnavailable, SetupError
+from standpipe.errors import BadRequest, SetupError
 from standpipe.model import LeaseEpoch, LogIndex, NodeId, QueryStatus, Record
 from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.fence_watch import Confirmed
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
+from standpipe.pipeline.run.log_follower import CALL_MS_MAX, KnownNodes, LogFollower
 from standpipe.pipeline.run.reconcile import PipelineRegistration
-from standpipe.pipeline.run.watch.stale_log import StaleLog, is_better
 
-POLL_WAIT_MS = 1000
 RETRY_S = 0.5
 REPORT_EVERY_S = 1.0
-CALL_MS_MAX = 3000
 #: registering makes two writes to the log, each as slow as the quorum tolerates
 #: (`config.keys.FETCH_TIMEOUT`)
 START_MS_MAX = 6000
@@ -59,10 +55,6 @@ STILL_S_MAX = 120.0
 REPLICAS_EVERY_S = 0.25
 REPLICAS_MS_MAX = 800
 RENEW_MS_MAX = 1500
-#: how long the others are waited for while the node that is followed stands still
-BETTER_MS_MAX = 800
-
-_NOT_SERVED = (PeerUnreachable, PeerSilent, LogUnavailable)
 
 _log = structlog.get_logger("follow")
 
@@ -107,7 +99,8 @@ class Follower:
         application of a user, and the name is the id of an external query. `replicas`: told how far
         each node's replicas are, four times a second and when it asks; None: nobody asks."""
         self._nodes = tuple(nodes)
-        self._reachable = deque(nodes)
+        #: first the one whose log is followed, and the one that takes requests
+        self._following, self._accepting = KnownNodes(nodes), KnownNodes(nodes)
         self._secret = secret
         self._statuses = statuses
         self._replicas = replicas
@@ -232,52 +225,18 @@ class Follower:
         await asyncio.gather(over, *tasks, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Read the log from the catalog's index onwards, until cancelled. Raises what is no matter
-        of the node that was asked (UnknownCommand)."""
-        nodes, failures = deque(self._nodes), 0
-        while True:
-            try:
-                better = await self._follow_one(nodes[0])
-                nodes.rotate(-nodes.index(better))
-            except _NOT_SERVED as error:
-                _log.info("node does not serve the log", node=nodes[0], why=error.message)
-                nodes.rotate(-1)
-                failures += 1
-                if failures % len(nodes) == 0:
-                    await asyncio.sleep(RETRY_S)
+        await LogFollower(self._client, self._following, self).follow()
 
-    async def _follow_one(self, node: str) -> str:
-        """Read the log from this node, as long as no other one is better. Returns that one."""
-        stale = StaleLog()
-        while True:
-            page = await self._page(node, POLL_WAIT_MS, CALL_MS_MAX)
-            self._apply(page)
-            confirmed = self.confirmed.log_index if self.confirmed else 0
-            why = stale.take(page, confirmed, time.monotonic())
-            if why and (better := await self._better(node, page)):
-                _log.warning("another node serves the log", node=better, left=node, why=why)
-                return better
+    def next_index(self) -> int:
+        """The entry to read next."""
+        return self._catalog.index + 1
 
-    async def _better(self, node: str, served: LogPage) -> str | None:
-        """Another node that is not cut off as this one is; all are asked at once."""
+    def confirmed_index(self) -> int:
+        """The newest entry that the leader has told of with a renewal; 0: it has not."""
+        return self.confirmed.log_index if self.confirmed else 0
 
-        async def is_it(other: str) -> bool:
-            with contextlib.suppress(*_NOT_SERVED):
-                return is_better(await self._page(other, 0, BETTER_MS_MAX), served)
-            return False
-
-        others = [other for other in self._nodes if other != node]
-        found = await asyncio.gather(*map(is_it, others))
-        return next(itertools.compress(others, found), None)
-
-    async def _page(self, node: str, wait_ms: int, timeout_ms: int) -> LogPage:
-        target = f"/log?from={self._catalog.index + 1}&wait_ms={wait_ms}"
-        reply = await self._client.get(node, target, timeout_ms=timeout_ms + wait_ms)
-        if not reply.ok:
-            raise LogUnavailable(f"{node} answers {reply.status}: {reply.body[:200]!r}")
-        return reply.msgpack(LogPage)
-
-    def _apply(self, page: LogPage) -> None:
+    def take(self, page: LogPage) -> None:
+        """The next entries of the log."""
         catalog = self._catalog
         if page.catalog:  # the log no longer reaches back to our index
             catalog = from_bytes(page.catalog)
@@ -293,6 +252,9 @@ class Follower:
                 }
                 self._ended.extend((query_id, entry.index) for query_id in gone | paused)
         feature_levels.check(catalog.feature_level, feature_levels.known_to_program())
+        if catalog.nodes is not self._catalog.nodes:
+            for known in (self._following, self._accepting):
+                known.learn(node.internal for node in catalog.nodes.values())
         self._catalog = catalog
 
     async def _register(self, pipeline_id: str) -> PipelineRegistration | None:
@@ -350,7 +312,7 @@ class Follower:
         """The answer of the first node that accepts, starting with the last one used; empty: none
         accepted. Raises PipelineRefused."""
         body = {"pipeline_id": pipeline_id, **(self._start if verb == "start" else {})}
-        for node in list(self._reachable):
+        for node in self._accepting.in_order():
             try:
                 reply = await self._client.post_json(
                     node, f"/pipeline/{verb}", body, timeout_ms=timeout_ms
@@ -364,7 +326,7 @@ class Follower:
                     raise _refused(reply)
                 why = reply.body[:200].decode(errors="replace")
                 _log.info("node rejected the request", node=node, request=verb, why=why)
-            self._reachable.rotate(-1)
+            self._accepting.put_last(node)
         return b""
 
     async def _keep_reporting(self) -> None:

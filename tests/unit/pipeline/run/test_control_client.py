@@ -28,7 +28,7 @@ from standpipe.model import (
 )
 from standpipe.model_liveness import OwnLags, ReplicaLag
 from standpipe.pipeline.commit.replica_wait import ReplicaWait
-from standpipe.pipeline.run import control_client
+from standpipe.pipeline.run import control_client, log_follower
 from standpipe.pipeline.run.control_client import Follower, PipelineRefused
 from standpipe.pipeline.run.watch import stale_log
 
@@ -75,7 +75,7 @@ def test_a_node_that_has_lost_the_quorum_is_left(
 ) -> None:
     """It answers with empty pages: the pipeline held leases that it never saw."""
     monkeypatch.setattr(stale_log, "STALE_S", 0.2)
-    monkeypatch.setattr(control_client, "POLL_WAIT_MS", 50)
+    monkeypatch.setattr(log_follower, "POLL_WAIT_MS", 50)
     with FakeNode() as cut_off, FakeNode() as node:
         cut_off.leader, cut_off.is_read_only = NodeId(leader), True
         follower = Follower([cut_off.address, node.address], SECRET, list)
@@ -91,7 +91,7 @@ def test_a_node_that_has_lost_the_quorum_is_left(
 
 def test_nobody_moves_while_no_node_has_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stale_log, "STALE_S", 0.1)
-    monkeypatch.setattr(control_client, "POLL_WAIT_MS", 50)
+    monkeypatch.setattr(log_follower, "POLL_WAIT_MS", 50)
     with FakeNode() as first, FakeNode() as second, FakeNode() as mute:
         first.leader = second.leader = NodeId("")
         mute.is_mute = True
@@ -106,6 +106,27 @@ def test_nobody_moves_while_no_node_has_a_leader(monkeypatch: pytest.MonkeyPatch
         polls = len(first.polls)
         eventually(lambda: second.polls.count(50) > 3)
         assert len(first.polls) == polls
+        follower.close()
+
+
+def test_members_are_asked_once_the_nodes_that_were_given_have_gone() -> None:
+    """A program may live longer than these: it would hear of no DROP, and renew no lease."""
+    with FakeNode() as given, FakeNode() as joined:
+        joined.commands = given.commands
+        follower = Follower([given.address], SECRET, list)
+        follower.start()
+        me = follower.register("p", is_over=lambda: False)
+        assert me is not None
+        info = NodeInfo(
+            node_id=NodeId("n2"), public="h:1", internal=joined.address, peer="h:2", incarnation="i"
+        )
+        given.log(RegisterNode(node=info))
+        eventually(lambda: follower.catalog.nodes)
+        given.is_mute = True
+        joined.log(IsolateQuery(name="T"))
+        eventually(lambda: "T" in follower.catalog.isolated)
+        confirmed = follower.confirmed
+        eventually(lambda: follower.confirmed not in (None, confirmed))
         follower.close()
 
 
