@@ -9,8 +9,8 @@
 | anything else, as that Kafka did not answer in time | KafkaUnavailable: 503 |
 
 A client fails by a fatal error of an idempotent producer: it has no right to get a producer id, or
-its sequence numbers and those of the broker no longer fit. Source: librdkafka's INTRODUCTION.md,
-"Idempotent Producer".
+its sequence numbers and those of the broker no longer fit. Source: librdkafka's introduction,
+"Idempotent Producer"; KIP-679.
 """
 
 from __future__ import annotations

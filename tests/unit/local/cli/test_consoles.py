@@ -13,7 +13,7 @@ from standpipe.local.cli.sql_output import LiveOutput, print_entity, print_pull
 from standpipe.local.client.rest_client import PullAnswer
 
 #: what rich takes for a style, for the end of one that never began, and for pictures
-TEXTS = ("[urgent] call back", "[/home/ada]", "10:100:5", "sms:key:1", "a:new:b")
+TEXTS = ("[urgent] call back", "[/etc/motd]", "10:100:5", "sms:key:1", "a:new:b")
 FRESH = Freshness(served_by="", role="", state="")
 
 
