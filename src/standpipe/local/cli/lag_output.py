@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rich import box
 from rich.console import Console
@@ -15,6 +15,8 @@ from rich.table import Table
 
 #: lines that are named beside a reason; `--json` has all
 PLACES_SHOWN_MAX = 4
+#: 400 years of the Gregorian calendar
+_CYCLE_MS: Final = 146_097 * 24 * 3_600_000
 
 Line = Mapping[str, Any]
 
@@ -106,4 +108,7 @@ def _text(value: object, form: str) -> str:
 def _instant(unix_ms: int | None) -> str:
     if unix_ms is None:
         return "unknown"
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # one record whose time is in other units moves a watermark beyond the years of Python's dates
+    cycles, within_ms = divmod(unix_ms, _CYCLE_MS)
+    at = datetime.fromtimestamp(within_ms / 1000, UTC)
+    return f"{at.year + 400 * cycles:04d}" + at.strftime("-%m-%dT%H:%M:%SZ")

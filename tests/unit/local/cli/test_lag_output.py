@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.local.cli.test_sql_output import shown
 
 from standpipe.local.cli.sql_output import print_entity
@@ -19,6 +20,22 @@ WHY = "Unknown since 2026-11-27T02:59:00Z: its host sends no heartbeats."
 
 def lag(*replicas: dict[str, object], **more: object) -> dict[str, object]:
     return {"@type": "lag", "tables": [TABLE], "replicas": [REPLICA, *replicas], **more}
+
+
+@pytest.mark.parametrize(
+    ("unix_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_765_588_800_000_000, "57919-04-14T13:20:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (253_402_300_800_000, "10000-01-01T00:00:00Z"),
+        (None, "unknown"),
+    ],
+)
+def test_a_watermark_beyond_the_calendar_of_python(unix_ms: int | None, text: str) -> None:
+    """A producer stamped a record in microseconds."""
+    entity = {**lag(), "tables": [{**TABLE, "watermarkMs": unix_ms}]}
+    assert text in shown(print_entity, entity, as_json=False)
 
 
 def test_tables_and_replicas() -> None:
