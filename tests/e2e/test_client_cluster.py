@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -145,23 +145,29 @@ def test_a_push_query_leaves_a_node_that_hangs(
         client.execute(f"CREATE STREAM {stream} (ID STRING KEY, N BIGINT) WITH ({topic});")
         client.insert(stream, {"id": "k", "n": 1})
         rows = client.stream(f"SELECT N FROM {stream} EMIT CHANGES;", from_beginning=True)
-        assert next(rows)["N"] == 1
-        (hanging,) = [
-            plan.node_id
-            for plan in cluster.local.plans
-            if list(NodePaths(plan.data_directory).push.glob("*/*"))
-        ]
-        cluster.local.nodes[hanging].signal_group(signal.SIGSTOP)
-        try:
-            others = [address for node_id, address in cluster.addresses if node_id != hanging]
-            with standpipe.connect(others, finds_members=False) as other:
-                other.insert(stream, {"id": "k", "n": 2})
-            assert next(rows)["N"] == 2
-        finally:
-            cluster.local.nodes[hanging].signal_group(signal.SIGCONT)
-        with standpipe.connect(nodes(cluster)) as other:
-            other.insert(stream, {"id": "k", "n": 3})
-        assert next(rows)["N"] == 3
+        with closing(rows):  # pyright: ignore[reportArgumentType] a generator
+            assert next(rows)["N"] == 1
+            (hanging,) = serving(cluster, stream)
+            cluster.local.nodes[hanging].signal_group(signal.SIGSTOP)
+            try:
+                others = [address for node_id, address in cluster.addresses if node_id != hanging]
+                with standpipe.connect(others, finds_members=False) as other:
+                    other.insert(stream, {"id": "k", "n": 2})
+                assert next(rows)["N"] == 2
+            finally:
+                cluster.local.nodes[hanging].signal_group(signal.SIGCONT)
+            with standpipe.connect(nodes(cluster)) as other:
+                other.insert(stream, {"id": "k", "n": 3})
+            assert next(rows)["N"] == 3
+
+
+def serving(cluster: TestCluster, stream: str) -> list[NodeId]:
+    """The nodes that serve a push query on it."""
+    return [
+        plan.node_id
+        for plan in cluster.local.plans
+        if list(NodePaths(plan.data_directory).push.glob(f"*/transient_{stream}_*"))
+    ]
 
 
 @asynccontextmanager
