@@ -68,7 +68,7 @@ RESET: Final = "auto.offset.reset"
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 2.0
 OPEN_S_MAX: Final = 15.0
-#: an answer that goes on for longer and then breaks begins the pauses anew
+#: an answer that lasted longer resets the pauses when it breaks
 LASTED_S: Final = 5.0
 #: says, in ms, how often a token comes at least: a node sends one even if nothing changes
 TOKEN_INTERVAL_HEADER: Final = "standpipe-token-interval-ms"  # noqa: S105 a name

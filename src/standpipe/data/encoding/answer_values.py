@@ -42,7 +42,7 @@ class CellReader:
     """Reads rows (JSON arrays) of columns with these types into tuples."""
 
     def __init__(self, types: Sequence[str]) -> None:
-        parsed = [_type_of(each) for each in types]
+        parsed = [known_type(each) for each in types]
         is_exact = any(of is not None and of.contains("DECIMAL") for of in parsed)
         self._decoder = _exact if is_exact else _plain
         self._decoder_of_rows = _exact_rows if is_exact else _plain_rows
@@ -94,8 +94,8 @@ def reader_of(types: tuple[str, ...]) -> CellReader:
     return CellReader(types)
 
 
-def _type_of(text: str) -> SqlType | None:
-    """None: a type of a later release, whose cells stay as JSON has them."""
+def known_type(text: str) -> SqlType | None:
+    """The type of a column; None: one of a later release, whose cells stay as JSON has them."""
     try:
         return parse_type(text)
     except StatementError:

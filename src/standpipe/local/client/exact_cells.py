@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from standpipe.errors import StatementError
-from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.data.encoding.answer_values import known_type
+from standpipe.sql.types.types import SqlType
 from standpipe.sql.types.values import DECIMALS
 
 Change = Callable[[Any], Any]
@@ -31,7 +31,7 @@ class ExactCells:
     """Reads rows of columns with these types: `decode` a line of JSON, then `row` its cells."""
 
     def __init__(self, types: Sequence[str]) -> None:
-        parsed = [_type_of(each) for each in types]
+        parsed = [known_type(each) for each in types]
         is_exact = any(of is not None and of.contains("DECIMAL") for of in parsed)
         self._decoder = _exact if is_exact else _plain
         self._changes = [
@@ -50,14 +50,6 @@ class ExactCells:
         for place, change in self._changes:
             found[place] = change(found[place])
         return tuple(found)
-
-
-def _type_of(text: str) -> SqlType | None:
-    """None: a type of a later release, whose cells stay as they are decoded."""
-    try:
-        return parse_type(text)
-    except StatementError:
-        return None
 
 
 def _change_of(of: SqlType) -> Change | None:

@@ -282,15 +282,14 @@ class Checkpoint:
         """Remove the drafts of older lease epochs. Each may be gigabytes, and a driver that dies
         while it copies leaves one.
 
-        Their writers are fenced: our fence comes before our copy. One of them may still copy, as it
-        was paused, or does not know yet. Nothing stops it, and a copy makes the folders again that
-        it lacks, so it would end with a draft that lacks files. Under the name of its epoch, a
-        later take-over could continue from that. So each draft has a mark beside it. Its writer
-        removes the mark before it gives the draft that name, and whoever else removes the draft
-        removes the mark first: only one of them can.
+        Their writers are fenced: our fence comes before our copy. A fenced writer that was paused
+        may still copy. It would recreate the folders that were removed, end with a draft that lacks
+        files, and rename that to its epoch, from which a later take-over could continue. So each
+        draft has a mark beside it. The writer unlinks the mark before it renames the draft; another
+        process unlinks the mark before it removes the draft. Only one of them succeeds.
 
         A draft of an older release has no mark, and stays for a week (`checkpoint_cleanup.py`). So
-        do those of a group, in which who has an older lease may run some of the queries."""
+        do those of a group: the holder of an older lease may run some of its queries."""
         if self.is_of_group:
             return
         for mark in self.root.glob(f"{COPYING}{EPOCH}*"):

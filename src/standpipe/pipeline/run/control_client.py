@@ -98,7 +98,6 @@ class Follower:
         """`isolates`: the isolated name whose queries the pipeline runs. `is_external`: it is an
         application of a user, and the name is the id of an external query. `replicas`: told how far
         each node's replicas are, four times a second and when it asks; None: nobody asks."""
-        self._nodes = tuple(nodes)
         #: first the one whose log is followed, and the one that takes requests
         self._following, self._accepting = KnownNodes(nodes), KnownNodes(nodes)
         self._secret = secret
@@ -111,7 +110,7 @@ class Follower:
         self._catalog = EMPTY
         #: what ended this thread although it was not closed
         self._failure: BaseException | None = None
-        #: when the process's own loop last came round (monotonic seconds); None: it has none
+        #: when the process's own loop last ran (monotonic seconds); None: it has none
         self._beat_s: float | None = None
         #: the newest renewal that succeeded
         self.confirmed: Confirmed | None = None
@@ -142,9 +141,9 @@ class Follower:
             raise self._failure
 
     def beat(self) -> None:
-        """Note that the loop of this process goes round. Once it has called this, leases are
-        renewed for STILL_S_MAX after each call only: this thread would renew them forever, although
-        nobody starts, watches or stops a query."""
+        """Note that the loop of this process runs. After the first call, leases are renewed only
+        for STILL_S_MAX after each: if the loop hangs, queries are not started, watched or stopped,
+        and this thread would renew their leases forever."""
         self._beat_s = time.monotonic()
 
     def _stands_still(self) -> bool:
@@ -367,7 +366,7 @@ class Follower:
         members = {node.internal for node in self._catalog.nodes.values()}
         posts = [
             self._client.post(node, "/query-status", body, content_type=MSGPACK, timeout_ms=800)
-            for node in members or set(self._nodes)
+            for node in members or self._following.in_order()
         ]
         await asyncio.gather(*posts, return_exceptions=True)
 

@@ -62,7 +62,7 @@ class RunEntry:
     rate_from: tuple[int, float] = (0, 0.0)
 
     def again(self) -> RunEntry:
-        """An entry that starts the same run anew, once what ran before has ended."""
+        """An entry that restarts the run once the previous one has ended."""
         return RunEntry(
             self.wanted,
             stopping=self.stopping,
