@@ -171,17 +171,15 @@ NODES_SIDE_BY_SIDE := $(filter-out $(SIDE_BY_SIDE) $(OWN_TARGETS),$(wildcard \
 	tests/e2e/test_full_disk_start.py tests/e2e/test_clock_jump.py \
 	tests/e2e/test_examples.py))
 
-#: tests of properties: `make check` tries the `examples(…)` of each, and `make test` more
-PROPERTIES := $(shell grep -rlE --include='test_*.py' '@given|\bexamples.[0-9]' tests)
-
 #: Spark's JVMs live for seconds here: what the second compiler and a parallel collector gain, they
 #: first cost on two cores. A third of the processor time of a test of the pipeline.
 test: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+#: properties are tried on so many times the `examples(…)` that `make check` tries
+test: export EXAMPLES_TIMES := 3
 
 # The rest one after the other: a demo beside a cluster under test has too little processor to lose
 # no read.
 test: setup check ## check, then end to end and quick chaos, real Kafka, real Spark (45 minutes)
-	EXAMPLES_TIMES=3 $(PYTEST) -q -n 2 $(PROPERTIES) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 2 --dist loadfile --no-loadscope-reorder $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(NODES_SIDE_BY_SIDE) $(PYTEST_ARGS)
 	$(PYTEST) -q tests $(addprefix --ignore=,$(FAST_TESTS) $(SIDE_BY_SIDE) $(NODES_SIDE_BY_SIDE) \
