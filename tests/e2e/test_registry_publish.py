@@ -435,14 +435,15 @@ def test_a_copy_that_is_recreated(cluster: TestCluster, reader: Reader) -> None:
     wait_until(is_told, "a notice")
     wait_for_totals(cluster, count)
     assert reader.folded("TOTALS") == {}
-    cluster.sql(f"PAUSE {query_id};")  # a RESUME at once would pass it by: it polls
     log = cluster.local.directory.logs / "pipeline.log"
 
-    def is_paused() -> bool:
+    def ends() -> int:
         ended = [line for line in log.read_text().splitlines() if "no longer wanted" in line]
-        return any(query_id in line for line in ended)
+        return sum(query_id in line for line in ended)
 
-    wait_until(is_paused, "the pipeline ends the query")
+    ends_before = ends()  # its run was ended when it took the table over, too
+    cluster.sql(f"PAUSE {query_id};")  # a RESUME at once would pass it by: it polls
+    wait_until(lambda: ends() > ends_before, "the pipeline ends the query")
     cluster.sql(f"RESUME {query_id};")
     reader.wait_for_totals(count, "N", "TOTAL", "NEWEST")
     send(cluster, count, count + KEYS)
