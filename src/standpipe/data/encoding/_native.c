@@ -23,10 +23,12 @@ enum { CRC = 4, FLAGS = 1, ROWTIME = 8, HEAD = CRC + FLAGS + ROWTIME };
 /* msgspec follows nesting as deep as the interpreter allows; deeper than this is left to it */
 enum { DEPTH_MAX = 32 };
 /* data/encoding/native.py must have the same number; otherwise it ignores this module */
-enum { FORM = 11 };
+enum { FORM = 12 };
 /* the flags of a stored row: whether its key is in it, and how many it has of the columns that were
  * added to its table in place (sql/declarations/added_columns.py has the same number) */
 enum { FULL_KEY = 1, ADDED_SHIFT = 1, ADDED_MAX = 127 };
+/* of a stored row that no response is made of here (data/query/literal_lookup.py) */
+enum { LARGE_BYTES = 64 * 1024 };
 
 /* ------------------------------------------------------------------ CRC-32, eight bytes a step */
 
@@ -1199,7 +1201,8 @@ static PyObject *known_part(PyObject *module, PyObject *const *args, Py_ssize_t 
 
 PyDoc_STRVAR(response_doc,
     "response(around, key, stored, added=0)\n--\n\n"
-    "before, the length, middle, the row of a key, after; None where `spliced` would say None.\n\n"
+    "before, the length, middle, the row of a key, after; None where `spliced` would say None, and\n"
+    "of a large row.\n\n"
     "around: (before, middle, after, fixed, whether the key is a text); the length is that of the\n"
     "row plus `fixed`; added: how many columns were added to the table in place.");
 
@@ -1226,6 +1229,8 @@ static PyObject *response(PyObject *module, PyObject *const *args, Py_ssize_t co
     long added = count == 4 ? PyLong_AsLong(args[3]) : 0;
     if ((added == -1 && PyErr_Occurred()) || !check_added(added))
         return NULL;
+    if (PyBytes_GET_SIZE(args[2]) > LARGE_BYTES)
+        Py_RETURN_NONE;
     int is_text = PyTuple_GET_ITEM(args[0], 4) == Py_True;
     PyObject *row = spliced_row(args[1], args[2], is_text, added);
     if (!row) {

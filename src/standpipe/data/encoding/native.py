@@ -23,7 +23,7 @@ from standpipe.model import Column
 from standpipe.sql.plans import Value
 
 #: version of the input and output of `_native.c`; raised with each change of either
-FORM: Final = 11
+FORM: Final = 12
 
 try:
     from standpipe.data.encoding import _native

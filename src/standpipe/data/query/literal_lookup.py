@@ -45,6 +45,8 @@ END: Final = b"\0\1"
 _BEFORE_END: Final = -len(END)
 #: Longer ones are never known: what is known keeps all of them but the literal.
 MESSAGE_BYTES_MAX: Final = 4_096
+#: of a stored row: it is left to who counts the answers that are not sent yet. In C, too
+LARGE_BYTES: Final = 64 * 1024
 _TEXT_BYTES_MAX: Final = PREFIX_BYTES_MAX - len(END)
 _plain: Final = re.compile(rb"[ !#-&(-\[\]-\x7f]*").fullmatch
 _number: Final = re.compile(rb"= *(?:-(?!0))?(0|[1-9][0-9]{0,18})(?![0-9]| *-)").match
@@ -225,12 +227,15 @@ class Around(NamedTuple):
 def response(around: Around, key: bytes, stored: bytes, added: int = 0) -> bytes | None:
     """The response with the whole row of a key. `added`: how many columns its table got in place.
 
-    None: the row has its key in full, which the caller has to compare. Raises DamagedRow.
+    None: the row has its key in full, which the caller has to compare, or it has more than
+    LARGE_BYTES, which are to be counted before they are sent. Raises DamagedRow.
     """
     if native.IS_COMPILED:
         found = native.response(around, key, stored, added)
         if found is not None:
             return found
+    if len(stored) > LARGE_BYTES:
+        return None
     others = None if added else bare_value(stored)
     if others is None:
         row = unpack_row(stored)

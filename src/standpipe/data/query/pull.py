@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -36,8 +36,9 @@ from standpipe.model import Source
 from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan, Value
 
-#: rows of one cursor scan; a key rarely has more windows
-SCAN_ROWS_MAX: Final = 4096
+#: windows of one key that are shown at once, in 1 ms; and those whose rows are decoded, in 4 ms
+WINDOWS_MAX: Final = 2_000
+DECODED_WINDOWS_MAX: Final = 250
 #: keys that are read before their rows are charged: a value may have a megabyte
 CHUNK_KEYS: Final = 64
 _NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
@@ -45,6 +46,10 @@ _NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
 _TEXT: Final = native.KINDS["STRING"]
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class TooManyWindows(Exception):
+    """A key has more windows than are shown at once (`Scan` of its `key_ranges`)."""
 
 
 class ReadView(Protocol):
@@ -92,7 +97,7 @@ def lookup(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
     """Rows of the keys of `plan` that live in `partition`: JSON arrays, windows ascending.
 
     A plan with one key is not checked against `partition`: the router has just computed it. Raises
-    DamagedRow if a stored row fails its checksum.
+    DamagedRow if a stored row fails its checksum, TooManyWindows.
     """
     if plan.is_scan or plan.where is not None or plan.cells is not None or plan.is_merged:
         return _decoded(plan, view, partition)
@@ -178,6 +183,13 @@ def stored_pairs(plan: PullPlan, view: ReadView, partition: int) -> Iterator[ord
     return (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
 
 
+def key_ranges(plan: PullPlan, partition: int) -> list[tuple[bytes, bytes]]:
+    """The parts of the store that have the windows of the keys of `plan` that live in `partition`,
+    each low <= key < high."""
+    types = _key_types(plan.source)
+    return [_key_range(plan, key, types) for key in _keys_in(plan, partition) if None not in key]
+
+
 def computed(plan: PullPlan, pairs: Iterable[order.Pair]) -> list[bytes]:
     """The rows of `stored_pairs`, filtered and laid out. Reads no store."""
     if plan.is_ordered:
@@ -194,7 +206,7 @@ def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[t
     if None in key:
         return
     if plan.source.window is not None:
-        yield from chain.from_iterable(_scan(view, *_key_range(plan, key, types)))
+        yield from _few(view, _key_range(plan, key, types), DECODED_WINDOWS_MAX)
         return
     low = store_key(key, types)
     data = view.get(low)
@@ -232,13 +244,11 @@ def windows_of(
     plan: PullPlan, view: ReadView, key: tuple[Value, ...], prefix: bytes
 ) -> list[bytes]:
     """Rows of the windows of a key, of a plan that shows columns as they are stored. `prefix`: of
-    their keys in the store. Raises DamagedRow."""
+    their keys in the store. Raises DamagedRow, TooManyWindows."""
     head = [cell_json(value) for value in key]
-    rows: list[bytes] = []
-    for pairs in _scan(view, *_range_of(plan, prefix)):
-        found = _whole_windows(plan, head, pairs)
-        rows += _windows_by_one(plan, key, head, pairs) if found is None else found
-    return rows
+    pairs = _few(view, _range_of(plan, prefix), WINDOWS_MAX)
+    found = _whole_windows(plan, head, pairs)
+    return _windows_by_one(plan, key, head, pairs) if found is None else found
 
 
 def _whole_windows(
@@ -295,13 +305,12 @@ def _range_of(plan: PullPlan, prefix: bytes) -> tuple[bytes, bytes]:
     )
 
 
-def _scan(view: ReadView, low: bytes, high: bytes) -> Iterator[list[order.Pair]]:
-    while low < high:
-        pairs = view.scan(low, high, SCAN_ROWS_MAX)
-        yield pairs
-        if len(pairs) < SCAN_ROWS_MAX:
-            return
-        low = pairs[-1][0] + b"\0"
+def _few(view: ReadView, between: tuple[bytes, bytes], count_max: int) -> list[order.Pair]:
+    low, high = between
+    pairs = view.scan(low, high, count_max + 1) if low < high else []
+    if len(pairs) > count_max:
+        raise TooManyWindows
+    return pairs
 
 
 def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:

@@ -67,11 +67,14 @@ class Scan:
     one instant of the store is needed only for a short time, until `is_copied`. The two alternate
     only beyond `copied_bytes_max`, and if a LIMIT may end the scan early. What is shown as it is
     stored is not decoded (`data/query/raw_rows.py`).
+
+    `ranges`: the parts of the store that have the windows of the keys of a lookup, each low <= key
+    < high; None: the plan is a scan.
     """
 
-    def __init__(self, plan: PullPlan) -> None:
+    def __init__(self, plan: PullPlan, ranges: Sequence[tuple[bytes, bytes]] | None = None) -> None:
         self._plan = plan
-        self._low, self._high = order.bounds(plan)
+        self._ranges = deque([order.bounds(plan)] if ranges is None else ranges)
         self._limit = None if plan.is_count else plan.limit
         self._raw = raw_rows(plan)
         self._counts_keys = (
@@ -90,8 +93,13 @@ class Scan:
         #: what the decoded rows take in memory
         self.kept_bytes = 0
         self._count = 0
-        #: whether no further step will read the store
-        self.is_copied = self._low >= self._high
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether no further step will read the store."""
+        while self._ranges and self._ranges[0][0] >= self._ranges[0][1]:
+            self._ranges.popleft()
+        return not self._ranges
 
     @property
     def is_over(self) -> bool:
@@ -130,13 +138,14 @@ class Scan:
         )
 
     def _copy(self, view: Ranged) -> None:
-        pairs = view.scan(self._low, self._high, STEP_ROWS)
+        low, high = self._ranges.popleft()
+        pairs = view.scan(low, high, STEP_ROWS)
         self._read_count += len(pairs)
         if self._read_count > SCAN_ROWS_MAX:
             raise _too_many(self._plan.source)
-        self.is_copied = len(pairs) < STEP_ROWS
+        if len(pairs) == STEP_ROWS:
+            self._ranges.appendleft((pairs[-1][0] + b"\0", high))
         if pairs:
-            self._low = pairs[-1][0] + b"\0"
             packed = _pack(pairs)
             self._copied.append(packed)
             self.copied_bytes += len(packed)

@@ -11,7 +11,7 @@ from tests.unit.data.rows import HOUR_MS, session, table, tumbling
 
 from standpipe.data.encoding.store_keys import full_store_key, partition_of, store_key, windowed_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
-from standpipe.data.query import pull
+from standpipe.data.query import pull, scan
 from standpipe.data.query.partition_keys import keys_by_partition
 from standpipe.data.replica.stage import RowCodec
 from standpipe.model import Column, Source
@@ -163,14 +163,45 @@ HOURS = SortedStore(
         ({"limit": 2}, [0, 1], ""),
     ],
 )
-@pytest.mark.parametrize("chunk", [1, 2, 4096])
+@pytest.mark.parametrize("step_rows", [None, 1, 2, 128])
 def test_windows(
-    bounds: dict[str, int], hours: list[int], why: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+    bounds: dict[str, int],
+    hours: list[int],
+    why: str,
+    step_rows: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pull, "SCAN_ROWS_MAX", chunk)
-    rows = pull.lookup(plan(WINDOWED, ("a",), **bounds), HOURS, 0)
+    """At once, and by a scan of the key's part of the store."""
+    types = ("STRING", "BIGINT", "BIGINT", "BIGINT")
+    asked = plan(WINDOWED, ("a",), column_types=types, **bounds)
+    if step_rows is None:
+        rows = pull.lookup(asked, HOURS, 0)
+    else:
+        monkeypatch.setattr(scan, "STEP_ROWS", step_rows)
+        made = scan.Scan(asked, pull.key_ranges(asked, 0))
+        while not made.is_over:
+            made.step(HOURS)
+        rows = made.rows()
     start = [b'["a",%d,%d,%d]' % (h * HOUR_MS, (h + 1) * HOUR_MS, h) for h in hours]
     assert rows == start, why
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("WINDOWS_MAX", {}), ("DECODED_WINDOWS_MAX", {"where": lambda _: True})],
+)
+def test_a_key_with_many_windows_is_left_to_a_scan(
+    name: str, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a week of seconds took longer than a worker may stand still."""
+    monkeypatch.setattr(pull, name, 5)
+    few = plan(WINDOWED, ("a",), column_types=("STRING",) * 4, **changes)
+    assert len(pull.lookup(few, HOURS, 0)) == 5
+    monkeypatch.setattr(pull, name, 4)
+    with pytest.raises(pull.TooManyWindows):
+        pull.lookup(few, HOURS, 0)
+    wanted = msgspec.structs.replace(few, window_start_low_ms=1)
+    assert len(pull.lookup(wanted, HOURS, 0)) == 4, "only those that it wants count"
 
 
 def test_windows_can_be_projected() -> None:

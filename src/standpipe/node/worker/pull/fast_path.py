@@ -43,7 +43,7 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import Stamp
 from standpipe.data.query.lookup_pack import ASKED_BYTES_MAX, LEFT, PACK_BYTES_MAX, Pack
-from standpipe.data.query.pull import lookup, partition_of_key
+from standpipe.data.query.pull import TooManyWindows, lookup, partition_of_key
 from standpipe.data.replica.positions import may_judge
 from standpipe.errors import StandpipeError
 from standpipe.freshness import END_HEADER, LEASE_EPOCH_HEADER
@@ -61,6 +61,7 @@ from standpipe.node.worker.pull.route_cache import RouteCache
 from standpipe.node.worker.pull.session_read import SessionTokens
 from standpipe.node.worker.pull.snapshot_read import is_one_batch, stamp_in
 from standpipe.node.worker.request.answer import freshness_of, header_lines, render_rows
+from standpipe.node.worker.request.answer_pieces import is_large
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView, Map, Replicas
 from standpipe.node.worker.request.head import PACK_PATH, PACK_TYPE, PULL_PATHS
@@ -68,8 +69,9 @@ from standpipe.node.worker.request.in_hand import TextsInHand
 from standpipe.node.worker.request.page_guard import PageGuard
 from standpipe.sql.plans import PullPlan
 
-#: Errors that fall through to the slow path: it meets the same one, and reports it.
+#: Errors that fall through to the slow path: it meets the same one, and reports it, or scans.
 EXPECTED: Final = (
+    TooManyWindows,
     StandpipeError,  # a wrong body, statement or key; no map or no store yet; a damaged row
     ForwardRefused,  # the sender of a forward means another table or partition
 )
@@ -317,7 +319,7 @@ class LookupFastPath:
         store = replica.store
         with store.begin() as instant:
             rows, meta = lookup(plan, View(instant), partition), store.meta_of(instant)
-        if meta is not route.labelled[2] and not may_judge(status, meta):
+        if is_large(rows) or (meta is not route.labelled[2] and not may_judge(status, meta)):
             return None
         if query.is_snapshot and not is_one_batch((meta,), _wanted(forward)):
             return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,15 @@ from standpipe.adapters.store.reader import View
 from standpipe.control.routing.session import SessionVerdict
 from standpipe.data.query.order import Pair
 from standpipe.data.query.partition_keys import NO_KEYS
-from standpipe.data.query.pull import computed, is_plain, lookup, lookup_keys, stored_pairs
+from standpipe.data.query.pull import (
+    TooManyWindows,
+    computed,
+    is_plain,
+    key_ranges,
+    lookup,
+    lookup_keys,
+    stored_pairs,
+)
 from standpipe.data.query.scan import rows_bytes
 from standpipe.data.replica.positions import StoreMeta
 from standpipe.errors import BadRequest, NotComputable, NotReady, TooManyRequests
@@ -141,17 +149,13 @@ class OwnRows:
     ) -> PartitionAnswer:
         try:
             if query.plan.is_scan:
-                left_s = until_s - asyncio.get_running_loop().time()
-                scan = ScanRequest(
-                    query.plan,
-                    local.begin_scan,
-                    query.requester,
-                    time.monotonic() + left_s,
-                    query.digest,
-                )
-                rows, found = await self.scans.rows(scan)
+                rows, found = await self._scanned(query, local, until_s)
             else:
-                rows, found = await self._looked_up(query, local, partition)
+                try:
+                    rows, found = await self._looked_up(query, local, partition)
+                except TooManyWindows:
+                    ranges = key_ranges(query.plan, partition)
+                    rows, found = await self._scanned(query, local, until_s, ranges)
         except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
         except NotReady as error:
@@ -160,6 +164,24 @@ class OwnRows:
             _log.error("replica cannot be read", exc_info=error)
             raise ForwardRefused(f"Store cannot be read: {_without_place(error)}") from error
         return PartitionAnswer(rows=rows, fresh=self._fresh(query, partition, found, forward))
+
+    async def _scanned(
+        self,
+        query: PullQuery,
+        local: LocalRead,
+        until_s: float,
+        ranges: Sequence[tuple[bytes, bytes]] | None = None,
+    ) -> tuple[list[bytes], Judged]:
+        left_s = until_s - asyncio.get_running_loop().time()
+        scan = ScanRequest(
+            query.plan,
+            local.begin_scan,
+            query.requester,
+            time.monotonic() + left_s,
+            query.digest,
+            ranges,
+        )
+        return await self.scans.rows(scan)
 
     def _fresh(
         self, query: PullQuery, partition: int, found: Judged, forward: ForwardHeaders | None

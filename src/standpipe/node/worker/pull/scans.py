@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from traceback import clear_frames
@@ -94,6 +94,8 @@ class ScanRequest(Generic[Begun]):
     until_s: float
     #: names the text (`node.worker.request.in_hand`)
     digest: bytes = bytes(DIGEST_BYTES)
+    #: as of `data.query.scan.Scan`
+    ranges: Sequence[tuple[bytes, bytes]] | None = None
 
 
 class Scans:
@@ -253,7 +255,8 @@ class _Work(Generic[Begun]):
 
     def __init__(self, request: ScanRequest[Begun]) -> None:
         self._plan, self._begin = request.plan, request.begin
-        self._scan = Scan(request.plan)
+        self._ranges = request.ranges
+        self._scan = Scan(request.plan, request.ranges)
         self._held: OpenView | None = None
         self._held_since_s = 0.0
         #: what `begin` returned, and the label of the view after it; None: not begun
@@ -329,7 +332,7 @@ class _Work(Generic[Begun]):
         be many, until the next collection of garbage."""
         self.release()
         self._charge_copied(0)
-        self._scan = Scan(self._plan)
+        self._scan = Scan(self._plan, self._ranges)
 
     def _view(self) -> Ranged:
         """The view that the scan reads. The scan may have to begin again."""
@@ -348,7 +351,8 @@ class _Work(Generic[Begun]):
             self._begins += 1
             if self._begins > BEGINS_MAX:
                 raise ForwardRefused(OUTRUN)
-            self._scan, self._begun = Scan(self._plan), (begun, held.label)
+            self._scan = Scan(self._plan, self._ranges)
+            self._begun = (begun, held.label)
         return held
 
 

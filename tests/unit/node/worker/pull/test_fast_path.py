@@ -74,6 +74,7 @@ ON_THE_WAY = [
     "sql/lookup/template",
     "model",
     "node/worker/pull/forward",
+    "node/worker/request/answer_pieces",
     "control/liveness/lag",
     "data/replica/positions",
     "adapters/metrics",

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from standpipe.adapters.store.reader import View
 from standpipe.data.encoding import native
-from standpipe.data.query.literal_lookup import MESSAGE_BYTES_MAX, LiteralPlace
+from standpipe.data.query.literal_lookup import LARGE_BYTES, MESSAGE_BYTES_MAX, LiteralPlace
 from standpipe.data.query.pull import lookup, windows_of
 from standpipe.data.query.statement_lookup import (
     KnownStatement,
@@ -50,6 +50,7 @@ from standpipe.node.worker.pull.known.parts import (
     kind_of_key,
 )
 from standpipe.node.worker.request.answer import render_rows
+from standpipe.node.worker.request.answer_pieces import is_large
 from standpipe.node.worker.request.body import Lookup, parse_lookup
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.sql.lookup.plan_cache import bytes_of
@@ -146,6 +147,8 @@ class KnownStatements(KnownParts):
             return None
         if stored is None:
             return self._without_row(frame, part)
+        if len(stored) > LARGE_BYTES:
+            return None
         row: bytes | bool | None = None
         if frame.program is not None:
             row = self._shown(key, stored, frame.is_text, frame.program, literals)
@@ -174,7 +177,7 @@ class KnownStatements(KnownParts):
             return None
         if not rows:
             return self._without_row(frame, part)
-        return whole(part.around, frame.between.join(rows))
+        return None if is_large(rows) else whole(part.around, frame.between.join(rows))
 
     def note(self, token: RequestFormat, body: bytes) -> bool:
         """`answer` did not know a body, and others will answer it: whether `is_new`. True: it has

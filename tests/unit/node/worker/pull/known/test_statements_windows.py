@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace as changed
 from tests.examples import examples
 from tests.unit.data.rows import HOUR_MS, session, tumbling
-from tests.unit.node.worker.pull.known.test_frames import Nodes
+from tests.unit.node.worker.pull.known.test_frames import Nodes, same_id
 from tests.unit.node.worker.pull.known.test_frames_messages import both_send_the_same, message
-from tests.unit.node.worker.pull.known.test_statements import sent_alike
-from tests.unit.node.worker.pull.test_fast_many import run
+from tests.unit.node.worker.pull.known.test_statements import ACCEPT, FORM, sent_alike
+from tests.unit.node.worker.pull.test_fast_many import by_slow_path, run
 from tests.unit.node.workers import PARTITIONS, USERS, Worker, body_of
 
 from standpipe.adapters.store.folders import store_path
@@ -21,8 +21,10 @@ from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding import native
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.query import pull, scan
 from standpipe.data.query.pull import partition_of_key
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
+from standpipe.errors import StandpipeError
 from standpipe.model import BatchId, LeaseEpoch, Offset, Source
 
 KEYS = [*(f"k{number}" for number in range(12)), "é", 'q"', "long" * 150]
@@ -105,6 +107,49 @@ def test_all_ways_send_the_same(
         assert shown > examples(30) // 4, "their rows, too"
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_session", [False, True])
+def test_a_key_of_many_windows_is_read_in_steps(
+    tmp_path: Path, is_session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, a week of seconds kept a worker for longer than it may stand still. The shorter ways
+    leave them to the slow path, which scans, and sends the same."""
+
+    async def story(nodes: Nodes) -> None:
+        node, draw = nodes["a"], random.Random(f"{is_session}")
+        hold_windows(node, is_session=is_session)
+        path, left = node.fast_path(), 0
+        for _ in range(examples(30)):
+            keys = draw.choice(["ID = '{k}'", "ID = '{k}'", "ID IN ('{k}', '{k}', '{k}')"])
+            conditions = [keys, *draw.choices(CONDITIONS, k=draw.choice([0, 1, 2, 2]))]
+            end = draw.choice(["", "", " LIMIT 3", " ORDER BY ID LIMIT 4"])
+            shown = draw.choice(SHOWN)
+            statement = f"SELECT {shown} FROM USERS WHERE {' AND '.join(conditions)}{end};"
+            body = body_of(filled(draw, statement))
+            whole = await sent(node, body)
+            for _ in range(2):
+                path.answer(FORM, body)  # it is learnt
+            with monkeypatch.context() as few:
+                few.setattr(pull, "WINDOWS_MAX", 2)
+                few.setattr(pull, "DECODED_WINDOWS_MAX", 1)
+                few.setattr(scan, "STEP_ROWS", draw.choice([1, 2, 128]))
+                assert await sent(node, body) == whole, body
+                shorter = path.answer(FORM, body)
+                left += shorter is None
+                assert same_id(shorter) in (whole, ""), body
+                assert dict(node.metrics.counts["standpipe_pull_fast_path_faults"]) == {}
+        assert left > examples(30) // 2, "there were such keys"
+
+    run(tmp_path, story)
+
+
+async def sent(node: Worker, body: bytes) -> str:
+    """What the slow path sends, or its error."""
+    try:
+        return same_id(await by_slow_path(node, FORM, ACCEPT, body))
+    except StandpipeError as error:
+        return f"{error}"
 
 
 @pytest.mark.parametrize(
