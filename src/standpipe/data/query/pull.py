@@ -36,9 +36,13 @@ from standpipe.model import Source
 from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan, Value
 
-#: windows of one key that are shown at once, in 1 ms; and those whose rows are decoded, in 4 ms
+#: windows of a lookup that are shown at once, in 1 ms; and those whose rows are decoded, in 4 ms
 WINDOWS_MAX: Final = 2_000
 DECODED_WINDOWS_MAX: Final = 250
+#: bytes of their rows
+WINDOWS_BYTES_MAX: Final = 1024 * 1024
+#: windows that are read before they are counted: a row may have a megabyte
+CHUNK_WINDOWS: Final = 128
 #: keys that are read before their rows are charged: a value may have a megabyte
 CHUNK_KEYS: Final = 64
 _NO_BOUND_BYTES: Final = b"\xff" * 9  # above every window start
@@ -49,7 +53,8 @@ _cells = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class TooManyWindows(Exception):
-    """A key has more windows than are shown at once (`Scan` of its `key_ranges`)."""
+    """The keys of a lookup have more windows, or larger ones, than are shown at once (`Scan` of
+    their `key_ranges`)."""
 
 
 class ReadView(Protocol):
@@ -106,8 +111,8 @@ def lookup(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
     if plan.source.window is None:
         return lookup_keys(plan, view, keys_by_partition(plan).get(partition, NO_KEYS))
     rows: list[bytes] = []
-    for key in _keys_in(plan, partition):
-        rows += _windows(plan, view, key)
+    for key, pairs in _windows_by_key(plan, view, partition, WINDOWS_MAX):
+        rows += _shown(plan, key, pairs)
     return rows[: plan.limit]
 
 
@@ -179,8 +184,14 @@ def _decoded(plan: PullPlan, view: ReadView, partition: int) -> list[bytes]:
 
 
 def stored_pairs(plan: PullPlan, view: ReadView, partition: int) -> Iterator[order.Pair]:
-    """What the store has for the keys of `plan` that live in `partition`, for `computed`."""
-    return (pair for key in _keys_in(plan, partition) for pair in _pairs(plan, view, key))
+    """What the store has for the keys of `plan` that live in `partition`, for `computed`. Raises
+    TooManyWindows on the way."""
+    if plan.source.window is None:
+        for key in _keys_in(plan, partition):
+            yield from _pair(plan, view, key)
+        return
+    for _, pairs in _windows_by_key(plan, view, partition, DECODED_WINDOWS_MAX):
+        yield from pairs
 
 
 def key_ranges(plan: PullPlan, partition: int) -> list[tuple[bytes, bytes]]:
@@ -200,15 +211,11 @@ def computed(plan: PullPlan, pairs: Iterable[order.Pair]) -> list[bytes]:
     return list(islice(rows, plan.limit))
 
 
-def _pairs(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[tuple[bytes, bytes]]:
-    """Store keys and values under one key of the table."""
-    types = _key_types(plan.source)
+def _pair(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> Iterator[order.Pair]:
+    """Store key and value of a key of the table, if it has a row."""
     if None in key:
         return
-    if plan.source.window is not None:
-        yield from _few(view, _key_range(plan, key, types), DECODED_WINDOWS_MAX)
-        return
-    low = store_key(key, types)
+    low = store_key(key, _key_types(plan.source))
     data = view.get(low)
     if data is not None:
         yield low, data
@@ -233,11 +240,21 @@ def _plain(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes
     return [_render(plan, [cell_json(value) for value in key], row)]
 
 
-def _windows(plan: PullPlan, view: ReadView, key: tuple[Value, ...]) -> list[bytes]:
-    if None in key:
-        return []
-    bounds = bounds_of(plan.source.window)
-    return windows_of(plan, view, key, store_prefix(key, _key_types(plan.source), bounds))
+def _windows_by_key(
+    plan: PullPlan, view: ReadView, partition: int, count_max: int
+) -> Iterator[tuple[tuple[Value, ...], list[order.Pair]]]:
+    """The keys of `plan` that live in `partition`, and the windows of each. Raises TooManyWindows
+    if there are more than `count_max` in all, or too many bytes."""
+    types, bytes_ = _key_types(plan.source), 0
+    for key in _keys_in(plan, partition):
+        if None in key:
+            continue
+        pairs = _few(view, _key_range(plan, key, types), count_max)
+        count_max -= len(pairs)
+        bytes_ += _bytes_of(pairs)
+        if bytes_ > WINDOWS_BYTES_MAX:
+            raise TooManyWindows
+        yield key, pairs
 
 
 def windows_of(
@@ -245,8 +262,11 @@ def windows_of(
 ) -> list[bytes]:
     """Rows of the windows of a key, of a plan that shows columns as they are stored. `prefix`: of
     their keys in the store. Raises DamagedRow, TooManyWindows."""
+    return _shown(plan, key, _few(view, _range_of(plan, prefix), WINDOWS_MAX))
+
+
+def _shown(plan: PullPlan, key: tuple[Value, ...], pairs: Sequence[order.Pair]) -> list[bytes]:
     head = [cell_json(value) for value in key]
-    pairs = _few(view, _range_of(plan, prefix), WINDOWS_MAX)
     found = _whole_windows(plan, head, pairs)
     return _windows_by_one(plan, key, head, pairs) if found is None else found
 
@@ -306,11 +326,24 @@ def _range_of(plan: PullPlan, prefix: bytes) -> tuple[bytes, bytes]:
 
 
 def _few(view: ReadView, between: tuple[bytes, bytes], count_max: int) -> list[order.Pair]:
+    """All pairs between two keys. Raises TooManyWindows."""
     low, high = between
-    pairs = view.scan(low, high, count_max + 1) if low < high else []
-    if len(pairs) > count_max:
-        raise TooManyWindows
-    return pairs
+    chunk = view.scan(low, high, CHUNK_WINDOWS) if low < high else []
+    count = len(chunk)
+    if count < CHUNK_WINDOWS and count <= count_max:  # most keys have so few
+        return chunk
+    pairs, bytes_ = list(chunk), _bytes_of(chunk)
+    while len(pairs) <= count_max and bytes_ <= WINDOWS_BYTES_MAX:
+        if len(chunk) < CHUNK_WINDOWS:
+            return pairs
+        chunk = view.scan(chunk[-1][0] + b"\0", high, CHUNK_WINDOWS)
+        pairs += chunk
+        bytes_ += _bytes_of(chunk)
+    raise TooManyWindows
+
+
+def _bytes_of(pairs: Iterable[order.Pair]) -> int:
+    return sum(len(value) for _, value in pairs)
 
 
 def window_bounds(plan: PullPlan) -> tuple[int | None, int | None]:

@@ -74,7 +74,9 @@ class Scan:
 
     def __init__(self, plan: PullPlan, ranges: Sequence[tuple[bytes, bytes]] | None = None) -> None:
         self._plan = plan
-        self._ranges = deque([order.bounds(plan)] if ranges is None else ranges)
+        given = [order.bounds(plan)] if ranges is None else ranges
+        #: what is still to be copied
+        self._ranges = deque((low, high) for low, high in given if low < high)
         self._limit = None if plan.is_count else plan.limit
         self._raw = raw_rows(plan)
         self._counts_keys = (
@@ -97,8 +99,6 @@ class Scan:
     @property
     def is_copied(self) -> bool:
         """Whether no further step will read the store."""
-        while self._ranges and self._ranges[0][0] >= self._ranges[0][1]:
-            self._ranges.popleft()
         return not self._ranges
 
     @property

@@ -128,10 +128,16 @@ class CountedStore(SortedStore):
     """Counts what was asked for."""
 
     got = 0
+    scanned_bytes = 0
 
     def get(self, key: bytes, /) -> bytes | None:
         self.got += 1
         return super().get(key)
+
+    def scan(self, low: bytes, high: bytes, limit: int, /) -> list[tuple[bytes, bytes]]:
+        pairs = super().scan(low, high, limit)
+        self.scanned_bytes += sum(len(value) for _, value in pairs)
+        return pairs
 
 
 # ---------------------------------------------------------------------------------- windows
@@ -202,6 +208,56 @@ def test_a_key_with_many_windows_is_left_to_a_scan(
         pull.lookup(few, HOURS, 0)
     wanted = msgspec.structs.replace(few, window_start_low_ms=1)
     assert len(pull.lookup(wanted, HOURS, 0)) == 4, "only those that it wants count"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("WINDOWS_MAX", {}), ("DECODED_WINDOWS_MAX", {"where": lambda _: True})],
+)
+def test_the_windows_of_all_keys_count(
+    name: str, changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand keys with some windows each stopped a worker as one with many did."""
+    keys = (("a",), ("nobody",), ("b",))
+    asked = plan(WINDOWED, *keys, column_types=("STRING",) * 4, **changes)
+    monkeypatch.setattr(pull, name, 10)
+    assert len(pull.lookup(asked, HOURS, 0)) == 10
+    monkeypatch.setattr(pull, name, 9)
+    with pytest.raises(pull.TooManyWindows):
+        pull.lookup(asked, HOURS, 0)
+
+
+@pytest.mark.parametrize("keys", [("a",), ("a", "b")])
+@pytest.mark.parametrize("changes", [{}, {"where": lambda _: True}])
+def test_large_windows_are_left_to_a_scan(
+    keys: tuple[str, ...], changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two thousand of a megabyte would fill a worker's memory before they are counted."""
+    row_bytes = len(pack_row(b"[0]", 0))
+    all_bytes = 5 * len(keys) * row_bytes
+    asked = plan(WINDOWED, *((key,) for key in keys), column_types=("STRING",) * 4, **changes)
+    monkeypatch.setattr(pull, "CHUNK_WINDOWS", 2)
+    monkeypatch.setattr(pull, "WINDOWS_BYTES_MAX", all_bytes)
+    assert len(pull.lookup(asked, HOURS, 0)) == 5 * len(keys)
+    for bytes_max in (all_bytes - 1, 2 * row_bytes - 1):
+        store = CountedStore(dict(HOURS._pairs))
+        monkeypatch.setattr(pull, "WINDOWS_BYTES_MAX", bytes_max)
+        with pytest.raises(pull.TooManyWindows):
+            pull.lookup(asked, store, 0)
+        assert store.scanned_bytes <= bytes_max + 2 * row_bytes, "one chunk more"
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 5, 6])
+def test_windows_are_read_in_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "CHUNK_WINDOWS", chunk)
+    rows = [
+        [b'["%b",%d,%d,%d]' % (key, h * HOUR_MS, (h + 1) * HOUR_MS, h) for h in range(5)]
+        for key in (b"a", b"b")
+    ]
+    assert pull.lookup(plan(WINDOWED, ("a",)), HOURS, 0) == rows[0]
+    assert pull.lookup(plan(WINDOWED, ("b",), ("a",)), HOURS, 0) == rows[1] + rows[0]
+    upto = plan(WINDOWED, ("a",), window_start_high_ms=2 * HOUR_MS)
+    assert pull.lookup(upto, HOURS, 0) == rows[0][:3]
 
 
 def test_windows_can_be_projected() -> None:

@@ -148,14 +148,7 @@ class OwnRows:
         forward: ForwardHeaders | None,
     ) -> PartitionAnswer:
         try:
-            if query.plan.is_scan:
-                rows, found = await self._scanned(query, local, until_s)
-            else:
-                try:
-                    rows, found = await self._looked_up(query, local, partition)
-                except TooManyWindows:
-                    ranges = key_ranges(query.plan, partition)
-                    rows, found = await self._scanned(query, local, until_s, ranges)
+            rows, found = await self._judged_rows(query, partition, local, until_s)
         except (ForwardRefused, BadRequest, NotComputable, TooManyRequests):
             raise
         except NotReady as error:
@@ -164,6 +157,17 @@ class OwnRows:
             _log.error("replica cannot be read", exc_info=error)
             raise ForwardRefused(f"Store cannot be read: {_without_place(error)}") from error
         return PartitionAnswer(rows=rows, fresh=self._fresh(query, partition, found, forward))
+
+    async def _judged_rows(
+        self, query: PullQuery, partition: int, local: LocalRead, until_s: float
+    ) -> tuple[list[bytes], Judged]:
+        if query.plan.is_scan:
+            return await self._scanned(query, local, until_s)
+        try:
+            return await self._looked_up(query, local, partition)
+        except TooManyWindows:
+            ranges = key_ranges(query.plan, partition)
+            return await self._scanned(query, local, until_s, ranges)
 
     async def _scanned(
         self,

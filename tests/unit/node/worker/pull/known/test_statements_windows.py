@@ -131,8 +131,10 @@ def test_a_key_of_many_windows_is_read_in_steps(
             for _ in range(2):
                 path.answer(FORM, body)  # it is learnt
             with monkeypatch.context() as few:
-                few.setattr(pull, "WINDOWS_MAX", 2)
+                few.setattr(pull, "WINDOWS_MAX", draw.choice([2, 2_000]))
                 few.setattr(pull, "DECODED_WINDOWS_MAX", 1)
+                few.setattr(pull, "WINDOWS_BYTES_MAX", draw.choice([40, 1_000_000]))
+                few.setattr(pull, "CHUNK_WINDOWS", draw.choice([1, 2, 3, 128]))
                 few.setattr(scan, "STEP_ROWS", draw.choice([1, 2, 128]))
                 assert await sent(node, body) == whole, body
                 shorter = path.answer(FORM, body)
