@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -183,16 +182,30 @@ async def register(base: ControllerBase, writer: Writer) -> None:
 
 
 async def _until_accepted(writer: Writer, me: NodeId, path: str, body: bytes) -> None:
-    logged = b""
+    logged = ""
     while True:
-        with contextlib.suppress(LogUnavailable):
-            reply = await writer.write(Call(path, {}, body, peer=me))
-            if reply.ok:
-                return
-            if reply.body != logged:
-                logged = reply.body
-                _log.error("the leader refuses this node", path=path, answer=logged.decode())
+        refusal = await _refusal(writer, Call(path, {}, body, peer=me))
+        if refusal is None:
+            return
+        if refusal and refusal != logged:
+            logged = refusal
+            _log.error("the leader refuses this node", path=path, answer=refusal)
         await asyncio.sleep(RETRY_S)
+
+
+async def _refusal(writer: Writer, call: Call) -> str | None:
+    """Why the leader refuses the write; None once it is accepted, empty while there is no leader.
+
+    A node that leads has its own refusal raised, where others have an answer. It goes on in both
+    cases: a leader that ended would be followed by the next whose file is refused.
+    """
+    try:
+        reply = await writer.write(call)
+    except LogUnavailable:
+        return ""
+    except StandpipeError as error:
+        return str(error)
+    return None if reply.ok else reply.body.decode(errors="replace")
 
 
 # --------------------------------------------------------------------------------- the process

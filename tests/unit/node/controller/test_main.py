@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.adapters.raw_peer import is_hung_up_on
 from tests.unit.node.in_process import (
     STREAM,
@@ -23,6 +24,7 @@ from tests.unit.node.in_process import (
 from standpipe.adapters.http.internal import json_reply, msgpack_reply
 from standpipe.adapters.http.sealed_server import PEER_NODE
 from standpipe.adapters.raft.disk import QuorumDisk
+from standpipe.config.keys import STANDBYS
 from standpipe.control.metadata.commands import LogPage, decode
 from standpipe.errors import DataDirectoryRefused
 from standpipe.model import BatchId, LeaseEpoch, NodeId, QueryStatus
@@ -192,6 +194,25 @@ def test_a_pipeline_start_is_a_command(tmp_path: Path) -> None:
             assert [body_of(reply)["lease_epoch"] for reply in once] == [3, 3], "a retry"
         async with control(config) as (node,):
             assert body_of(await node.post("/pipeline/start", start))["lease_epoch"] == 4
+
+    run(story)
+
+
+def test_a_leader_that_refuses_its_own_file_goes_on_leading(tmp_path: Path) -> None:
+    # its register raised BadRequest in its own process, which ended: no leader lasted
+    (config,) = configs_of(tmp_path, "a")
+    other_rules = msgspec.structs.replace(config, config={STANDBYS.name: 2})
+
+    async def story() -> None:
+        async with control(config):
+            pass
+        with capture_logs() as logs:
+            async with control(other_rules) as (node,):
+                await node.until(lambda: any("refuses" in line["event"] for line in logs))
+                assert (await node.execute(STREAM, "r1")).ok
+                assert not node.living.done()
+        (line,) = [line for line in logs if "refuses" in line["event"]]  # once, not at each try
+        assert "num.standby.replicas is 1 in this cluster and 2 in the file" in line["answer"]
 
     run(story)
 
