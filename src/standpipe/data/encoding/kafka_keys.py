@@ -22,6 +22,7 @@ from standpipe.errors import BadRequest
 from standpipe.model import Column, Window
 from standpipe.sql.plans import Value
 from standpipe.sql.types.types import SqlType, parse_type
+from standpipe.sql.types.values import plain_text, whole_number
 
 WINDOW_BYTES: Final = 8
 _LONG: Final = struct.Struct(">q")
@@ -290,6 +291,8 @@ def json_text(value: Value, type_: str) -> str:
 def _nested_text(value: Any, of: SqlType) -> str:
     if value is None:
         return "null"
+    if not _has_shape(value, of):
+        raise ValueError(f"{value!r} is no {of.base}")
     if of.base == "ARRAY":
         return "[" + ",".join(_nested_text(each, of.arguments[0]) for each in value) + "]"
     if of.base == "STRUCT":
@@ -298,6 +301,13 @@ def _nested_text(value: Any, of: SqlType) -> str:
         return "{" + ",".join(fields) + "}"
     is_base64 = of.base == "BYTES" and isinstance(value, str)
     return json_text(b64decode(value) if is_base64 else value, str(of))
+
+
+def _has_shape(value: object, of: SqlType) -> bool:
+    """Not so for what another producer may write as the key of a topic."""
+    if of.base == "ARRAY":
+        return isinstance(value, list)
+    return of.base != "STRUCT" or isinstance(value, dict)
 
 
 def _delimited(value: Value, kind: str, delimiter: str, *, is_first: bool) -> str:
@@ -335,7 +345,7 @@ def _plain_text(value: Value, kind: str) -> str:
         if kind == "DOUBLE":
             return java_double(to_double(value))
         if kind == "DECIMAL":
-            return f"{Decimal(value):f}"
+            return plain_text(Decimal(value))
         if kind in {"INT", "BIGINT"}:
-            return str(int(value))
+            return str(whole_number(value) if isinstance(value, Decimal) else int(value))
     raise ValueError(f"{value!r} is no {kind}")

@@ -81,6 +81,7 @@ KEY_BYTES_MAX: Final = 511
 #: end needs another WINDOW_BYTES
 PREFIX_BYTES_MAX: Final = KEY_BYTES_MAX - WINDOW_BYTES
 HASH_BYTES: Final = 32
+DECIMAL_DIGITS_MAX: Final = 38
 
 _COMMIT: Final = struct.Struct(">qqQ")
 _LONG: Final = struct.Struct(">q")
@@ -315,7 +316,7 @@ def _components(values: Sequence[Value], types: Sequence[str]) -> bytes:
 def _encoded(value: Value, type_: str) -> bytes:
     kind = key_kind(type_)
     if kind == "NESTED":  # looked up by its text, which has no meaningful order
-        value, kind = json_text(value, type_), "STRING"
+        value, kind = _nested_text(value, type_), "STRING"
     if kind == "STRING" and isinstance(value, str):
         return value.encode().replace(b"\0", b"\0\xff") + b"\0\1"
     if kind == "BYTES" and isinstance(value, bytes):
@@ -332,6 +333,13 @@ def _encoded(value: Value, type_: str) -> bytes:
     raise UnfitKey(f"{value!r} is not a valid key of type {type_}")
 
 
+def _nested_text(value: Value, type_: str) -> str:
+    try:
+        return json_text(value, type_)
+    except (ValueError, RecursionError) as error:  # a producer decides what is in a key
+        raise UnfitKey(f"not a valid key of type {type_}: {error}") from error
+
+
 def _ordered_double(value: float) -> bytes:
     """IEEE order: the sign bit flipped for positive numbers, all bits for negative ones."""
     bits = int.from_bytes(_DOUBLE.pack(value + 0.0), "big")  # + 0.0: there is no -0.0 in SQL
@@ -341,6 +349,8 @@ def _ordered_double(value: float) -> bytes:
 def _ordered_decimal(value: Decimal, scale: int) -> bytes:
     """The unscaled integer, 16 bytes: DECIMAL has at most 38 digits."""
     try:
+        if value.adjusted() > DECIMAL_DIGITS_MAX:  # before its zeros are written
+            raise ValueError
         unscaled = int(f"{value:.{scale}f}".replace(".", ""))
         return (unscaled + _SIGN_DECIMAL).to_bytes(16, "big")
     except (ValueError, OverflowError) as error:

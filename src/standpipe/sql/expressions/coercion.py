@@ -82,8 +82,8 @@ def _beside_text(found: SqlType, typed: Constant) -> SqlType:
     if typed.type != STRING or found.base not in ("INTEGER", "BIGINT") or "E" not in text.upper():
         return found
     try:
-        plain = f"{Decimal(text):f}"
-    except InvalidOperation:
+        plain = values.plain_text(Decimal(text))
+    except (InvalidOperation, ValueError):
         return found  # `coerced` reports what is wrong with it
     return types.common_type(found, types.literal_decimal(plain)) or found
 

@@ -25,6 +25,8 @@ DAY_MS: Final = 86_400_000
 DECIMALS: Final = Context(prec=38)
 #: largest power of ten that fits BIGINT
 _BIGINT_EXPONENT_MAX: Final = 18
+#: places of a number that is written without an exponent, more than any type holds
+_PLACES_MAX: Final = 1000
 
 #: ksqlDB accepts any prefix that has the year: 2020, 2020-02, 2020-02-23T23:45, …, and then a zone
 _DATETIME: Final = re.compile(
@@ -113,6 +115,15 @@ def whole_number(number: Decimal | float) -> int:
     if isinstance(number, Decimal) and number.adjusted() > _BIGINT_EXPONENT_MAX:
         raise ValueError(f"Numeric field overflow: {number} does not fit BIGINT")
     return int(number)
+
+
+def plain_text(number: Decimal) -> str:
+    """The number without an exponent. Raises ValueError beyond 1,000 places, before the zeros of
+    1e999999999 fill the memory, and for NaN and infinity."""
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or not -_PLACES_MAX <= exponent <= _PLACES_MAX:
+        raise ValueError(f"Numeric field overflow: {number} does not fit DECIMAL")
+    return f"{number:f}"
 
 
 def as_decimal(value: int | Decimal | str, of: SqlType) -> Decimal:

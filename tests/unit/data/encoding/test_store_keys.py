@@ -191,6 +191,7 @@ def test_raw_keys_of_another_shape_are_refused(type_: str, data: bytes) -> None:
         ((True,), ("BIGINT",)),
         ((1.5,), ("BIGINT",)),
         ((Decimal(10) ** 39,), ("DECIMAL(38, 0)",)),
+        ((Decimal("1E99999999999999"),), ("DECIMAL(38, 0)",)),  # MemoryError, if written in full
     ],
 )
 def test_values_that_are_no_store_key(values: tuple[object, ...], types: tuple[str, ...]) -> None:
@@ -202,3 +203,24 @@ def test_values_that_are_no_store_key(values: tuple[object, ...], types: tuple[s
 def test_bytes_that_are_no_store_key(data: bytes) -> None:
     with pytest.raises(UnfitKey):
         store_keys.parse_store_key(data, ("BIGINT",), 0)
+
+
+@pytest.mark.parametrize(
+    ("type_", "data"),
+    [
+        ("ARRAY<INTEGER>", b"5"),
+        ("ARRAY<INTEGER>", b'{"A":1}'),
+        ("ARRAY<STRING>", b'"ab"'),
+        ("ARRAY<INTEGER>", b"[1E99999999999999]"),
+        ("ARRAY<DECIMAL(4, 2)>", b"[1E99999999999999]"),
+        ("ARRAY<DECIMAL(4, 2)>", b"[1E-99999999999999]"),
+        ("STRUCT<`A` INTEGER>", b"5"),
+        ("STRUCT<`A` INTEGER>", b"[1]"),
+        ("STRUCT<`A` ARRAY<INTEGER>>", b'{"A":3}'),
+        ("DECIMAL(4, 2)", b"1E99999999999999"),
+    ],
+)
+def test_what_others_write_as_a_key_of_a_topic_is_refused(type_: str, data: bytes) -> None:
+    # TypeError, AttributeError or MemoryError ended the tailers of all holders, again and again
+    with pytest.raises(UnfitKey):
+        store_keys.store_key_from_raw(key_columns(type_), "JSON", bounds=0)(data)

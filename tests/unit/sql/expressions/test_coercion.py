@@ -90,6 +90,15 @@ def test_coerced_text(text: str, of: SqlType, value: object) -> None:
     assert coerced(_text(text), of) == Constant(of, value)
 
 
+def test_a_text_of_gigabytes_of_zeros_is_refused() -> None:
+    # its digits were written to find the DECIMAL: one SELECT took the node's memory
+    items = [TypedColumn(INTEGER, "A"), _text("1E99999999999999")]
+    of = common(items)
+    assert of == INTEGER
+    with pytest.raises(NotOfType, match='for type INTEGER: "1E99999999999999"'):
+        coerced(items[1], of)
+
+
 @pytest.mark.parametrize("of", [INTEGER, BIGINT, BOOLEAN, types.DOUBLE])
 def test_text_that_says_something_else(of: SqlType) -> None:
     with pytest.raises(NotOfType, match=f'invalid input syntax for type {of.base}: "hello"'):

@@ -14,6 +14,7 @@ from standpipe.sql.types.values import (
     parse_date,
     parse_time,
     parse_timestamp,
+    plain_text,
 )
 
 
@@ -122,3 +123,17 @@ def test_fields_that_the_target_lacks_are_left_out() -> None:
     """ksqlDB: DefaultSqlValueCoercer.coerceToStruct."""
     source, target = parse_type("STRUCT<X INT, Z INT>"), parse_type("STRUCT<X BIGINT, Y STRING>")
     assert coerce({"X": 1, "Z": 2}, source, target) == {"X": 1, "Y": None}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("1E3", "1000"), ("-1.50", "-1.50"), ("1E-7", "0.0000001"), ("1E1000", "1" + "0" * 1000)],
+)
+def test_plain_text(number: str, text: str) -> None:
+    assert plain_text(Decimal(number)) == text
+
+
+@pytest.mark.parametrize("number", ["1E1001", "1E4000000000", "1E-4000000000", "NaN", "-Infinity"])
+def test_plain_text_writes_no_gigabytes_of_zeros(number: str) -> None:
+    with pytest.raises(ValueError, match="Numeric field overflow"):
+        plain_text(Decimal(number))
