@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -120,15 +121,26 @@ def test_the_beginning_is_where_retention_has_left_it(broker: Broker) -> None:
     deadline = time.monotonic() + 60
     found = [r.value for r in read_topic(broker.bootstrap_servers, "old", 1, deadline)]
     assert found == [b"3", b"4"]
-    reader, heard = PartitionReader(broker.bootstrap_servers), list[tuple[Partition, FetchEvent]]()
-    reader.start(of := Partition("old", 0), 0)
+    with contextlib.closing(PartitionReader(broker.bootstrap_servers)) as reader:
+        of = Partition("old", 0)
+        assert _values_from(reader, of, 0, deadline) == {3: b"3", 4: b"4"}
+        reader.pause(of)
+        reader.stop(of)
+        assert _values_from(reader, of, 4, deadline) == {4: b"4"}, "no pause outlasts a stop"
+
+
+def _values_from(
+    reader: PartitionReader, of: Partition, offset: int, deadline: float
+) -> dict[int, bytes | None]:
+    """By offset, from a start there to the end of the partition, which is 5."""
+    heard: list[tuple[Partition, FetchEvent]] = []
+    reader.start(of, offset)
     while (of, EndReached(Offset(5))) not in heard:
         assert time.monotonic() < deadline
         heard += reader.poll(0.1)
-    reader.close()
-    records = [r for _, each in heard if isinstance(each, RecordsFetched) for r in each.records]
-    assert [(offset, value) for offset, _, value, _ in records] == [(3, b"3"), (4, b"4")]
     assert (of, RecordsGone()) not in heard
+    batches = [event.records for _, event in heard if isinstance(event, RecordsFetched)]
+    return {offset: value for batch in batches for offset, _, value, _ in batch}
 
 
 def test_topics_are_not_made_by_mistake(broker: Broker) -> None:

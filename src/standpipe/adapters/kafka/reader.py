@@ -127,6 +127,10 @@ class PartitionReader:
     def stop(self, of: Partition) -> None:
         """Stop reading a partition."""
         self._at_zero.discard(of)
+        self.resume(of)  # the client would still pause it after the next start
+        self._unassign(of)
+
+    def _unassign(self, of: Partition) -> None:
         self._consumer.incremental_unassign([_kafka.TopicPartition(of.topic, of.partition)])
 
     def pause(self, of: Partition) -> None:
@@ -156,7 +160,7 @@ class PartitionReader:
             if of in self._at_zero:
                 self._at_zero.discard(of)
                 if isinstance(event, RecordsGone):
-                    self.stop(of)
+                    self._unassign(of)
                     self._assign(of, _kafka.OFFSET_BEGINNING)
                     continue
             yield of, event
