@@ -10,6 +10,7 @@ from msgspec import structs
 from standpipe.control.routing.bounds import Bounds
 from standpipe.control.routing.session import Stamp
 from standpipe.data.query.partition_keys import PartitionKeys
+from standpipe.data.query.scan import rows_bytes
 from standpipe.errors import BadRequest
 from standpipe.model import ReplicaId
 from standpipe.node.worker.pull.forward import PartitionAnswer
@@ -69,6 +70,10 @@ class PullQuery:
             return part
         shown = structs.replace(part.fresh, lease_epoch=None)
         return PartitionAnswer(rows=part.rows, fresh=shown, stamps=(stamp_of(part.fresh),))
+
+    def dropped(self, part: PartitionAnswer) -> None:
+        """Rows of it that no answer shows are no longer charged to its requester."""
+        self.requester.hold(-rows_bytes(part.rows))
 
     def replica_id(self, partition: int) -> ReplicaId:
         """The replica of this query's table."""

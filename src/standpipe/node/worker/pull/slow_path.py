@@ -28,7 +28,6 @@ from standpipe.adapters.metrics import Metrics
 from standpipe.control.routing.route import Verdict, excluded
 from standpipe.control.routing.session import SessionVerdict, Stamp
 from standpipe.data.query.partition_keys import keys_by_partition
-from standpipe.data.query.scan import rows_bytes
 from standpipe.errors import NoReplica
 from standpipe.freshness import Freshness
 from standpipe.model import NodeId, Snapshot, Source
@@ -222,11 +221,8 @@ class SlowPath:
             chosen = [wanted[place] for place in places]
             return await self._parts([(one.wanting(batch, left_ms), at) for one, at in chosen])
 
-        def dropped(part: PartitionAnswer) -> None:
-            first.requester.hold(-rows_bytes(part.rows))
-
         at = [partition for _, partition in wanted]
-        return await of_one_batch(ask, at, first.time_limit_ms, dropped, self.metrics)
+        return await of_one_batch(ask, at, first.time_limit_ms, first.dropped, self.metrics)
 
     async def _parts(self, wanted: Sequence[tuple[PullQuery, int]]) -> list[PartitionAnswer]:
         """The same, each of any batch that it may show.
@@ -240,6 +236,9 @@ class SlowPath:
         )
         faults = [end for end in ends if isinstance(end, BaseException)]
         if faults:
+            for (query, _), end in zip(wanted, ends, strict=True):
+                if isinstance(end, PartitionAnswer):  # a further try charges for its rows again
+                    query.dropped(end)
             ends.clear()  # the error's traceback refers to this frame: it must not keep the rows
             raise fault_of_all(faults)
         return [end for end in ends if isinstance(end, PartitionAnswer)]

@@ -98,7 +98,7 @@ async def of_one_batch(
     metrics: Metrics,
 ) -> list[PartitionAnswer]:
     """All parts, of one batch. `partitions`: that of each part; `limit_ms`: for all rounds;
-    `dropped`: called with each part that was read again.
+    `dropped`: called with each part that was read again, and with all of them on an error.
 
     Raises Unanswered if a part is not answered in time, NoReplica if the parts do not meet.
     """
@@ -117,6 +117,8 @@ async def of_one_batch(
                 dropped(parts[place])
                 parts[place] = part
     except BaseException as error:
+        for part in parts:
+            dropped(part)
         parts.clear()  # the error's traceback refers to this frame: it must not keep the rows
         if isinstance(error, Unanswered | NoReplica):
             metrics.count("standpipe_snapshot_reads", "refused")

@@ -46,6 +46,7 @@ from standpipe.node.worker.request.answer_budget import AnswerBudget
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.scan_requester import ScanRequester
 from standpipe.node.worker.request.wait_limits import COSTLY_WAITERS_MAX
+from standpipe.session_token import LEVEL_PROPERTY
 
 Nodes = dict[str, Worker]
 Story = Callable[[Nodes], Coroutine[Any, Any, None]]
@@ -590,5 +591,39 @@ def test_an_error_keeps_no_rows(
             gc.enable()
         assert peak_bytes > 15 << 20, "there were rows to keep"
         assert kept_bytes < 5 << 20
+
+    run(tmp_path, story, {number: ["a"] for number in range(4)})
+
+
+@pytest.mark.parametrize("properties", [{}, {LEVEL_PROPERTY: "snapshot"}])
+def test_rows_beside_a_part_that_failed_are_charged_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
+    """Each try while a table moved charged for the rows of the other parts once more: the answer
+    became one that takes too much memory."""
+    held: list[int] = []
+
+    async def story(nodes: Nodes) -> None:
+        node = nodes["a"]
+        for number in range(3):
+            node.hold(number, page())
+        slow_path, budget = node.slow_path, AnswerBudget()
+        answer = slow_path._answer
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            held.append(budget.held_bytes)
+            if len(held) == 3:
+                node.hold(3, page())
+            return await answer(*given, **named)
+
+        monkeypatch.setattr(slow_path, "_answer", counted)
+        monkeypatch.setattr(slow_path.map, "moving_tables", lambda: {"USERS"})
+        requester = ScanRequester(budget=budget)
+        body = json.dumps(
+            {"ksql": "SELECT * FROM USERS;", "streamsProperties": properties}
+        ).encode()
+        await slow_path.answer(RequestFormat(Form.LINES), body, requester)
+        assert held == [0, 0, 0]
+        assert budget.held_bytes > 0, "the answer's"
 
     run(tmp_path, story, {number: ["a"] for number in range(4)})

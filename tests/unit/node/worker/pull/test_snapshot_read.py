@@ -426,7 +426,7 @@ def test_rows_that_are_read_again_are_charged_once(tmp_path: Path, entry: str, t
 @pytest.mark.parametrize("refusal", [None, Unanswered(USERS, []), TooManyRequests("full")])
 def test_a_refusal_keeps_no_rows(tmp_path: Path, refusal: Exception | None) -> None:
     """Its traceback refers to the frame that has collected them."""
-    metrics, newest = Metrics(0, tmp_path), [7]
+    metrics, newest, dropped = Metrics(0, tmp_path), [7], list[PartitionAnswer]()
 
     async def ask(places: Sequence[int], wanted: Stamp | None, _: int) -> list[PartitionAnswer]:
         if wanted is not None and refusal is not None:
@@ -437,7 +437,7 @@ def test_a_refusal_keeps_no_rows(tmp_path: Path, refusal: Exception | None) -> N
         return [PartitionAnswer(rows=[b"[1]"], fresh=fresh, stamps=(each,)) for each in stamps]
 
     async def story() -> list[PartitionAnswer]:
-        return await of_one_batch(ask, [0, 1], 1000, lambda _: None, metrics)
+        return await of_one_batch(ask, [0, 1], 1000, dropped.append, metrics)
 
     if refusal is None:
         assert [part.stamps for part in asyncio.run(story())] == [((9, 1),)] * 2
@@ -446,6 +446,7 @@ def test_a_refusal_keeps_no_rows(tmp_path: Path, refusal: Exception | None) -> N
         asyncio.run(story())
     (frame,) = [one for one in refused.traceback if one.name == "of_one_batch"]
     assert frame.locals["parts"] == []
+    assert [part.rows for part in dropped] == [[b"[1]"]] * 2, "their charge is given back"
     count = dict(metrics.counts["standpipe_snapshot_reads"])
     assert count == ({"refused": 1} if isinstance(refusal, Unanswered) else {})
 
