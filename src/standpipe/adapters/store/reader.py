@@ -150,6 +150,11 @@ class StoreReader:
         self._instants.append(found)
         return found
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a view of it is not closed yet."""
+        return bool(self._instants)
+
     def forget(self, view: HeldView) -> None:
         """A view is closed: its transaction's slot is free once nothing refers to it."""
         self._instants = [each for each in self._instants if each is not view]

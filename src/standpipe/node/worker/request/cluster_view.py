@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from standpipe.adapters.files.named_paths import folder_below
 from standpipe.adapters.files.published import SnapshotReader
@@ -92,12 +93,18 @@ class ClusterView:
         ]
 
 
+#: By path, those that anything refers to, closed ones among them. A scan that waits for its turn
+#: opens its own again, and LMDB refuses to open a store a second time in one process.
+Stores = WeakValueDictionary[Path, StoreReader]
+
+
 @dataclass
 class LocalReplica:
     """The node's own copy of a table partition, if it has one; opened when it is first read."""
 
     store_path: Path
     status_path: Path
+    _stores: Stores
     _store: StoreReader | None = None
     _status: StatusReader | None = None
 
@@ -105,7 +112,8 @@ class LocalReplica:
     def store(self) -> StoreReader:
         """Its store, opened lazily; reads raise NotReady while there is none."""
         if self._store is None:
-            self._store = StoreReader(self.store_path)
+            self._store = self._stores.get(self.store_path) or StoreReader(self.store_path)
+            self._stores[self.store_path] = self._store
         return self._store
 
     def status(self) -> ReplicaStatus | None:
@@ -118,6 +126,11 @@ class LocalReplica:
         if self._status is None:
             self._status = StatusReader(self.status_path)
         return self._status
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a scan holds a view of it."""
+        return self._store is not None and self._store.is_held
 
     def close(self) -> None:
         """Close store and status page."""
@@ -137,6 +150,7 @@ class Replicas:
     _open: OrderedDict[ReplicaId, LocalReplica] = field(
         default_factory=OrderedDict[ReplicaId, LocalReplica]
     )
+    _stores: Stores = field(default_factory=WeakValueDictionary[Path, StoreReader])
 
     def __post_init__(self) -> None:
         #: which source offsets the rows of its tables cover
@@ -145,13 +159,20 @@ class Replicas:
     def get(self, replica_id: ReplicaId) -> LocalReplica:
         """The replica of an id, whether or not there is one on this node's disk."""
         found = self._open.get(replica_id)
-        if found is None:
-            found = self._open[replica_id] = self._at(replica_id)
-            if len(self._open) > self.open_max:
-                self._open.popitem(last=False)[1].close()
-        else:
+        if found is not None:
             self._open.move_to_end(replica_id)
+            return found
+        found = self._open[replica_id] = self._at(replica_id)
+        if len(self._open) > self.open_max:
+            self._close_one(found)
         return found
+
+    def _close_one(self, kept: LocalReplica) -> None:
+        """The least recently used one that no scan reads; all stay open if each is read."""
+        for replica_id, replica in self._open.items():
+            if replica is not kept and not replica.is_read:
+                self._open.pop(replica_id).close()
+                return
 
     def keep(self, wanted: set[tuple[str, int]]) -> None:
         """Close what belongs to tables that are gone: (table id, generation) not in `wanted`."""
@@ -168,7 +189,7 @@ class Replicas:
 
     def _at(self, replica_id: ReplicaId) -> LocalReplica:
         status = folder_below(self.status, str(replica_id))
-        return LocalReplica(folders.store_path(self.state, replica_id), status)
+        return LocalReplica(folders.store_path(self.state, replica_id), status, self._stores)
 
 
 def _moved(before: Mapping[str, Source], now: Mapping[str, Source]) -> list[str]:
