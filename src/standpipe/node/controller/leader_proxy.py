@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+import structlog
 
 from standpipe.adapters.http.internal import (
     Call,
@@ -47,9 +48,12 @@ WRITE_S_MAX: Final = 10.0  # for finding a leader that accepts the write
 FORWARD_MS: Final = 20_000  # twice the time that a statement waits for its topics
 #: requests that are applied once
 NUMBERED: Final = {"/execute": Request, "/pipeline/start": PipelineStart}
+REFUSED_RETRY_S: Final = 0.2  # between two tries of `Writer.until_accepted`
 SEEN_S_MAX: Final = 2.0  # how long a forwarded write waits for this node's catalog
 #: in the answer to a forward: the leader does not know what became of it
 MAY_BE_LOGGED: Final = "may_be_logged"
+
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Writer:
@@ -97,6 +101,32 @@ class Writer:
                 if FORWARDED in call.params or time.monotonic() > deadline:
                     raise self._refusal(call, str(error), may_be_logged) from error
             await asyncio.sleep(RETRY_S)
+
+    async def until_accepted(self, call: Call) -> None:
+        """Write until the leader accepts it; its refusals are logged, each once.
+
+        A leader's refusal of its own write is raised, where another node's is an answer. Both wait
+        for the operator: a leader that ended would be followed by the next one that is refused.
+        """
+        logged = ""
+        while True:
+            refusal = await self._refusal_of(call)
+            if refusal is None:
+                return
+            if refusal and refusal != logged:
+                logged = refusal
+                _log.error("the leader refuses this node", path=call.path, answer=refusal)
+            await asyncio.sleep(REFUSED_RETRY_S)
+
+    async def _refusal_of(self, call: Call) -> str | None:
+        """None: it was accepted; empty: no leader has judged it."""
+        try:
+            reply = await self.write(call)
+        except LogUnavailable:
+            return ""
+        except StandpipeError as error:
+            return str(error)
+        return None if reply.ok else reply.body.decode(errors="replace")
 
     def _refusal(self, call: Call, why: str, may_be_logged: bool) -> StandpipeError:
         """What to answer when the time is over. A try of a statement may have been logged; other

@@ -172,40 +172,14 @@ async def register(base: ControllerBase, writer: Writer) -> None:
     node = configuration.member(base.config, base.copy.identity)
     rules = configuration.placement_rules(base.config.settings())
     body = msgspec.json.encode(NodeRegistration.of(node, rules))
-    await _until_accepted(writer, node.node_id, "/register", body)
+    await writer.until_accepted(Call("/register", {}, body, peer=node.node_id))
     if base.config.node_id not in base.config.founders:
         return
     if base.quorum.me not in base.quorum.voters and not base.copy.identity.has_voted:
         me = VoterName(base.quorum.me.node, base.quorum.me.incarnation)
-        await _until_accepted(writer, me.node_id, "/quorum/add-voter", msgspec.json.encode(me))
+        body = msgspec.json.encode(me)
+        await writer.until_accepted(Call("/quorum/add-voter", {}, body, peer=me.node_id))
     base.copy.identity = configuration.note_vote(base.config, base.copy.identity)
-
-
-async def _until_accepted(writer: Writer, me: NodeId, path: str, body: bytes) -> None:
-    logged = ""
-    while True:
-        refusal = await _refusal(writer, Call(path, {}, body, peer=me))
-        if refusal is None:
-            return
-        if refusal and refusal != logged:
-            logged = refusal
-            _log.error("the leader refuses this node", path=path, answer=refusal)
-        await asyncio.sleep(RETRY_S)
-
-
-async def _refusal(writer: Writer, call: Call) -> str | None:
-    """Why the leader refuses the write; None once it is accepted, empty while there is no leader.
-
-    A node that leads has its own refusal raised, where others have an answer. It goes on in both
-    cases: a leader that ended would be followed by the next whose file is refused.
-    """
-    try:
-        reply = await writer.write(call)
-    except LogUnavailable:
-        return ""
-    except StandpipeError as error:
-        return str(error)
-    return None if reply.ok else reply.body.decode(errors="replace")
 
 
 # --------------------------------------------------------------------------------- the process
