@@ -31,3 +31,12 @@ def sample_stream(**changes: Any) -> Source:
 def sample_table(**changes: Any) -> Source:
     """The table T over the topic `T`, with other fields where the test needs them."""
     return msgspec.structs.replace(_TABLE, **changes)
+
+
+#: a type of which `[{},{},…]` makes fifty fields for each item
+WIDE_ITEMS = f"ARRAY<STRUCT<{', '.join(f'`FIELD_{n:03d}` INTEGER' for n in range(50))}>>"
+
+
+def json_items(item: str, count: int) -> bytes:
+    """A JSON array with the same item so many times."""
+    return f"[{','.join([item] * count)}]".encode()

@@ -30,6 +30,7 @@ from standpipe.data.encoding.kafka_keys import java_double
 from standpipe.model import Column
 from standpipe.sql.schemas.avro import AvroType
 from standpipe.sql.types import types
+from standpipe.sql.types.made_fields import MadeFields
 from standpipe.sql.types.values import as_decimal, at_scale
 
 _FLOAT: Final = struct.Struct("<f")
@@ -38,9 +39,8 @@ _DOUBLE: Final = struct.Struct("<d")
 _LONG_BYTES_MAX: Final = 10
 #: items of arrays and maps beyond one for each byte: some take no byte at all
 FREE_ITEMS: Final = 1024
-#: fields of structs that a value may make: so many, and these for each byte. A field that the
-#: writer has takes a byte; others are NULL
-FREE_FIELDS: Final = 65_536
+#: fields of structs that a value may make for each byte, beside those that are free
+#: (`sql/types/made_fields.py`). A field that the writer has takes a byte; others are NULL
 FIELDS_PER_BYTE_MAX: Final = 16
 #: bytes of texts that a value takes from its schema, where one byte may stand for a long text:
 #: symbols of enums and, where they are shown, names of fields. So many, and these for each byte
@@ -57,12 +57,12 @@ _EXACT: Final = Context(prec=1_300 + SCALE_MAX)
 class _Input:
     """The bytes of one value. Reading beyond them raises ValueError."""
 
-    __slots__ = ("_at", "_data", "_fields_left", "_items_left", "_text_left", "depth")
+    __slots__ = ("_at", "_data", "_items_left", "_text_left", "depth", "fields")
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
         self._items_left = len(data) + FREE_ITEMS
-        self._fields_left = FIELDS_PER_BYTE_MAX * len(data) + FREE_FIELDS
+        self.fields: Final = MadeFields(len(data), FIELDS_PER_BYTE_MAX)
         self._text_left = TEXT_PER_BYTE_MAX * len(data) + FREE_TEXT_BYTES
         self.depth = 0
 
@@ -96,11 +96,6 @@ class _Input:
             if self._items_left < 0:
                 raise ValueError("more items than the value has bytes")
             yield from (None for _ in range(count))
-
-    def make_fields(self, count: int) -> None:
-        self._fields_left -= count
-        if self._fields_left < 0:
-            raise ValueError("more fields than its bytes allow")
 
     def make_text(self, size: int) -> None:
         self._text_left -= size
@@ -185,7 +180,7 @@ def _record(step: AvroStep, reads: Sequence[_Read], names_bytes: int) -> _Read:
 
     def read(data: _Input) -> dict[str, Any]:
         data.deepen()
-        data.make_fields(len(names))
+        data.fields.make(len(names))
         if names_bytes:
             data.make_text(names_bytes)
         made: dict[str, Any] = dict(absent)
@@ -212,7 +207,7 @@ def _union(step: AvroStep, reads: Sequence[_Read]) -> _Read:
         data.depth -= 1
         if not makes_struct or reads[number] is _null:
             return value
-        data.make_fields(len(names))
+        data.fields.make(len(names))
         return {name: value if at == place else None for at, name in enumerate(names)}
 
     return read

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from standpipe.sql.types.made_fields import MadeFields, TooManyFields
 from standpipe.sql.types.types import SqlType
 from standpipe.sql.types.values import (
     at_scale,
@@ -28,22 +29,27 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def row_of(array: bytes, types: tuple[SqlType, ...]) -> list[Any]:
-    """The values of a stored JSON array."""
-    cells = cast("list[Any]", _decode(array))
-    return [value_of(cell, of) for cell, of in zip(cells, types, strict=True)]
+    """The values of a stored JSON array. Raises TooManyFields."""
+    cells, made = cast("list[Any]", _decode(array)), MadeFields(len(array))
+    return [value_of(cell, of, made) for cell, of in zip(cells, types, strict=True)]
 
 
-def value_of(cell: Any, of: SqlType) -> Any:
-    """A decoded JSON value as a value of the type; None if it is not one."""
+def value_of(cell: Any, of: SqlType, made: MadeFields | None = None) -> Any:
+    """A decoded JSON value as a value of the type; None if it is not one.
+
+    `made`: what its row may make; None: it has all its fields, since it was read before. Raises
+    TooManyFields."""
     if cell is None:
         return None
     try:
-        return _value_of(cell, of)
+        return _value_of(cell, of, made)
+    except TooManyFields:
+        raise
     except (ValueError, TypeError, AttributeError, ArithmeticError):
         return None
 
 
-def _value_of(cell: Any, of: SqlType) -> Any:
+def _value_of(cell: Any, of: SqlType, made: MadeFields | None) -> Any:
     match of.base:
         case "STRING":
             return cell if isinstance(cell, str) else _encode(cell).decode()
@@ -56,13 +62,15 @@ def _value_of(cell: Any, of: SqlType) -> Any:
         case "BOOLEAN":
             return cell if isinstance(cell, bool) else str(cell).lower() == "true"
         case "ARRAY":
-            return [value_of(item, of.arguments[0]) for item in cell]
+            return [value_of(item, of.arguments[0], made) for item in cell]
         case "MAP":
-            return {key: value_of(item, of.arguments[1]) for key, item in cell.items()}
+            return {key: value_of(item, of.arguments[1], made) for key, item in cell.items()}
         case "STRUCT":
+            if made is not None:
+                made.make_named(of.field_names)
             folded = {name.upper(): item for name, item in cell.items()}
             return {
-                name: value_of(cell.get(name, folded.get(name.upper())), part)
+                name: value_of(cell.get(name, folded.get(name.upper())), part, made)
                 for name, part in zip(of.field_names, of.arguments, strict=True)
             }
         case _:

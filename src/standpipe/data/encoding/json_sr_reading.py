@@ -68,8 +68,9 @@ def _key_text(key: Any) -> str:
 
 
 def _struct(value: Any, fields: _Fields) -> Any:
-    """The values of all fields under their exact names. Two fields may differ only in case, and
-    both may read one value of a third case, each as its own type."""
+    """The values of the fields that have one, under their exact names: those without take no
+    memory here. Two fields may differ only in case, and both may read one value of a third case,
+    each as its own type."""
     if not isinstance(value, dict):
         return value
     found = cast("dict[str, Any]", value)
@@ -79,4 +80,5 @@ def _struct(value: Any, fields: _Fields) -> Any:
     return {
         name: part(found[name] if name in found else folded.get(upper))
         for name, upper, part in fields
+        if name in found or upper in folded
     }

@@ -13,8 +13,8 @@ column's type once, when it arrives; so is each record of a stream that a query 
 | null, or no such field | every column |
 
 Names of fields match exactly, else in any case. What is no value of its type makes the whole record
-unreadable. Source: ksqlDB's JSON, DELIMITED and KAFKA formats, as `pipeline/io/source.py` reads
-them.
+unreadable, and so do more fields of STRUCTs than its bytes allow (`sql/types/made_fields.py`).
+Source: ksqlDB's JSON, DELIMITED and KAFKA formats, as `pipeline/io/source.py` reads them.
 
 JSON_SR is JSON behind the id of a schema, once Connect's own forms are undone
 (`json_sr_reading.py`). Not here: keys (`kafka_keys.py`); values that our queries wrote
@@ -38,6 +38,7 @@ from standpipe.data.encoding.kafka_keys import UnfitKey, decode_key
 from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.model import Column, Source
 from standpipe.sql.schemas.registry import SchemaRegistryUnavailable, Schemas
+from standpipe.sql.types.made_fields import MadeFields
 from standpipe.sql.types.types import INSTANT_MS_MAX, SqlType, parse_type, struct
 from standpipe.sql.types.values import (
     BIGINT_MAX,
@@ -136,8 +137,8 @@ def _reader(
     decode = _decode if format_ == "JSON" else _json_sr_decoder(columns, is_bare=is_bare)
 
     def convert(value: bytes) -> Cells:
-        found = decode(value)
-        return [fields[0][2](found)] if is_bare else _row(found, fields)
+        found, made = decode(value), MadeFields(len(value))
+        return [fields[0][2](found, made)] if is_bare else _row(found, fields, made)
 
     return _readable(convert)
 
@@ -171,21 +172,21 @@ def _readable(convert: Callable[[bytes], Cells]) -> Callable[[bytes], Cells]:
     return checked
 
 
-_Convert = Callable[[Any], Any]
+_Convert = Callable[[Any, MadeFields], Any]
 #: (name, the same in upper case, conversion) of a column
 _Fields = Sequence[tuple[str, str, _Convert]]
 
 
-def _row(found: Any, fields: _Fields) -> Cells:
+def _row(found: Any, fields: _Fields, made: MadeFields) -> Cells:
     if not isinstance(found, dict):
         raise TypeError("it is no JSON object")
     named = cast("dict[str, Any]", found)
-    cells = [convert(named.get(name)) for name, _, convert in fields]
+    cells = [convert(named.get(name), made) for name, _, convert in fields]
     if None in cells:
         folded = {name.upper(): value for name, value in named.items()}
         cells = [
-            convert(named[name] if name in named else folded.get(upper))
-            for name, upper, convert in fields
+            cell if name in named else convert(folded.get(upper), made)
+            for cell, (name, upper, convert) in zip(cells, fields, strict=True)
         ]
     return cells
 
@@ -210,9 +211,9 @@ def _of_lines(columns: Sequence[Column], delimiter: str) -> Callable[[bytes], Ce
 
     def convert(value: bytes) -> Cells:
         (texts,) = csv.reader([value.decode()], delimiter=delimiter, strict=True)
-        given = zip(texts, converters, are_texts, strict=True)
+        given, made = zip(texts, converters, are_texts, strict=True), MadeFields(len(value))
         return [
-            read(_BOOLEANS.get(text.lower(), text) if is_boolean else text) if text else None
+            read(_BOOLEANS.get(text.lower(), text) if is_boolean else text, made) if text else None
             for text, read, is_boolean in given
         ]
 
@@ -222,16 +223,16 @@ def _of_lines(columns: Sequence[Column], delimiter: str) -> Callable[[bytes], Ce
 def _converter(column: Column) -> _Convert:
     of = parse_type(column.type)
 
-    def convert(value: Any) -> Any:
+    def convert(value: Any, made: MadeFields) -> Any:
         try:
-            return None if value is None else _fitted(value, of)
+            return None if value is None else _fitted(value, of, made)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise ValueError(f"{column.name} is no {of}: {error}") from error
 
     return convert
 
 
-def _fitted(value: Any, of: SqlType) -> Any:
+def _fitted(value: Any, of: SqlType, made: MadeFields) -> Any:
     """A decoded JSON value that is not null, as JSON of the type. Raises ValueError and others."""
     base = of.base
     if base in _WHOLE_MAX:
@@ -250,22 +251,25 @@ def _fitted(value: Any, of: SqlType) -> Any:
             return b64encode(b64decode(value, validate=True)).decode()
     elif base == "ARRAY":
         if isinstance(value, list):
-            return [_part(each, of.arguments[0]) for each in cast("list[Any]", value)]
+            return [_part(each, of.arguments[0], made) for each in cast("list[Any]", value)]
     elif isinstance(value, dict):
-        return _entries(cast("dict[str, Any]", value), of)
+        return _entries(cast("dict[str, Any]", value), of, made)
     raise ValueError(type(value).__name__)
 
 
-def _part(value: Any, of: SqlType) -> Any:
-    return None if value is None else _fitted(value, of)
+def _part(value: Any, of: SqlType, made: MadeFields) -> Any:
+    return None if value is None else _fitted(value, of, made)
 
 
-def _entries(found: dict[str, Any], of: SqlType) -> dict[str, Any]:
+def _entries(found: dict[str, Any], of: SqlType, made: MadeFields) -> dict[str, Any]:
     if of.base == "MAP":
-        return {key: _part(each, of.arguments[1]) for key, each in found.items()}
+        return {key: _part(each, of.arguments[1], made) for key, each in found.items()}
+    made.make_named(of.field_names)
     folded = {name.upper(): each for name, each in found.items()}
-    named = zip(of.field_names, of.arguments, strict=True)
-    return {n: _part(found[n] if n in found else folded.get(n.upper()), part) for n, part in named}
+    return {
+        name: _part(found[name] if name in found else folded.get(name.upper()), part, made)
+        for name, part in zip(of.field_names, of.arguments, strict=True)
+    }
 
 
 def _whole(value: Any, largest: int) -> int:

@@ -27,6 +27,7 @@ from standpipe.errors import BadRequest, NotComputable
 from standpipe.model import Column, Source
 from standpipe.sql.declarations.added_columns import count_added
 from standpipe.sql.plans import PullPlan
+from standpipe.sql.types.made_fields import TooManyFields
 from standpipe.sql.types.types import LONG_KEPT_MAX, SHORT_CHARS_MAX, SqlType, parse_type
 
 SCAN_ROWS_MAX: Final = 1_000_000
@@ -247,7 +248,7 @@ def rows_of(plan: PullPlan, pairs: Iterable[Pair]) -> Iterator[bytes]:
 
 
 def full_row(source: Source, store_key: bytes, stored: StoredRow) -> list[Any]:
-    """Key columns, window bounds, value columns, ROWTIME: as values."""
+    """Key columns, window bounds, value columns, ROWTIME: as values. Raises NotComputable."""
     window = source.window
     types = [column.type for column in source.key_columns]
     key = stored.full_key or store_key
@@ -258,7 +259,12 @@ def full_row(source: Source, store_key: bytes, stored: StoredRow) -> list[Any]:
     array = stored.value_json
     if stored.added or source.columns_first:
         array = fitted(stored, count_added(source))
-    row += row_of(array, types_of(source.value_columns))
+    try:
+        row += row_of(array, types_of(source.value_columns))
+    except TooManyFields as error:  # the row is sound, so no other replica has another answer
+        raise NotComputable(
+            f"A row of {source.name} cannot be decoded: its STRUCTs have {error}"
+        ) from error
     row.append(stored.rowtime_ms)
     return row
 

@@ -14,10 +14,10 @@ were acknowledged.
 
 A row is complete when its line is, or when the body ends after it; the unfinished row of a client
 that was cut off is not inserted. A node that leaves reads no more rows, acknowledges those that it
-has read, and ends the answer.
+has read, and ends the answer; a long line that a thread is reading is not inserted.
 
 Not here: what a row means (`sql.ddl.insert_rows`), its bytes
-(`node.worker.statements.insert_record`).
+(`node.worker.statements.insert_record`), where long lines are read (`request.long_lines`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,6 +41,7 @@ from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
 from standpipe.node.worker.request.body import PropertyValue, check_properties, property_text
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
+from standpipe.node.worker.request.long_lines import LongLines
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal
@@ -52,6 +54,8 @@ from standpipe.topics import TopicRules
 ROWS_IN_FLIGHT_MAX = 256
 BYTES_IN_FLIGHT_MAX = 1024 * 1024
 LEAVING_S = 0.2
+#: how long the loop reads lines that wait, before it turns
+TURN_S = 0.01
 _FORMS = (Form.LINES.value.decode(), Form.OBJECTS.value.decode(), Form.ARRAY.value.decode())
 
 Outcome = asyncio.Future[WrittenRow] | StandpipeError
@@ -80,6 +84,7 @@ class InsertsRoute:
     rules: TopicRules = field(default_factory=TopicRules)
     #: None: there is no schema registry
     schemas: SchemaFetcher | None = None
+    long_lines: LongLines = field(default_factory=LongLines)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         form = accepted(header(scope["headers"], "accept"), _FORMS)
@@ -93,7 +98,7 @@ class InsertsRoute:
                 raise Http2Only(text)
             request = _decoded(_request_decoder, await anext(lines, b""))
             self.map.refresh()  # another worker may just have acknowledged its CREATE
-            rows = _Rows(self.map, request, self.rules)
+            rows = _Rows(self.map, request, self.rules, self.long_lines)
             if self.schemas is not None:
                 await asyncio.to_thread(rows.resolve, self.schemas.registry)
             writes = _session(request, self.producer)
@@ -127,22 +132,13 @@ class InsertsRoute:
         try:
             async for line in lines:
                 await in_flight.room()
+                record = await rows.record(line)
                 # no await from here on: every row that Kafka has must be answered
-                outcome = self._insert(rows, line)
-                in_flight.add(outcome, len(line))
-                if isinstance(outcome, StandpipeError):
-                    return
+                in_flight.add(self.producer.post(*record), max(len(line), _size(record)))
         except Exception as error:
             in_flight.add(as_standpipe_error(error), 0)
         finally:
             in_flight.close()
-
-    def _insert(self, rows: _Rows, line: bytes) -> Outcome:
-        try:
-            topic, key, value, at_ms = rows.record(line)
-            return self.producer.post(topic, key, value, at_ms)
-        except Exception as error:
-            return as_standpipe_error(error)
 
     async def _stop_when_leaving(self, reading: asyncio.Task[None]) -> None:
         while not self.is_leaving():  # noqa: ASYNC110 a flag of the listener, no event
@@ -150,14 +146,25 @@ class InsertsRoute:
         reading.cancel()
 
 
+#: topic, key, value and timestamp
+_Record = tuple[str, bytes | None, bytes | None, int]
+
+
+def _size(record: _Record) -> int:
+    return len(record[1] or b"") + len(record[2] or b"")
+
+
 class _Rows:
     """Lines as records of the target, which may be changed or dropped meanwhile. If it is recreated
     over another topic, it is another stream: the client has to ask for it again."""
 
-    def __init__(self, map_: Map, request: InsertsRequest, rules: TopicRules) -> None:
+    def __init__(
+        self, map_: Map, request: InsertsRequest, rules: TopicRules, long_lines: LongLines
+    ) -> None:
         check_properties(request.properties or {})
         self._map = map_
         self._rules = rules
+        self._long_lines = long_lines
         self._target = request.target
         self._view: ClusterView | None = None
         self._schemas: ResolvedSchemas | None = None
@@ -172,9 +179,20 @@ class _Rows:
     def topic(self) -> str:
         return self._reader.source.topic
 
-    def record(self, line: bytes) -> tuple[str, bytes | None, bytes | None, int]:
-        """Topic, key, value and timestamp. Raises StandpipeError."""
-        plan = self._current().plan(_decoded(_row_decoder, line, "Invalid JSON in inserts stream"))
+    async def record(self, line: bytes) -> _Record:
+        """The record of a line. Raises StandpipeError."""
+        reader = self._current()
+        if not self._long_lines.is_long(line):
+            return self._read(reader, line)
+        while True:
+            record = await self._long_lines.read(line, partial(self._read, reader, line))
+            before, reader = reader, self._current()
+            if reader is before:  # else the stream was changed meanwhile
+                return record
+
+    def _read(self, reader: RowReader, line: bytes) -> _Record:
+        fields = _decoded(_row_decoder, line, "Invalid JSON in inserts stream")
+        plan = reader.plan(fields, len(line))
         key, value = record_of(plan, self._schemas)
         at_ms = int(time.time() * 1000) if plan.rowtime_ms is None else plan.rowtime_ms
         return plan.source.topic, key, value, at_ms
@@ -204,12 +222,14 @@ class _InFlight:
         self._bytes = 0
         self._is_closed = False
         self._changed = asyncio.Event()
+        self._turned_s = time.monotonic()
 
     async def room(self) -> None:
         while len(self._rows) >= ROWS_IN_FLIGHT_MAX or self._bytes >= BYTES_IN_FLIGHT_MAX:
             await self._wait()
-        if len(self._rows) % 32 == 31:
+        if len(self._rows) % 32 == 31 or time.monotonic() - self._turned_s >= TURN_S:
             await asyncio.sleep(0)  # buffered lines never wait: let other tasks run
+            self._turned_s = time.monotonic()
 
     def add(self, outcome: Outcome, size: int) -> None:
         self._rows.append((outcome, size))

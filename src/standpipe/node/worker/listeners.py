@@ -32,6 +32,7 @@ from standpipe.node.worker.pack_endpoint import PackEndpoint
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
+from standpipe.node.worker.request.long_lines import LongLines
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.node.worker.wiring import Worker
@@ -132,6 +133,7 @@ def _inserts(worker: Worker, is_leaving: Callable[[], bool]) -> InsertsRoute:
         is_leaving=is_leaving,
         rules=worker.rules,
         schemas=worker.schemas,
+        long_lines=LongLines(worker.row_thread, worker.in_hand),
     )
 
 

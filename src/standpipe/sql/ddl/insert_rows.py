@@ -27,6 +27,7 @@ from standpipe.sql.ddl.insert_values import check_writable
 from standpipe.sql.plans import InsertValuesPlan, Value
 from standpipe.sql.syntax.errors import refusal
 from standpipe.sql.types import types, values
+from standpipe.sql.types.made_fields import MadeFields, TooManyFields
 from standpipe.sql.types.types import SqlType, parse_type
 from standpipe.topics import TopicRules
 
@@ -63,31 +64,35 @@ class RowReader:
         ]
         self._has_rowtime = any(column.name == "ROWTIME" for column in source.columns)
 
-    def plan(self, fields: Mapping[str, object]) -> InsertValuesPlan:
-        """The plan of one full-width row. Raises BadRequest that names the field."""
+    def plan(self, fields: Mapping[str, object], size_bytes: int = 0) -> InsertValuesPlan:
+        """The plan of one full-width row. `size_bytes`: of its JSON, which bounds how many fields
+        its STRUCTs may make. Raises BadRequest that names the field or its type."""
         folded = {identifier(name): value for name, value in fields.items()}
         if len(folded) != len(fields):
             raise BadRequest(f"Found non-unique columns: {', '.join(fields)}")
         row: dict[str, Value] = {}
+        made = MadeFields(size_bytes)
         for column, of in self._columns:
             value = folded.get(column.name)
             if value is not None:
-                row[column.name] = _fitted(value, of)
+                row[column.name] = _fitted(value, of, made)
             elif column.is_key:
                 raise BadRequest(f"Key field must be specified: {column.name}")
         rowtime = None if self._has_rowtime else folded.get("ROWTIME")
-        rowtime_ms = None if rowtime is None else cast("int", _fitted(rowtime, types.BIGINT))
+        rowtime_ms = None if rowtime is None else cast("int", _fitted(rowtime, types.BIGINT, made))
         if rowtime_ms is not None and rowtime_ms < 0:  # Kafka takes -1 for none
             raise BadRequest(f"Invalid timestamp: {rowtime_ms}")
         full = tuple(row.get(column.name) for column in self.source.columns)
         return InsertValuesPlan(source=self.source, values=full, rowtime_ms=rowtime_ms)
 
 
-def _fitted(value: object, of: SqlType) -> Value:
+def _fitted(value: object, of: SqlType, made: MadeFields) -> Value:
     try:
-        fitted = _coerced(value, of)
+        fitted = _coerced(value, of, made)
         if not values.is_finite(fitted):
             raise ValueError(value)
+    except TooManyFields as error:
+        raise BadRequest(f"Can't coerce a row into type {of}: {error}") from None
     except ValueError:
         raise BadRequest(
             f"Can't coerce a field of type {_kind(value)} ({value}) into type {of}"
@@ -95,29 +100,34 @@ def _fitted(value: object, of: SqlType) -> Value:
     return fitted
 
 
-def _coerced(value: object, of: SqlType) -> object:
+def _coerced(value: object, of: SqlType, made: MadeFields) -> object:
     """Raises ValueError. JSON numbers with a fraction arrive as Decimal, so no digit is lost."""
     if value is None:
         return None
     if of.is_nested:
-        return _nested(value, of)
+        return _nested(value, of, made)
     if of.base == "DECIMAL" and isinstance(value, (int, str, Decimal)):
         return _decimal(value, of)
     return values.coerce(value, _type_of(value), of)
 
 
-def _nested(value: object, of: SqlType) -> object:
+def _nested(value: object, of: SqlType, made: MadeFields) -> object:
     if of.base == "ARRAY" and isinstance(value, list):
-        return [_coerced(item, of.arguments[0]) for item in cast("list[object]", value)]
+        items = cast("list[object]", value)
+        return [_coerced(item, of.arguments[0], made) for item in items]
     if not isinstance(value, dict) or of.base == "ARRAY":
         raise ValueError(of)
     entries = cast("dict[str, object]", value)
     if of.base == "MAP":
         key_of, value_of = of.arguments
-        return {_coerced(key, key_of): _coerced(each, value_of) for key, each in entries.items()}
+        return {
+            _coerced(key, key_of, made): _coerced(each, value_of, made)
+            for key, each in entries.items()
+        }
+    made.make_named(of.field_names)
     folded = {identifier(name): each for name, each in entries.items()}
     fields = zip(of.field_names, of.arguments, strict=True)
-    return {name: _coerced(folded.get(name), field) for name, field in fields}
+    return {name: _coerced(folded.get(name), field, made) for name, field in fields}
 
 
 def _decimal(value: int | str | Decimal, of: SqlType) -> Decimal:

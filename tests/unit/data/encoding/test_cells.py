@@ -5,8 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from tests.samples import WIDE_ITEMS, json_items
 
-from standpipe.data.encoding.cells import cell_json, row_of
+from standpipe.data.encoding.cells import cell_json, row_of, value_of
+from standpipe.sql.types.made_fields import TooManyFields
 from standpipe.sql.types.types import parse_type
 
 
@@ -51,3 +53,16 @@ def test_cells(type_: str, stored: bytes, shown: bytes, why: str) -> None:
 
 def test_a_computed_decimal_with_too_many_digits_is_null() -> None:
     assert cell_json(Decimal(10) ** 28, parse_type("DECIMAL(38, 10)")) == b"null"
+
+
+def test_cells_make_no_more_fields_than_their_array_allows() -> None:
+    types = (parse_type("STRING"), parse_type(WIDE_ITEMS))
+    with pytest.raises(TooManyFields):
+        row_of(b'["a",%b]' % json_items("{}", 6_000), types)
+    _, items = row_of(b'["a",%b]' % json_items('{"FIELD_007":1234}', 6_000), types)
+    assert (len(items), len(items[0])) == (6_000, 50)
+
+
+def test_cells_that_were_read_before_are_not_counted_again() -> None:
+    items = value_of([{} for _ in range(6_000)], parse_type(WIDE_ITEMS))
+    assert (len(items), len(items[0])) == (6_000, 50)

@@ -125,3 +125,13 @@ def test_values_without_connects_maps_are_read_as_json(
 )
 def test_most_types_have_jsons_form_already(of: str, is_same: bool) -> None:
     assert (to_json(parse_type(of)) is None) is is_same
+
+
+def test_json_sr_reading_makes_no_field_that_has_no_value() -> None:
+    read = to_json(parse_type("ARRAY<STRUCT<M MAP<STRING, INT>, `a` INT, A INT, B INT>>"))
+    assert read is not None
+    assert read([{}, {"A": 1}, {"m": [], "B": None}]) == [
+        {},
+        {"a": 1, "A": 1},
+        {"M": {}, "B": None},
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.samples import sample_table
+from tests.samples import WIDE_ITEMS, json_items, sample_table
 
 from standpipe.data.encoding.row_values import UnreadableValue
 from standpipe.data.encoding.source_values import array_of, to_cells, to_values
@@ -197,3 +197,38 @@ def test_what_is_shown_may_be_a_number_that_json_has_not() -> None:
     assert read(b'{"V":["Infinity",1e999,-1]}') == [[float("inf"), float("inf"), -1.0]]
     with pytest.raises(UnreadableValue):
         to_cells(sample_table(columns=columns))(b'{"V":["Infinity"]}')
+
+
+#: 18,000 bytes that would make 300,000 fields
+SHORT_ITEMS = json_items("{}", 6_000)
+#: 69,000 bytes of as many items, each with one of its fifty fields
+SPARSE_ITEMS = json_items('{"FIELD_007":1234}', 6_000)
+
+
+@pytest.mark.parametrize("type_", [WIDE_ITEMS, f"ARRAY<{WIDE_ITEMS}>"])
+@pytest.mark.parametrize("format_", ["JSON", "JSON_SR"])
+def test_few_bytes_make_few_fields(type_: str, format_: str) -> None:
+    source = sample_table(columns=(Column(name="V", type=type_),), value_format=format_)
+    read = to_values(source, source.value_columns)
+    before, after = (b"[", b"]") if type_ != WIDE_ITEMS else (b"", b"")
+    frame = bytes(5) if format_ == "JSON_SR" else b""
+    with pytest.raises(UnreadableValue, match="more fields than its bytes allow"):
+        read(frame + b'{"V":%b%b%b}' % (before, SHORT_ITEMS, after))
+    (cell,) = read(frame + b'{"v":%b%b%b}' % (before, SPARSE_ITEMS, after))
+    items = cell[0] if before else cell
+    assert len(items) == 6_000
+    assert len(items[0]) == 50, "every field is there"
+
+
+def test_source_values_count_the_fields_of_all_columns() -> None:
+    columns = tuple(Column(name=name, type=WIDE_ITEMS) for name in "AB")
+    half = json_items("{}", 800)  # 62,000 fields with their names
+    read = to_cells(sample_table(columns=columns))
+    assert len(read(b'{"A":%b}' % half)[0]) == 800
+    with pytest.raises(UnreadableValue, match="more fields"):
+        read(b'{"A":%b,"B":%b}' % (half, half))
+
+
+def test_source_values_of_a_row_that_lacks_a_column_are_counted_once() -> None:
+    columns = tuple(Column(name=name, type=WIDE_ITEMS) for name in "AB")
+    assert to_cells(sample_table(columns=columns))(b'{"A":%b}' % json_items("{}", 800))[1] is None

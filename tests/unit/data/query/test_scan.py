@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.samples import WIDE_ITEMS, json_items
 from tests.unit.data.query.test_pull import TABLE, SortedStore
 from tests.unit.data.rows import HOUR_MS, table, tumbling
 
@@ -15,6 +16,7 @@ from standpipe.data.encoding.store_keys import full_store_key, store_key
 from standpipe.data.encoding.stored_rows import DamagedRow, pack_row
 from standpipe.data.query import order, pull, scan
 from standpipe.errors import BadRequest, NotComputable
+from standpipe.model import Column
 from standpipe.sql.plans import PullPlan
 
 PLAIN = SortedStore(
@@ -225,3 +227,14 @@ def test_too_many_rows_are_refused_before_any_is_decoded(monkeypatch: pytest.Mon
     with pytest.raises(BadRequest, match="more than 2 rows"):
         pull.lookup(plan(where=decoded.append), PLAIN, 0)
     assert decoded == []
+
+
+def test_scan_refuses_a_row_that_would_make_too_many_fields() -> None:
+    source = msgspec.structs.replace(
+        TABLE, columns=(TABLE.columns[0], Column(name="V", type=WIDE_ITEMS))
+    )
+    row = pack_row(b"[%b]" % json_items("{}", 6_000), 0)
+    store = SortedStore({store_key(("a",), ("STRING",)): row})
+    asked = plan(source=source, column_types=("STRING", WIDE_ITEMS), where=lambda _: True)
+    with pytest.raises(NotComputable, match="more fields than its bytes allow"):
+        pull.lookup(asked, store, 0)

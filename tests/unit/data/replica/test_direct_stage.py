@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from tests.samples import sample_table
+from tests.samples import WIDE_ITEMS, json_items, sample_table
 from tests.unit.data.rows import key_of, numbers
 
 from standpipe.data.encoding.store_keys import partition_of
 from standpipe.data.encoding.stored_rows import pack_row, unpack_row
 from standpipe.data.replica.direct_stage import EXAMPLE_CHARS_MAX, DirectCodec, DirectStage
 from standpipe.data.replica.events import Fetched, LeftOutReport
+from standpipe.model import Column
 
 PLAIN = DirectCodec.of(sample_table(is_direct=True), 0)
 VERSIONED = DirectCodec.of(sample_table(is_direct=True, version_column="N"), 0)
@@ -109,3 +110,15 @@ def test_a_record_without_a_version_cannot_be_read() -> None:
 
 def test_without_versions_the_store_is_not_read() -> None:
     DirectStage().add([record(0, "a", 1)], [0], PLAIN, lambda keys: pytest.fail("it was read"))
+
+
+def test_direct_stage_leaves_out_a_record_that_would_make_too_many_fields() -> None:
+    columns = (
+        Column(name="ID", type="STRING", is_key=True),
+        Column(name="V", type=WIDE_ITEMS),
+    )
+    codec = DirectCodec.of(sample_table(is_direct=True, columns=columns), 0)
+    large = b'{"V":%b}' % json_items("{}", 6_000)
+    stage = staged([(0, b"a", large, None), (1, b"b", b'{"V":[{}]}', None)], codec)
+    assert (stage.unreadable, len(stage.changes)) == (1, 1)
+    assert stage.example.startswith("offset 0:")

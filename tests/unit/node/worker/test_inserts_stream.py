@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.samples import sample_stream
+from tests.samples import WIDE_ITEMS, json_items, sample_stream
 
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, KafkaUnavailable, StandpipeError
 from standpipe.model import Column, Source
+from standpipe.node.worker import inserts_stream
 from standpipe.node.worker.inserts_stream import ROWS_IN_FLIGHT_MAX, InsertsRoute
+from standpipe.node.worker.request.long_lines import INLINE_BYTES_MAX, LongLines
 from standpipe.session_token import TOKEN_PROPERTY, SessionToken, written_token
 
 STREAM = sample_stream(
@@ -79,21 +83,34 @@ class Kafka(RowProducer):
         return done
 
 
+@dataclass(frozen=True)
+class Lines(LongLines):
+    """Knows those that were given to the thread."""
+
+    asked: list[bytes] = field(default_factory=list[bytes])
+
+    async def read(self, line: bytes, made: Callable[[], Any]) -> Any:
+        self.asked.append(line)
+        return await super().read(line, made)
+
+
 class Client:
     """Both directions of one request; `takes` off: it does not read its answer."""
 
-    def __init__(self, folder: Path, accept: str, version: str) -> None:
+    def __init__(self, folder: Path, accept: str, version: str, row_max: int = ROW_MAX) -> None:
         self.kafka, self.map, self.metrics = Kafka(), Map(), Metrics(0, folder)
         self.said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.heard: list[dict[str, Any]] = []
         self.takes = asyncio.Event()
         self.takes.set()
         self.is_leaving = False
+        self.long_lines = Lines()
         route = InsertsRoute(
             map=self.map,  # pyright: ignore[reportArgumentType]
             producer=self.kafka,
             metrics=self.metrics,
-            row_bytes_max=ROW_MAX,
+            row_bytes_max=row_max,
+            long_lines=self.long_lines,
             is_leaving=lambda: self.is_leaving,
         )
         headers = [(b"accept", accept.encode())] if accept else []
@@ -141,10 +158,11 @@ def story(
     *,
     accept: str = "",
     version: str = "2",
+    row_max: int = ROW_MAX,
 ) -> None:
     async def run() -> None:
         async with asyncio.timeout(20):
-            await told(Client(folder, accept, version))
+            await told(Client(folder, accept, version, row_max))
 
     asyncio.run(run())
 
@@ -458,5 +476,135 @@ def test_what_is_no_token_is_refused_before_any_row(tmp_path: Path) -> None:
         await client.done
         assert client.status == 400
         assert client.kafka.posted == []
+
+    story(tmp_path, told)
+
+
+WIDE = msgspec.structs.replace(
+    STREAM, columns=(STREAM.columns[0], Column(name="A", type=WIDE_ITEMS))
+)
+
+
+def wide(number: int, count: int) -> bytes:
+    return b'{"ID":"k%d","A":%b}\n' % (number, json_items("{}", count))
+
+
+def test_inserts_stream_refuses_a_line_that_would_make_a_large_record(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.map.view = View({"S": WIDE})
+        client.say(FIRST + wide(0, 10) + wide(1, 4_000) + wide(2, 10))
+        await client.done
+        assert [each["status"] for each in client.answers] == ["ok", "error"]
+        assert client.answers[1]["error_code"] == 40000
+        assert "more fields than its bytes allow" in client.answers[1]["message"]
+        assert len(client.kafka.posted) == 1
+
+    story(tmp_path, told, row_max=20_000)
+
+
+def test_inserts_stream_takes_a_line_of_many_items_with_few_of_their_fields(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.map.view = View({"S": WIDE})
+        items = json_items('{"FIELD_007":1234}', 950)
+        client.say(FIRST + b'{"ID":"a","A":%b}\n' % items, is_end=True)
+        await client.done
+        assert [each["status"] for each in client.answers] == ["ok"]
+
+    story(tmp_path, told, row_max=20_000)
+
+
+@pytest.mark.parametrize(("size", "is_long"), [(INLINE_BYTES_MAX, False), (17_000, True)])
+def test_inserts_stream_reads_a_long_line_in_a_thread(
+    tmp_path: Path, size: int, is_long: bool
+) -> None:
+    """Its loop turns meanwhile, and the order stays."""
+    key = b"x" * (size - len(b'{"ID":"","N":1}'))
+
+    async def told(client: Client) -> None:
+        gate, began = threading.Event(), threading.Event()
+
+        def work() -> None:
+            began.set()
+            gate.wait(20)
+
+        client.long_lines.beside.submit(work)
+        await client.until(began.is_set)
+        client.say(FIRST + row(0) + b'{"ID":"%b","N":1}\n' % key + row(2), is_end=True)
+        await client.until(lambda: len(client.answers) == (1 if is_long else 3))
+        gate.set()
+        await client.done
+        assert [posted[0] for posted in client.kafka.posted] == [b"k0", key, b"k2"]
+        assert [each["seq"] for each in client.answers] == [0, 1, 2]
+
+    story(tmp_path, told, row_max=20_000)
+
+
+@pytest.mark.parametrize(("column", "statuses"), [("M", ["ok"]), ("", ["error"])])
+def test_inserts_stream_reads_a_long_line_again_if_its_stream_has_changed(
+    tmp_path: Path, column: str, statuses: list[str]
+) -> None:
+    """`column`: a new one; empty: the stream is over another topic now."""
+
+    async def told(client: Client) -> None:
+        gate, began = threading.Event(), threading.Event()
+
+        def work() -> None:
+            began.set()
+            gate.wait(20)
+
+        client.long_lines.beside.submit(work)
+        client.say(FIRST + b'{"ID":"a","M":1,"N":2%b}\n' % (b" " * INLINE_BYTES_MAX), is_end=True)
+        await client.until(lambda: bool(client.heard) and began.is_set())
+        await client.until(lambda: len(client.long_lines.asked) == 1)
+        changed = (
+            {"columns": (*STREAM.columns, Column(name="M", type="INTEGER"))}
+            if column
+            else {"topic": "other"}
+        )
+        client.map.view = View({"S": msgspec.structs.replace(STREAM, **changed)})
+        gate.set()
+        await client.done
+        assert [each["status"] for each in client.answers] == statuses
+        assert [value for _, value, _ in client.kafka.posted] == (
+            [b'{"N":2,"M":1}'] if column else []
+        )
+
+    story(tmp_path, told, row_max=20_000)
+
+
+def test_inserts_stream_turns_the_loop_between_rows_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inserts_stream, "TURN_S", 0.0)
+
+    async def told(client: Client) -> None:
+        client.kafka.is_prompt = False
+        client.say(FIRST + b"".join(map(row, range(20))), is_end=True)
+        turns: list[int] = []
+        while len(client.kafka.posted) < 20:
+            turns.append(len(client.kafka.posted))
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in pairwise(turns)) == 1
+        for waiting in client.kafka.waiting:
+            waiting.set_result(ROW)
+        await client.done
+
+    story(tmp_path, told)
+
+
+def test_inserts_stream_holds_few_rows_that_become_large(tmp_path: Path) -> None:
+    async def told(client: Client) -> None:
+        client.map.view = View({"S": WIDE})
+        client.kafka.is_prompt = False
+        client.say(FIRST + b"".join(wide(number, 400) for number in range(10)), is_end=True)
+        await client.until(lambda: len(client.kafka.posted) == 4)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(client.kafka.posted) == 4, "each has 340 KB"
+        client.kafka.is_prompt = True
+        for waiting in client.kafka.waiting:
+            waiting.set_result(ROW)
+        await client.done
+        assert len(client.answers) == 10
 
     story(tmp_path, told)

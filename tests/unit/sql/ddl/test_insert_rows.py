@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.samples import sample_stream
+from tests.samples import WIDE_ITEMS, json_items, sample_stream
 
 from standpipe.errors import BadRequest, StatementError
 from standpipe.model import Column, Source, Window
@@ -183,3 +183,14 @@ def test_a_target_is_found(text: str) -> None:
 )
 def test_identifier(text: str, name: str) -> None:
     assert identifier(text) == name
+
+
+def test_insert_rows_make_no_more_fields_than_their_bytes_allow() -> None:
+    reader = RowReader(stream(Column(name="V", type=WIDE_ITEMS)))
+    short, sparse = json_items("{}", 6_000), json_items('{"FIELD_007":1234}', 6_000)
+    with pytest.raises(BadRequest, match="more fields than its bytes allow") as refused:
+        reader.plan({"V": msgspec.json.decode(short)}, len(short))
+    assert len(refused.value.message) < 2_000, "the row is not repeated"
+    (items,) = reader.plan({"V": msgspec.json.decode(sparse)}, len(sparse)).values
+    assert isinstance(items, list)
+    assert (len(items), len(items[0])) == (6_000, 50)

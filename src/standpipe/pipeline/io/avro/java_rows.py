@@ -22,12 +22,13 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from standpipe.data.encoding import avro_reading
 from standpipe.model import Column
 from standpipe.pipeline.io import java_classes, type_mapping
+from standpipe.sql.types.made_fields import FREE_FIELDS
 
 _JAR: Final = "standpipe-avro.jar"
 _SOURCES: Final = (Path(__file__).with_name("AvroRows.java"),)
 _LIMITS: Final = {
     "free_items": avro_reading.FREE_ITEMS,
-    "free_fields": avro_reading.FREE_FIELDS,
+    "free_fields": FREE_FIELDS,
     "fields_per_byte": avro_reading.FIELDS_PER_BYTE_MAX,
     "free_text_bytes": avro_reading.FREE_TEXT_BYTES,
     "text_per_byte": avro_reading.TEXT_PER_BYTE_MAX,
