@@ -40,6 +40,7 @@ START UNIX_MILLIS MAX MAX_BY STRUCT ARRAY MAP NAMED_STRUCT EXPLODE ARRAYS_ZIP GR
 IF CONCAT ELEMENT_AT TRY_ELEMENT_AT DATE_FROM_UNIX_DATE TIMESTAMP_MILLIS TO_TIMESTAMP
 TRANSFORM MAP_FILTER AGGREGATE MAP_ENTRIES MAP_FROM_ENTRIES KEY VALUE BIGINT INT STRING
 DOUBLE DECIMAL BOOLEAN BINARY DATE TIMESTAMP D L BD M NOTHING STANDPIPE_LIKE STANDPIPE_STREAM_TIME
+BOOL_OR CROSS SORT
 """
 _OWN = frozenset(_OWN_TEXT.split())
 _TEMPLATES = {
@@ -56,7 +57,9 @@ def reached(statement: str) -> Iterator[SparkPlan]:
     try:
         for parsed in parse(statement):
             plan = analyze(parsed, known, Context(topics={"here": 2}, next_index=7))
-            if isinstance(plan, plans.CreateTableAsPlan):
+            if isinstance(plan, plans.CreateSourcePlan):
+                known[plan.source.name] = plan.source
+            elif isinstance(plan, plans.CreateTableAsPlan):
                 yield plan.query.plan
     except StandpipeError:
         return
@@ -64,8 +67,16 @@ def reached(statement: str) -> Iterator[SparkPlan]:
 
 def strangers(plan: SparkPlan) -> set[str]:
     """Words outside of literals and quoted names that no template of ours has."""
-    text = _LITERALS.sub(" ", plan.sql)
-    assert "${" not in plan.sql, "spark.sql would substitute"
-    assert ";" not in text
-    assert "--" not in text
-    return {word.upper() for word in _WORDS.findall(text)} - _OWN - _TEMPLATES
+    found: set[str] = set()
+    for sql in texts(plan):
+        text = _LITERALS.sub(" ", sql)
+        assert "${" not in sql, "spark.sql would substitute"
+        assert ";" not in text
+        assert "--" not in text
+        found |= {word.upper() for word in _WORDS.findall(text)}
+    return found - _OWN - _TEMPLATES
+
+
+def texts(plan: SparkPlan) -> list[str]:
+    """All that Spark runs of a plan."""
+    return [plan.sql, plan.batch_sql or "", *(step.sql for step in plan.steps)]

@@ -53,6 +53,38 @@ def test_hostile_statement(statement: str) -> None:
         assert strangers(plan) == set()
 
 
+#: each needs its rows as text, whose type names the fields of a STRUCT
+PACKED = (
+    "CREATE TABLE t AS SELECT id, MAX(x->y) AS l FROM s WINDOW SESSION (1 HOUR) GROUP BY id;",
+    "CREATE TABLE t AS SELECT x, COLLECT_LIST(id) AS l FROM u GROUP BY x;",
+    "CREATE STREAM t AS SELECT s.id, s.x, p.maker FROM s LEFT JOIN planes p ON s.id = p.tail;",
+    "CREATE TABLE t AS SELECT u.id, u.x, p.maker FROM u JOIN planes p ON u.fk = p.tail;",
+)
+FIELDS = (
+    "it's",
+    "a\\",
+    "\\' || reflect('a', 'b') || '",
+    "$",
+    "'>>') AS `z`, reflect('a', 'b') AS x",
+    "a`b'",
+)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("statement", PACKED)
+def test_the_name_of_a_field_stays_in_its_text(statement: str, field: str) -> None:
+    """An apostrophe in it ended the text: the driver ran what came behind."""
+    of = f"STRUCT<`{field.replace('`', '``')}` STRING, y INT>"
+    sources = (
+        f"CREATE STREAM s (id STRING KEY, x {of}) WITH (kafka_topic='s', value_format='JSON',"
+        " partitions=4, key_format='JSON');"
+        f"CREATE TABLE u (id STRING PRIMARY KEY, fk STRING, x {of}) WITH (kafka_topic='u',"
+        " format='JSON', partitions=4);"
+    )
+    (plan,) = reached(sources + statement)
+    assert strangers(plan) == set()
+
+
 def test_the_check_would_notice() -> None:
     """A template that let a name through as text would be seen."""
     (plan,) = reached("CREATE STREAM s AS SELECT tail, delay FROM flights;")

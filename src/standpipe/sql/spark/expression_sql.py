@@ -137,7 +137,7 @@ def spark_type(name: str) -> str:
 
 # ------------------------------------------------------------------------------------ rows as text
 # For operators that keep rows (`data/operators/keyed.py`). A field is named by its index (`c0`,
-# `c1`, …), so no user's name gets into the text.
+# `c1`, …). A STRUCT's type in `unpack` has the names of its fields, so its text is escaped.
 
 #: (column, its Spark type)
 Fields = Sequence[tuple[str, str]]
@@ -154,7 +154,7 @@ def pack(fields: Fields, prefix: str = "") -> str:
 def unpack(text: str, fields: Fields) -> str:
     """The struct of a packed text; null for null."""
     listed = ", ".join(f"c{index}: {of}" for index, (_, of) in enumerate(fields))
-    return f"from_json({text}, 'STRUCT<{listed}>')"
+    return f"from_json({text}, {text_sql(f'STRUCT<{listed}>')})"  # users name a STRUCT's fields
 
 
 def unpacked(struct: str, fields: Fields) -> list[str]:
