@@ -6,8 +6,10 @@ cannot end a literal, start a `${…}` substitution or name a path.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 from standpipe.sql.expressions import failing
@@ -33,6 +35,8 @@ _ESCAPES: Final = str.maketrans(
 #: a template may name an argument several times, so nested calls multiply their text
 SQL_CHARS_MAX: Final = 1_048_576
 _BOUND: Final = "`standpipe_bound`"
+#: the variables of a template's lambda: `e ->`, `(l, r) ->`
+_LAMBDA: Final = re.compile(r"\b([a-z]\w*) ->|\(([a-z]\w*(?:, [a-z]\w*)+)\) ->")
 
 
 def expression_sql(typed: Typed) -> str:
@@ -63,13 +67,39 @@ def _sql(typed: Typed) -> str:
 
 
 def _filled(template: str, parts: Sequence[str]) -> str:
-    return template.format(
+    return _capture_free(template, parts).format(
         *parts,
         all=", ".join(parts),
         total=" + ".join(["0L", *(f"coalesce(length({part}), 0)" for part in parts)]),
         count=len(parts),
         limit=WORK_MAX,
     )
+
+
+def _capture_free(template: str, parts: Sequence[str]) -> str:
+    """The template with other variables in its lambdas, where an argument has a column or a
+    parameter of that name: Spark would take the variable for it. Names are case-sensitive, and the
+    variables are in small letters, so these are names in backquotes."""
+    if "->" not in template:
+        return template
+    named = "".join(parts)
+    variables = {
+        each for one, some in _LAMBDA.findall(template) for each in (one or some).split(", ")
+    }
+    for variable in sorted(variables):
+        if f"`{variable}`" in named:
+            other = f"standpipe_{variable}"
+            while f"`{other}`" in named:
+                other += "_"
+            template = _free(variable).sub(lambda found, to=other: found[1] or to, template)
+    return template
+
+
+@lru_cache(maxsize=64)
+def _free(variable: str) -> re.Pattern[str]:
+    """A variable's uses. What the first group finds stays: texts, quoted names, fields, aliases."""
+    kept = r"'(?:[^'\\]|\\.)*'|`[^`]*`|\{\w+\}|\.\w+|\bAS \w+"
+    return re.compile(rf"({kept})|\b{variable}\b")
 
 
 def _limited(typed: Operation, parts: Sequence[str]) -> str:

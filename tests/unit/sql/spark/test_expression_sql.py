@@ -132,3 +132,34 @@ def test_text_that_does_multiply_is_refused_before_it_is_large() -> None:
         one = Operation(STRING, "if({0} = '', {0}, {0})", (one,))
     with pytest.raises(StatementError, match="too large for Spark"):
         expression_sql(one)
+
+
+@pytest.mark.parametrize(
+    ("template", "names", "sql"),
+    [
+        ("exists({0}, e -> e <=> {1})", "AB", "exists(`A`, e -> e <=> `B`)"),
+        ("exists({0}, e -> e <=> {1})", "Ae", "exists(`A`, standpipe_e -> standpipe_e <=> `e`)"),
+        ("exists({0}, e -> e <=> {1})", "AE", "exists(`A`, e -> e <=> `E`)"),
+        (
+            "f({0}, {1}, (k, l, r) -> if(k = 'k', l, r.k))",
+            "kr",
+            "f(`k`, `r`, (standpipe_k, l, standpipe_r) -> if(standpipe_k = 'k', l, standpipe_r.k))",
+        ),
+        (
+            "f({0}, k -> struct(k, g({0}) AS k, k.`k`, ke))",
+            "k",
+            "f(`k`, standpipe_k -> struct(standpipe_k, g(`k`) AS k, standpipe_k.`k`, ke))",
+        ),
+        ("element_at({0}, e)", "e", "element_at(`e`, e)"),
+    ],
+)
+def test_no_variable_of_a_template_captures_a_column(template: str, names: str, sql: str) -> None:
+    # ARRAY_CONTAINS(A, `e`) was true of any list: Spark took the column for the variable
+    columns = tuple(TypedColumn(STRING, name) for name in names)
+    assert expression_sql(Operation(STRING, template, columns)) == sql
+
+
+def test_no_variable_captures_a_column_of_its_new_name_either() -> None:
+    columns = tuple(TypedColumn(STRING, name) for name in ("e", "standpipe_e"))
+    made = expression_sql(Operation(STRING, "exists({0}, e -> e = {1})", columns))
+    assert made == "exists(`e`, standpipe_e_ -> standpipe_e_ = `standpipe_e`)"
