@@ -131,11 +131,8 @@ def typed(session: SparkSession, source: Source, rows: list[list[Any]]) -> DataF
     schema = type_mapping.wire_schema(source.value_columns, any_case=False)
     frame = session.createDataFrame(texts, "n INT, text STRING")
     parsed = frame.select("n", f.from_json("text", schema).alias("row"))
-    columns = [
-        type_mapping.field_of(f.col("row"), column, any_case=False).alias(column.name)
-        for column in source.value_columns
-    ]
-    return parsed.select("n", *columns)
+    fields = type_mapping.fields_of(f.col("row"), source.value_columns, any_case=False)
+    return parsed.select("n", *(field.alias(name) for name, field in fields.items()))
 
 
 # --------------------------------------------------------------------------- types and values

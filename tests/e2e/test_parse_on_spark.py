@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from standpipe.data.encoding.kafka_keys import encode_key
 from standpipe.model import Column, Source, SparkInput, Window
 from standpipe.pipeline.io.sink import records_of
-from standpipe.pipeline.io.source import parse
+from standpipe.pipeline.io.source import parse, visible_columns
 
 pytestmark = pytest.mark.e2e
 
@@ -35,6 +36,15 @@ def parsed(
         "key", "value", "partition", "offset", "timestamp_millis(1000) AS timestamp"
     )
     return [row.asDict(recursive=True) for row in parse(frame, source, bytes_max=2**20).collect()]
+
+
+def visible(spark: SparkSession, source: SparkInput, value: bytes) -> dict[str, Any]:
+    """The columns that a query sees of a record."""
+    frame = spark.createDataFrame([(None, bytearray(value), 0, 0, None)], RECORDS)
+    frame = frame.withColumn("timestamp", f.timestamp_millis(f.lit(1000)))
+    (row,) = parse(frame, source, bytes_max=2**20).select(*visible_columns(source)).collect()
+    found = row.asDict(recursive=True)
+    return {column.name: found[column.name] for column in source.columns}
 
 
 def source_of(text: str, **changes: Any) -> SparkInput:
@@ -135,6 +145,41 @@ def test_numbers_in_structs_are_taken_out_of_text(spark: SparkSession) -> None:
     inner = found["OF"] or found["of"]
     assert (inner["NO"] or inner["no"]) == 7
     assert bad["__bad"] == "VALUE"
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "row"),
+    [
+        ("v INTEGER; V INTEGER", '{"v": 1, "V": 2}', {"v": 1, "V": 2}),
+        ("V INTEGER; v INTEGER", '{"v": "1", "V": "2"}', {"v": 1, "V": 2}),
+        ("S STRUCT<V INT, `v` STRING>", '{"S": {"v": "1", "V": 2}}', {"S": {"v": "1", "V": 2}}),
+        ("VV INTEGER; Vv INTEGER", '{"Vv": 1, "VV": 2}', {"Vv": 1, "VV": 2}),
+    ],
+)
+def test_columns_whose_names_differ_in_case_only(
+    spark: SparkSession, text: str, value: str, row: dict[str, Any]
+) -> None:
+    """Spark refused their schema as ambiguous, and every query over the stream failed."""
+    assert visible(spark, source_of(text), value.encode()) == row
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+@pytest.mark.parametrize(
+    ("text", "value", "row"),
+    [
+        ("A STRING; B INTEGER", "x,1", {"A": "x", "B": 1}),
+        ("A INTEGER; B STRING", "1,x", {"A": 1, "B": "x"}),
+        ("my-col INTEGER; a`.c STRING", '1,"x\ny"', {"my-col": 1, "a`.c": "x\ny"}),
+        ("ü BIGINT; B BYTES", "1,aGk=", {"ü": 1, "B": b"hi"}),
+    ],
+)
+def test_a_line_may_end_as_lines_do_and_columns_have_any_name(
+    spark: SparkSession, text: str, value: str, row: dict[str, Any], end: str
+) -> None:
+    """The line break became a part of the last column: each record was bad, or had another text. A
+    name such as my-col failed every query over the stream."""
+    source = source_of(text, value_format="DELIMITED")
+    assert visible(spark, source, (value + end).encode()) == row
 
 
 def test_bytes_in_csv_are_base64(spark: SparkSession) -> None:

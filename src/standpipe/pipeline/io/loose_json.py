@@ -105,11 +105,12 @@ def _with_texts(whole: SparkColumn, text: SparkColumn, of: SqlType) -> SparkColu
 
 def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
     """A map of a record's fields with text converted to numbers where possible, in one step."""
+    spelled = _spellings_of(of)
     fields = [
         f"`{spelling.replace('`', '``')}`: {_number(part)}"
         for name, part in zip(of.field_names, of.arguments, strict=True)
         if part.base in _NUMBERS
-        for spelling in _spellings(name)
+        for spelling in spelled[name]
     ]
     if not fields:
         return whole
@@ -121,9 +122,10 @@ def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
     return let(whole, cast)
 
 
-def _spellings(name: str) -> tuple[str, ...]:
+def _spellings_of(of: SqlType) -> dict[str, tuple[str, ...]]:
     """The names under which the parser looks for a field and that `_Rewrite.fields` keeps."""
-    return (name,) if name == name.upper() else type_mapping.spellings(name)
+    spelled = type_mapping.spellings_of(of.field_names)
+    return {name: (name,) if name == name.upper() else spelled[name] for name in spelled}
 
 
 def _number(of: SqlType) -> str:
@@ -145,10 +147,10 @@ class _Rewrite:
             all_ = f.map_concat(f.transform_keys(fields, lambda name, _: f.upper(name)), fields)
             return f.map_filter(all_, lambda name, _: ~name.isin(doubles)) if doubles else all_
 
-        found = let(whole, both)
+        found, spelled = let(whole, both), _spellings_of(of)
         for name, part in zip(of.field_names, of.arguments, strict=True):
             if part.is_nested and self._is_loose(part):
-                for spelling in _spellings(name):
+                for spelling in spelled[name]:
                     found = let(found, self._replacing(spelling, part))
         return _with_numbers(found, of)
 

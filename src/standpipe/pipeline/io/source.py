@@ -32,7 +32,7 @@ from standpipe.pipeline.io.kafka_options import KafkaReads, needs_headers, one_t
 from standpipe.pipeline.io.type_mapping import CORRUPT
 from standpipe.pipeline.io.windowed_keys import raw_key, window_bounds
 from standpipe.sql.declarations.properties import JSON_FORMATS
-from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type
+from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type, quoted
 
 _CORRUPT_FIELD = t.StructField(CORRUPT, t.StringType())
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -222,7 +222,8 @@ def _parsed(
         found = _json_bytes(part, format_)
         return f.from_json(_json_text(found, columns, wrapped=wrapped), schema, _OPTIONS)
     if format_ == "DELIMITED":
-        return _parsed_csv(text, columns, _OPTIONS | {"sep": delimiter, "escape": '"'})
+        line = f.regexp_replace(text, r"(?:\r\n|\r|\n)\z", "")  # as programs send that write lines
+        return _parsed_csv(line, columns, _OPTIONS | {"sep": delimiter, "escape": '"'})
     raise ValueError(f"format {format_} is not supported")
 
 
@@ -232,7 +233,8 @@ def _parsed_csv(
     """BYTES are base64 in CSV (ksqlDB); Spark would take the bytes of the text itself."""
     schema = type_mapping.wire_schema(columns, any_case=False)
     plain = _with_text(schema, (t.BinaryType,)).add(_CORRUPT_FIELD)
-    parsed = f.from_csv(text, f.lit(plain.simpleString()), options)
+    fields = [f"{quoted(each.name)} {each.dataType.simpleString()}" for each in plain]
+    parsed = f.from_csv(text, f.lit(", ".join(fields)), options)
     if not any(isinstance(field.dataType, t.BinaryType) for field in schema):
         return parsed
     return _reread(
@@ -310,7 +312,10 @@ def _value_column(source: SparkInput, name: str) -> SparkColumn:
         return _header_column(column)
     part, format_ = ("__key", source.key_format) if column.is_key else ("__value", "")
     any_case = (format_ or source.value_format) in JSON_FORMATS
-    return type_mapping.field_of(f.col(part), column, any_case=any_case)
+    beside = [
+        each for each in source.columns if each.header is None and each.is_key == column.is_key
+    ]
+    return type_mapping.fields_of(f.col(part), beside, any_case=any_case)[name]
 
 
 def _header_column(column: Column) -> SparkColumn:

@@ -42,6 +42,17 @@ def spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, name.upper(), name.lower())))
 
 
+def spellings_of(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The `spellings` of an object's fields. One is left out where it is the name of another field,
+    or belongs to an earlier one: Spark refuses a schema that has a name twice."""
+    taken, found = set(names), dict[str, tuple[str, ...]]()
+    for name in names:
+        others = [spelling for spelling in spellings(name) if spelling not in taken]
+        taken.update(others)
+        found[name] = (name, *others)
+    return found
+
+
 def wire_schema(columns: Sequence[Column], *, any_case: bool) -> t.StructType:
     """Schema for a parser. `any_case`: it has each column under each of its spellings."""
     named = [(column.name, parse_type(column.type)) for column in columns]
@@ -49,9 +60,9 @@ def wire_schema(columns: Sequence[Column], *, any_case: bool) -> t.StructType:
 
 
 def _struct(named: Sequence[tuple[str, SqlType]], *, any_case: bool) -> t.StructType:
-    schema = t.StructType()
+    schema, found = t.StructType(), spellings_of([name for name, _ in named])
     for name, type_ in named:
-        for spelling in spellings(name) if any_case else (name,):
+        for spelling in found[name] if any_case else (name,):
             schema = schema.add(spelling, wire_type(type_, any_case=any_case))
     return schema
 
@@ -73,17 +84,25 @@ def wire_type(type_: SqlType, *, any_case: bool) -> t.DataType:
             return _PLAIN[base]
 
 
-def field_of(parsed: SparkColumn, column: Column, *, any_case: bool) -> SparkColumn:
-    """A column of the query from a parsed struct of the wire schema."""
-    return _field(parsed, column.name, parse_type(column.type), any_case=any_case)
+def fields_of(
+    parsed: SparkColumn, columns: Sequence[Column], *, any_case: bool
+) -> dict[str, SparkColumn]:
+    """The columns of the query by name, from a parsed struct of their wire schema."""
+    named = [(column.name, parse_type(column.type)) for column in columns]
+    return _fields(parsed, named, any_case=any_case)
 
 
-def _field(parsed: SparkColumn, name: str, type_: SqlType, *, any_case: bool) -> SparkColumn:
-    found = [
-        from_wire(parsed.getField(spelling), type_, any_case=any_case)
-        for spelling in (spellings(name) if any_case else (name,))
-    ]
-    return f.coalesce(*found) if len(found) > 1 else found[0]
+def _fields(
+    parsed: SparkColumn, named: Sequence[tuple[str, SqlType]], *, any_case: bool
+) -> dict[str, SparkColumn]:
+    spelled, found = spellings_of([name for name, _ in named]), dict[str, SparkColumn]()
+    for name, type_ in named:
+        each = [
+            from_wire(parsed.getField(spelling), type_, any_case=any_case)
+            for spelling in (spelled[name] if any_case else (name,))
+        ]
+        found[name] = f.coalesce(*each) if len(each) > 1 else each[0]
+    return found
 
 
 def from_wire(value: SparkColumn, type_: SqlType, *, any_case: bool) -> SparkColumn:
@@ -96,11 +115,10 @@ def from_wire(value: SparkColumn, type_: SqlType, *, any_case: bool) -> SparkCol
         case "DATE":
             return f.date_from_unix_date(value)
         case "STRUCT":
-            fields = [
-                _field(value, name, part, any_case=any_case).alias(name)
-                for name, part in zip(type_.field_names, type_.arguments, strict=True)
-            ]
-            return f.when(value.isNotNull(), f.struct(*fields))
+            named = list(zip(type_.field_names, type_.arguments, strict=True))
+            fields = _fields(value, named, any_case=any_case)
+            aliased = [field.alias(name) for name, field in fields.items()]
+            return f.when(value.isNotNull(), f.struct(*aliased))
         case "ARRAY" if _changes(type_.arguments[0]):
             element = type_.arguments[0]
             return f.transform(value, lambda item: from_wire(item, element, any_case=any_case))

@@ -1,7 +1,7 @@
 import pytest
 
 from standpipe.model import Column
-from standpipe.pipeline.io.type_mapping import spellings, wire_schema
+from standpipe.pipeline.io.type_mapping import spellings, spellings_of, wire_schema
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,22 @@ def test_wire_schema(type_: str, spark: str, why: str) -> None:
 def test_one_spelling_where_fields_have_no_names() -> None:
     schema = wire_schema([Column(name="A", type="INT")], any_case=False)
     assert schema.fieldNames() == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("names", "looked_for"),
+    [
+        (["A", "B"], [("A", "a"), ("B", "b")]),
+        (["v", "V"], [("v",), ("V",)]),
+        (["V", "v"], [("V",), ("v",)]),
+        (["Vv", "VV"], [("Vv", "vv"), ("VV",)]),
+        (["vV", "Vv"], [("vV", "VV", "vv"), ("Vv",)]),
+    ],
+)
+def test_spellings_of_an_object_are_different(
+    names: list[str], looked_for: list[tuple[str, ...]]
+) -> None:
+    # Spark refused the schema as ambiguous: each query over such a stream failed
+    assert [*spellings_of(names).values()] == looked_for
+    schema = wire_schema([Column(name=name, type="INT") for name in names], any_case=True)
+    assert len(set(schema.fieldNames())) == len(schema)
