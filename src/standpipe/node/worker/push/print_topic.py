@@ -17,7 +17,7 @@ from standpipe.data.encoding.framed_values import FramedReader, avro_texts, json
 from standpipe.data.query.record_rows import Share, TopicRecord
 from standpipe.data.query.topic_print import Format, TopicPrint
 from standpipe.errors import BadRequest, StandpipeError
-from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
+from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending, is_large
 from standpipe.node.worker.request.head import Form
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.sql.plans import PrintPlan
@@ -35,6 +35,8 @@ class PrintAnswer:
     _print: TopicPrint = field(init=False)
     _tail: TopicTail = field(init=False)
     _waiting: deque[TopicRecord] = field(init=False, default_factory=deque[TopicRecord])
+    #: from then on, steps have a thread: the consumer is used by one at a time
+    _has_met_large: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         framed: tuple[Format, ...] = ()
@@ -53,8 +55,8 @@ class PrintAnswer:
 
     @property
     def is_costly(self) -> bool:
-        """Never: records are shown as they are."""
-        return False
+        """Whether a large record has come: one of some megabytes takes seconds to decode."""
+        return self._has_met_large
 
     @property
     def is_over(self) -> bool:
@@ -81,6 +83,9 @@ class PrintAnswer:
         """Raises RecordsLost."""
         if not self._waiting:
             self._waiting.extend(record for _, record in self._tail.poll(STEP_RECORDS))
+            if not self._has_met_large and any(map(is_large, self._waiting)):
+                self._has_met_large = True
+                return b""
         if not self._waiting:
             return None
         if self.schemas is not None:

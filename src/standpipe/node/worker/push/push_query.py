@@ -39,7 +39,7 @@ from standpipe.errors import BadRequest, ServerError, StandpipeError
 from standpipe.model import Progress, Snapshot, Source
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_session import PushSession
-from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending
+from standpipe.node.worker.push.stream_loop import STEP_BYTES, STEP_RECORDS, Ending, is_large
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.computing_turn import FREE, Turn
@@ -116,6 +116,8 @@ class PushAnswer:
     _is_token_due: bool = field(init=False, default=False)
     #: its positions may be ahead of the rows that were sent
     _is_taking: bool = field(init=False, default=False)
+    #: from then on, steps have a thread
+    _has_met_large: bool = field(init=False, default=False)
     #: what the last token covers, and when it was sent
     _told: tuple[Mapping[int, int], float] = field(init=False, default=({}, 0.0))
 
@@ -152,8 +154,8 @@ class PushAnswer:
 
     @property
     def is_costly(self) -> bool:
-        """Whether a row may take long to compute."""
-        return self.plan.has_costly_rows
+        """Whether a row may take long to compute, or a large record has come."""
+        return self.plan.has_costly_rows or self._has_met_large
 
     @property
     def is_over(self) -> bool:
@@ -256,6 +258,7 @@ class PushAnswer:
         for topic, record in records:
             if topic == self._topic:
                 self._query.heard(record)
+                self._has_met_large |= is_large(record)
             else:
                 self._take_progress(self._query.progress, record)
         self._tail.hold({Partition(self._topic, number) for number in self._query.held})

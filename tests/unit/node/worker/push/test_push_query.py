@@ -34,7 +34,7 @@ from standpipe.model import (
 from standpipe.node.worker.push import push_query, push_session
 from standpipe.node.worker.push.encoding import PushForm
 from standpipe.node.worker.push.push_query import check_source, new_query_id, starts_at_end
-from standpipe.node.worker.push.stream_loop import Ending
+from standpipe.node.worker.push.stream_loop import STEP_BYTES, Ending
 from standpipe.node.worker.request.body import PUSH_TOKEN
 from standpipe.node.worker.request.cluster_view import ClusterView
 from standpipe.node.worker.request.computing_turn import ComputingTurn
@@ -250,6 +250,21 @@ def test_a_session_is_told_after_its_rows_and_goes_on_behind_them(
     assert log.starts == {0: 9, 1: 0, 2: 0}
     second.head()
     assert items(second) == [("token", 9), [90], ("token", 10)]
+
+
+def test_large_records_are_decoded_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = TopicRecord(b"k", b'{"V":8%s}' % (b" " * STEP_BYTES), 5, (), 0, 8)
+    log = Log(event(7, 70), ends={0: 7, 1: 0, 2: 0})
+    log.use(monkeypatch)
+    answer = answer_of(None)
+    answer.open()
+    assert items(answer) == [[70]]
+    assert not answer.is_costly
+    log.records = [large]
+    assert answer.step() == b"", "it has come, and is not decoded yet"
+    assert answer.is_costly
+    assert items(answer) == [[8]]
+    assert answer.is_costly, "a step may still run in the thread"
 
 
 def after_its_rows(answer: push_query.PushAnswer) -> None:
