@@ -1,7 +1,8 @@
 """The apply machine: records and targets of one table partition in, whole batches out.
 
     machine.handle(TargetSet | RecordsFetched | EndReached | RecordsGone | …)
-        -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss]
+        -> [ApplyBatch | LeftOutReport | PauseFetching | ResumeFetching | ReportDataLoss
+            | RebuildStore]
 
 Duties of the driver: pass events in the order of their topics; finish each order before the next
 event; run `ApplyBatch` as one transaction; if that fails, make a new machine from the store's meta.
@@ -46,6 +47,7 @@ from standpipe.data.replica.events import (
     Order,
     PauseFetching,
     ProgressCaughtUp,
+    RebuildStore,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
@@ -67,9 +69,6 @@ TRANSACTION_ROWS: Final = 100_000
 BACKLOG_RECORDS: Final = 20_000
 #: bytes that may wait for a target before fetching pauses
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-# ------------------------------------------------------------------------------------ machine
 
 
 class ApplyMachine:
@@ -170,8 +169,9 @@ class ApplyMachine:
             self._topic.silent()
         elif isinstance(event, ProgressCaughtUp):
             self._knows_all_progress = True
-        reason = self._lost(event)
-        if reason:
+        if reason := self._lost(event):
+            if isinstance(event, RecordsGone) and self.state is ReplicaState.BOOTSTRAP:
+                return [RebuildStore(reason)]  # it never answered: what the topic has is enough
             self.state = next_state(self.state, ReplicaEvent.DATA_LOST)
             return [ReportDataLoss(reason)]
         return [*self._apply(), *self._flow()]

@@ -16,6 +16,7 @@ from standpipe.data.replica.events import (
     Order,
     PauseFetching,
     ProgressCaughtUp,
+    RebuildStore,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
@@ -407,6 +408,15 @@ def test_a_position_beyond_the_end_is_data_loss(
     assert (one.state is ReplicaState.DATA_LOSS) == lost, why
     if lost:
         assert one.handle(target(B2, 9)) == [], "nothing happens any more"
+
+
+def test_a_bootstrap_whose_records_are_gone_begins_anew() -> None:
+    """Records of expired windows are deleted while a slow replica reads below them."""
+    one = machine()
+    one.handle(target(B0, 1000))
+    one.handle(fetched(*[record(n, "a", n, B0) for n in range(6)]))
+    assert one.handle(RecordsGone()) == [RebuildStore("the topic no longer has offset 6")]
+    assert one.state is ReplicaState.BOOTSTRAP
 
 
 def test_nothing_is_applied_before_its_topic_is_known_to_be_the_committed_one() -> None:
