@@ -29,6 +29,7 @@ class SimLog:
         self.retention = retention
         self.history: list[SweptRecord] = []
         self.kept: list[SweptRecord] = []
+        self.start = 0  # below it, reads are out of range
         self._horizon: dict[int, int] = {}  # offset of a tombstone -> when it may go
 
     @property
@@ -52,6 +53,7 @@ class SimLog:
     def delete_below(self, offset: int) -> int:
         """DeleteRecords: how many went."""
         before = len(self.kept)
+        self.start = max(self.start, offset)
         self.kept = [record for record in self.kept if record.offset >= offset]
         return before - len(self.kept)
 

@@ -19,6 +19,7 @@ from standpipe.data.replica.events import (
     Event,
     LogEndReported,
     ProgressCaughtUp,
+    RebuildStore,
     RecordsFetched,
     RecordsGone,
     ReportDataLoss,
@@ -241,7 +242,7 @@ class SimTailer:
         silent_ms = self.world.now_ms - self._topic_heard_ms
         if self.world.options.is_recreated and silent_ms > HEARD_MS_MAX:
             self._handle(TopicSilent())
-        if self.fetched > log.end:
+        if self.fetched > log.end or 0 < self.fetched < log.start:  # 0: from the beginning
             self._handle(RecordsGone())
             return
         records, self.fetched = log.read(
@@ -277,6 +278,12 @@ class SimTailer:
                 self.world.counts["transactions"] += 1
                 is_part = order.meta.position > 0 and machine._applied is None
                 self.world.counts["parts of a range that goes by order"] += is_part
+            elif isinstance(order, RebuildStore):
+                self.world.counts["stores rebuilt: records were gone"] += 1
+                self.crash()
+                self.wipe()
+                self.start()
+                return
             elif isinstance(order, ReportDataLoss):
                 is_false = not self.world.recreation.is_over
                 self.world.never(is_false, f"{self.name} reports data loss: {order.reason}")
