@@ -43,11 +43,16 @@ class StatusWriter:
     """The only writer of one page. Takes over a page that an earlier process left."""
 
     def __init__(self, path: Path) -> None:
+        """Raises OSError if the page cannot have its blocks."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(handle, _FILE_BYTES)  # an empty page reads as None: no checksum fits
+            # the same bytes again, and none is a checksum that fits: it reserves the blocks, or
+            # raises ENOSPC, which a write to the map would turn into SIGBUS
+            old = os.pread(handle, _FILE_BYTES, 0)
+            os.pwrite(handle, old.ljust(_FILE_BYTES, b"\0"), 0)
+            os.ftruncate(handle, _FILE_BYTES)
             self._map = mmap.mmap(handle, _FILE_BYTES)
         finally:
             os.close(handle)

@@ -276,12 +276,17 @@ class StoreWriter:
         return found
 
     def close(self) -> None:
-        """Close in order: sync the data, then make the marker that says so."""
-        self._environment.sync(True)
-        self._environment.close()
-        self._clean_marker.touch()
-        for path in (self._clean_marker, self.path):
-            sync(path)
+        """Close in order: sync the data, then make the marker that says so. Without a marker, if
+        the disk is full or broken: the store counts as one whose process was killed."""
+        try:
+            self._environment.sync(True)
+            self._clean_marker.touch()
+            for path in (self._clean_marker, self.path):
+                sync(path)
+        except (lmdb.Error, OSError) as error:
+            _log.error("store not closed in order", path=str(self.path), error=str(error))
+        finally:
+            self._environment.close()
 
     def abandon(self) -> None:
         """Close without the marker: the store is about to be replaced."""

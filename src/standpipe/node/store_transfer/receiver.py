@@ -138,6 +138,7 @@ class Fetch:
                     log.info("store copied", peer=peer.node_id, size_bytes=self.total_bytes)
                     return
             log.warning("no peer gave a copy: the changelog is replayed")
+            shutil.rmtree(self.incoming, ignore_errors=True)  # the changelog needs the room
         except Exception:
             log.exception("the copy failed: the changelog is replayed")
         finally:
@@ -189,6 +190,8 @@ class Fetch:
         self.incoming.mkdir(parents=True, mode=0o700)
         self.done_bytes = 0
         offer = self._made(line)
+        if shutil.disk_usage(self.incoming).free < offer.size_bytes:
+            raise FetchFailed("the disk has no room for the copy")
         (self.incoming / DATA_FILE).touch()
         (self.incoming / _NOTE).write_bytes(msgspec.json.encode((peer.internal, offer)))
         return offer
@@ -303,8 +306,7 @@ class Restores:
         return not self._begin(replica_id, snapshot)
 
     def opened(self, replica_id: ReplicaId) -> None:
-        """Forget the fetch: a store that is lost later is fetched again. What came of a copy that
-        was given up goes: the changelog is replayed in its place, and needs the room."""
+        """Forget the fetch: a store that is lost later is fetched again. What came of it goes."""
         shutil.rmtree(self._paths.incoming / str(replica_id), ignore_errors=True)
         self._fetches.pop(replica_id, None)
         self._asked_ms.pop(replica_id, None)
@@ -352,10 +354,8 @@ class Restores:
     def has_donor(self, holding: Holding, snapshot: Snapshot) -> bool:
         """Whether a peer would be asked for a copy if there were no store here."""
         placement = _placement(holding.replica_id, snapshot)
-        if placement is None:
-            return False
         liveness, known = self._heard(holding.replica_id, self._clock.boot_ms())
-        return bool(_donors(placement, snapshot, known, liveness))
+        return placement is not None and bool(_donors(placement, snapshot, known, liveness))
 
     def _down(self) -> Callable[[NodeId], bool]:
         """Whether control says that a peer is down; with a separate reader, for a thread."""

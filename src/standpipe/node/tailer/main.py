@@ -75,8 +75,7 @@ class Tailer:
         seal = ProgressSeal(node.secret(), topic)
         kafka = node.kafka()
         self._progress = ProgressFollower(kafka, topic, seal)
-        self._tables = PartitionReader(kafka)
-        self._topics = TopicProbe(kafka)
+        self._tables, self._topics = PartitionReader(kafka), TopicProbe(kafka)
         self._sources = SourceEnds(kafka, node.paths.status)
         self._direct_ends = DirectEnds(kafka)
         self._covered = CoveredTables(node.paths.status)
@@ -236,13 +235,13 @@ class Tailer:
     def _open(self, holding: Holding) -> None:
         replica_id = holding.replica_id
         self._every.put_off(replica_id, REOPEN_MS)
-        if replica_id not in self._pages:
-            self._pages[replica_id] = StatusWriter(page_path(self._paths.run, replica_id))
-            self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
-        is_begun = replica_id in self._openings
-        if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
-            return  # a peer's copy is on its way
         try:
+            if replica_id not in self._pages:
+                self._pages[replica_id] = StatusWriter(page_path(self._paths.run, replica_id))
+                self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
+            is_begun = replica_id in self._openings
+            if not is_begun and not self._restores.ready(holding, self._snapshots.current()):
+                return  # a peer's copy is on its way
             codec = codec_of(holding)  # first: it costs nothing
             if (store := self._openings.take(holding)) is None:
                 return  # it is large, and checked in another thread
@@ -250,8 +249,9 @@ class Tailer:
         except NotReady as error:  # at the next try it is rebuilt
             self._pages[replica_id].write(blank_status(ReplicaState.BOOTSTRAP))
             _log.warning("store is rebuilt", why=error.message)
-        except (DataDirectoryRefused, StoreFailure, StandpipeError, ValueError) as error:
-            self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
+        except (StandpipeError, StoreFailure, OSError, ValueError) as error:  # e.g. a full disk
+            if replica_id in self._pages:
+                self._pages[replica_id].write(blank_status(ReplicaState.FAILED))
             _log.error("replica cannot be opened", table=holding.source.name, error=str(error))
             if isinstance(error, StoreFailure) and error.is_damaged:
                 path = folders.store_path(self._paths.state, replica_id)

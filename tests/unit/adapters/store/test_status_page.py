@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -50,6 +51,29 @@ def test_a_new_writer_goes_on_in_the_same_page(tmp_path: Path) -> None:
     writer.close(unlink=False)
     StatusWriter(path).write(status(2))
     assert reader.read() == status(2)
+
+
+@pytest.mark.parametrize("bytes_before", [None, 7, 100_000])
+def test_a_page_has_its_blocks_before_it_is_written(
+    tmp_path: Path, bytes_before: int | None
+) -> None:
+    """On a full disk, a write to a map without blocks kills the process (SIGBUS)."""
+    path = tmp_path / "page"
+    if bytes_before is not None:
+        path.touch()
+        os.truncate(path, bytes_before)  # without blocks, as earlier versions made it
+    StatusWriter(path)
+    assert path.stat().st_blocks > 0
+    assert StatusReader(path).read() is None
+
+
+def test_a_page_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(OSError, match="No space"):
+        StatusWriter(tmp_path / "page")
 
 
 @pytest.mark.parametrize("torn_bytes", [1, 50, STATUS_BYTES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -216,6 +217,23 @@ def test_small_transactions_are_no_reason_to_open_a_store_anew(tmp_path: Path) -
     before = store._environment
     store.release_memory()
     assert store._environment is before
+    store.close()
+
+
+def test_a_store_without_room_for_its_marker_is_closed_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([(b"a", b"1")], [], meta(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", fail)
+        store.close()
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    assert not store.was_closed_cleanly
+    assert store.meta().position == 1
     store.close()
 
 

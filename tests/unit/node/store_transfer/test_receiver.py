@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -181,6 +183,20 @@ def test_a_damaged_copy_is_thrown_away(tmp_path: Path) -> None:
         object.__setattr__(fetch, "_ask", lying)
         run(fetch)
     assert not store_path(taker.state, IDENTITY.replica_id).exists(), "replayed instead"
+
+
+def test_a_copy_for_which_there_is_no_room_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    giver, taker = NodePaths(tmp_path / "a"), NodePaths(tmp_path / "b")
+    with serving(giver) as peer:
+        make_store(giver, 2_000).close()
+        fetch = fetch_into(taker, peer)
+        asked = noting_offsets(fetch)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+        run(fetch)
+    assert asked == []
+    assert not fetch.incoming.exists(), "the changelog needs the room"
 
 
 def test_nothing_is_copied_of_a_peer_without_a_store(tmp_path: Path) -> None:

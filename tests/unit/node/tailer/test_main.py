@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -947,6 +948,26 @@ def test_a_store_that_is_torn_where_it_is_stamped_is_made_anew(
     monkeypatch.setattr(StoreWriter, "apply", whole)
     node.turn(2, ms=main.REOPEN_MS)
     assert node.tables.reading == {T0: 0}, "from the beginning"
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "state"),
+    [(main, "StatusWriter", None), (store_opener, "open_verified", ReplicaState.FAILED)],
+)
+def test_a_replica_that_a_full_disk_keeps_closed_is_opened_later(
+    node: Node, of: Any, name: str, state: ReplicaState | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(of, name, fail)
+        node.place(PLACE)
+        node.turn(2)
+        page = node.page.read()
+        assert (page and page.state) == state
+    node.turn(2, ms=main.REOPEN_MS)
+    assert node.tables.reading == {T0: 0}
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
