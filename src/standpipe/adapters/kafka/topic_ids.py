@@ -78,14 +78,18 @@ def ask_each(
 
 def _seen(topic: str, answer: Future[Any], timeout_s: float, kafka: Kafka) -> TopicSeen | None:
     try:
-        found = answer.result(timeout_s * 2)
-    except _kafka.KafkaException as error:
-        if error.args[0].code() in _ABSENT:
-            return None
-        denied = refused(kafka, error, "Describe", topic)
-        raise denied or KafkaUnavailable(f"Kafka: {error}") from error
+        fault = answer.exception(timeout_s * 2)
     except TimeoutError as error:
         raise KafkaUnavailable("Kafka does not answer") from error
+    # not raised here, nor is a local raised: an error that has a frame which has the error is a
+    # cycle, and a tailer collects none
+    if fault is not None and isinstance(fault, _kafka.KafkaException):
+        if fault.args[0].code() in _ABSENT:
+            return None
+        raise refused(kafka, fault, "Describe", topic) or KafkaUnavailable(
+            f"Kafka: {fault}"
+        ) from fault
+    found = answer.result()
     has_id = (
         found.topic_id.get_most_significant_bits() | found.topic_id.get_least_significant_bits()
     )

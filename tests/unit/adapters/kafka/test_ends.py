@@ -5,7 +5,10 @@ The real client is met in tests/e2e: `test_dead_leader`.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -124,6 +127,27 @@ def test_a_leader_that_is_gone_holds_up_the_others_once(kafka: Kafka) -> None:
 
 def sorted_numbers(wanted: set[Partition]) -> list[int]:
     return sorted(one.partition for one in wanted)
+
+
+def test_a_question_that_failed_leaves_no_cycle(kafka: Kafka) -> None:
+    """Tailers collect none: each would keep its frames, with all partitions, for ever."""
+    kafka.lead(1, T0)
+    kafka.gone = {1}
+    reader, others = EndsReader("b"), set(threading.enumerate())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):  # with one request for all, and with one for each broker
+            answer = reader.ask([T0])
+            gone = weakref.ref(answer)
+            with contextlib.suppress(KafkaUnavailable):
+                answer.result(30)
+            del answer
+            for thread in set(threading.enumerate()) - others:
+                thread.join(1)
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_partition_that_nobody_leads_holds_up_nothing(kafka: Kafka) -> None:

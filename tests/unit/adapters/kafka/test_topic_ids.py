@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -76,6 +78,30 @@ def test_ask(
             collect()
     else:
         assert collect() == seen, why
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._TIMED_OUT,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    ],
+)
+def test_an_answer_that_is_an_error_leaves_no_cycle(code: int) -> None:
+    """Tailers collect none."""
+    answer = Future[Any]()
+    failed(code)(answer)
+    gone, topics = weakref.ref(answer), {"t": answer}
+    gc.collect()
+    gc.disable()
+    try:
+        assert topic_ids._seen_now(topics, "b") == []
+        topics.clear()
+        del answer
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_topics_now(monkeypatch: pytest.MonkeyPatch) -> None:
