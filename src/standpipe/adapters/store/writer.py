@@ -110,9 +110,8 @@ class StoreWriter:
         self._expects_new_keys = False
         self._has_grown_memory = False
         #: the previous writer closed in order, and everything reached the disk
-        self.was_closed_cleanly = self._clean_marker.exists()
+        self.was_closed_cleanly = self._has_marker = self._clean_marker.exists()
         self._open(map_bytes)
-        self._drop_clean_marker()
 
     def _open(self, map_bytes: int) -> None:
         try:
@@ -159,10 +158,17 @@ class StoreWriter:
             )
 
     def _drop_clean_marker(self) -> None:
-        """Durable before the first write: a power loss from here on must be noticed."""
-        if self.was_closed_cleanly:
-            self._clean_marker.unlink()
+        """Durable before the first write, from which on a power loss must be noticed. Not before:
+        a process that ends while it checks an intact store leaves it as it was. Raises
+        StoreFailure."""
+        if not self._has_marker:
+            return
+        try:
+            self._clean_marker.unlink(missing_ok=True)
             sync(self.path)
+        except OSError as error:
+            raise StoreFailure(self.path, lmdb.Error(str(error))) from error
+        self._has_marker = False
 
     def meta(self) -> StoreMeta:
         """As the newest transaction left it; for an empty store, a blank one."""
@@ -194,6 +200,7 @@ class StoreWriter:
 
         Raises StoreFailure when the disk is full or broken.
         """
+        self._drop_clean_marker()
         while True:
             try:
                 self._transact(puts, deletes, meta)
@@ -310,6 +317,7 @@ class StoreWriter:
             if found is None or said not in (None, found):
                 return "its rows are not those that were written"
             if self._windows:
+                self._drop_clean_marker()
                 with self._environment.begin(write=True) as transaction:
                     self._windows.rebuild_if_damaged(transaction)
             if meta:

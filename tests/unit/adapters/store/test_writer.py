@@ -243,6 +243,40 @@ def test_a_store_closed_in_order_says_so_once(tmp_path: Path) -> None:
     store.close()
     store = StoreWriter(tmp_path / "s", IDENTITY)
     assert store.was_closed_cleanly
+    store.apply([], [], meta(1))
+    store.abandon()
+    assert not StoreWriter(tmp_path / "s", IDENTITY).was_closed_cleanly
+
+
+def test_a_store_that_was_only_read_is_still_closed_in_order(tmp_path: Path) -> None:
+    """A tailer that was killed while it checked an intact store had it made anew."""
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([], [], meta(1))
+    store.close()
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    assert store.meta().position == 1
+    store.abandon()
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    assert store.was_closed_cleanly
+    store.abandon()
+
+
+def test_a_marker_that_cannot_be_dropped_keeps_the_store_from_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    store.apply([], [], meta(1))
+    store.close()
+    store = StoreWriter(tmp_path / "s", IDENTITY)
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb_store, "sync", fail)
+        with pytest.raises(StoreFailure, match="Input/output"):
+            store.apply([], [], meta(2))
+    assert store.meta().position == 1
+    store.apply([], [], meta(2))
     store.abandon()
     assert not StoreWriter(tmp_path / "s", IDENTITY).was_closed_cleanly
 
