@@ -22,12 +22,13 @@ import shutil
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -84,8 +85,7 @@ class _Damaged(FetchFailed):
 _FAULTS: Final = (OSError, HTTPException, msgspec.MsgspecError, FetchFailed)
 
 
-@dataclass
-class _Note:
+class _Note(NamedTuple):
     """What an unfinished file is a part of."""
 
     donor: str  # internal address
@@ -116,13 +116,10 @@ class Fetch:
 
     def view(self, now_ms: int) -> RestoreView:
         """How far it is, at an instant of a clock that is never set."""
+        done, total = self.done_bytes, self.total_bytes
+        eta_ms = self.meter.eta_ms(now_ms, done, total)
         return RestoreView(
-            source="copy",
-            of="bytes",
-            done=self.done_bytes,
-            total=self.total_bytes,
-            peer=self.peer,
-            eta_ms=self.meter.eta_ms(now_ms, self.done_bytes, self.total_bytes),
+            source="copy", of="bytes", done=done, total=total, peer=self.peer, eta_ms=eta_ms
         )
 
     def _run(self) -> None:
@@ -210,11 +207,10 @@ class Fetch:
 
     def _note(self) -> _Note | None:
         try:
-            data = (self.incoming / _NOTE).read_bytes()
-            donor, offer = msgspec.json.decode(data, type=tuple[str, CopyOffer])
+            note = msgspec.json.decode((self.incoming / _NOTE).read_bytes(), type=_Note)
         except (OSError, msgspec.MsgspecError):
             return None
-        return _Note(donor, offer) if (self.incoming / DATA_FILE).exists() else None
+        return note if (self.incoming / DATA_FILE).exists() else None
 
     def _fill(self, line: HTTPConnection, offer: CopyOffer) -> None:
         with (self.incoming / DATA_FILE).open("ab") as file:
@@ -290,6 +286,9 @@ class Restores:
         self._rate_bytes = rate_bytes
         self._fetches: dict[ReplicaId, Fetch] = {}
         self._asked_ms: dict[ReplicaId, int] = {}
+        #: how often the topic lacked what a store reads next. From the second time on, the
+        #: changelog is chosen: the copy that came was as old
+        self.outgrown = Counter[ReplicaId]()
         self._lags = published.RecordReader(paths.lags, KnownLags)
         self._liveness = published.RecordReader(paths.liveness, Liveness)
 
@@ -299,8 +298,8 @@ class Restores:
         if (store_path(self._paths.state, replica_id) / DATA_FILE).exists():
             return True
         fetch = self._fetches.get(replica_id)
-        if fetch is not None:
-            return fetch.is_over
+        if self.outgrown[replica_id] > 1 or fetch is not None:
+            return fetch is None or fetch.is_over
         if sum(not fetch.is_over for fetch in self._fetches.values()) >= AT_ONCE_MAX:
             return False
         return not self._begin(replica_id, snapshot)

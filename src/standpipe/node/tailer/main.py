@@ -85,8 +85,7 @@ class Tailer:
         self._restores = Restores(node.paths, node.identity(), clock, rate_bytes)
         self._openings = StoreOpenings(self._world)
         self._pins = PinWatch()
-        kept_ms = settings[keys.STATE_CLEANUP_DELAY]
-        self._strays = folders.Strays(node.paths.state, delay_ms=kept_ms)
+        self._strays = folders.Strays(node.paths.state, delay_ms=settings[keys.STATE_CLEANUP_DELAY])
         #: {topic: the query that writes it}
         self._writers: dict[str, str] = {}
         #: what the map assigns to this node, and what of it is open
@@ -282,6 +281,7 @@ class Tailer:
             except (StoreFailure, DataDirectoryRefused) as error:
                 self._give_up(replica, error)
             if replica.is_outgrown and replica.holding.replica_id in self._replicas:
+                self._restores.outgrown[replica.holding.replica_id] += 1
                 self._rebuild(replica.holding.replica_id)
 
     def _give_up(self, replica: TailedReplica, error: StoreFailure | DataDirectoryRefused) -> None:

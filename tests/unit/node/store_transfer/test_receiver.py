@@ -28,10 +28,11 @@ from standpipe.adapters.store.opening import open_verified
 from standpipe.adapters.store.writer import StoreWriter
 from standpipe.data.encoding.store_keys import store_key
 from standpipe.data.encoding.stored_rows import pack_row
+from standpipe.data.replica.holdings import Holding
 from standpipe.data.replica.positions import StoreIdentity, StoreMeta
 from standpipe.errors import NotReady
 from standpipe.local.cluster.ports import any_port
-from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, ReplicaId
+from standpipe.model import BatchId, Health, NodeId, NodeInfo, Offset, ReplicaId, Snapshot
 from standpipe.model_liveness import Liveness, PeerLiveness
 from standpipe.node.configuration import NodePaths
 from standpipe.node.liveness.peer_state import VERDICTS_AGE_MS_MAX
@@ -341,6 +342,20 @@ def test_a_copy_that_cannot_be_made_is_said_once_it_is_known(
         run(fetch_into(taker, peer))
     assert begun == [1]
     assert not store_path(taker.state, IDENTITY.replica_id).exists()
+
+
+def test_a_store_that_was_too_old_twice_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that cannot read on either gave the same store for ever."""
+    paths, replica_id = NodePaths(tmp_path), IDENTITY.replica_id
+    paths.make()
+    restores = Restores(paths, PeerIdentity(SECRET), Clock(), 1)
+    monkeypatch.setattr(restores, "_begin", lambda *_: True)
+    holding, snapshot = cast(Holding, SimpleNamespace(replica_id=replica_id)), cast(Snapshot, None)
+    for is_ready in (False, True, True):
+        restores.outgrown[replica_id] += 1
+        assert restores.ready(holding, snapshot) is is_ready
 
 
 @pytest.mark.parametrize("is_opened", [True, False], ids=["replayed", "held no longer"])

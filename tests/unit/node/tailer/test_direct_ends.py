@@ -172,6 +172,7 @@ def test_a_topic_that_begins_later_is_read_again(node: Node) -> None:
     node.tables.fetched.append((T0, RecordsGone()))
     node.turn(4)
     assert node.status().state is ReplicaState.BOOTSTRAP
+    assert node.tailer._restores.outgrown.total() == 1, "a copy is refused at the second time"
     node.turn(15)
     assert node.tables.reading == {T0: 0}
     assert node.status().position == 0
