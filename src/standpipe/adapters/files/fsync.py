@@ -5,8 +5,13 @@ Not here: files that need not survive it (`adapters.files.published`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import Final
+
+#: of a file that a crash left before it had its name
+DRAFT_SUFFIX: Final = ".new"
 
 
 def sync(path: Path) -> None:
@@ -28,14 +33,20 @@ def write_all(descriptor: int, data: bytes) -> None:
 def replace_durably(path: Path, data: bytes) -> None:
     """Replace a small file: after a crash or a power loss it is the old one or the new one.
 
-    Returns when the new one is durable: its bytes are synced, then its name. Raises OSError.
+    Returns when the new one is durable: its bytes are synced, then its name. Raises OSError; then
+    nothing is left of the new one, which a full disk would need room for.
     """
-    draft = path.with_name(path.name + ".new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    draft = path.with_name(path.name + DRAFT_SUFFIX)
     try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    draft.rename(path)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
     sync(path.parent)

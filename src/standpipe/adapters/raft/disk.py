@@ -17,7 +17,8 @@ one append or one cut, and a crash leaves the state before or after a step:
 * the hint is not synced. It can only be too small, and a damaged one is ignored.
 
 All methods block; `node.controller.raft_driver` calls them in one thread, in order. An error is
-final (DiskFailed), as in `log_file`, but for a want of room that the reserve can meet.
+final (DiskFailed), as in `log_file`, but for a want of room that the reserve can meet, and for that
+of a trim or a hint, which may be left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from standpipe.adapters.files import published
-from standpipe.adapters.files.fsync import replace_durably, sync
+from standpipe.adapters.files.fsync import DRAFT_SUFFIX, replace_durably, sync
 from standpipe.adapters.raft.log_file import (
     DiskFailed,
     DiskRecord,
@@ -152,6 +153,8 @@ class QuorumDisk:
         Raises DataDirectoryRefused that names what is damaged or missing.
         """
         path = directory / LOG_NAME
+        for draft in directory.glob("*" + DRAFT_SUFFIX):  # of a crash; the reserve needs its room
+            draft.unlink()
         reserve = Reserve(directory)
         log, records, cut_bytes = LogFile.open(path, reserve)
         try:
@@ -195,9 +198,9 @@ class QuorumDisk:
                 case SaveSnapshot(snapshot=snapshot, data=data):
                     self._replace(_snapshot_path(self._directory, snapshot).name, data)
                 case TrimLog(start=start):
-                    self._restart_log(start, self._entries_from(start.end_offset))
+                    self._trim(start)
                 case InstallSnapshot(snapshot=snapshot):
-                    self._restart_log(snapshot, [])
+                    self._restart_log(snapshot)
                 case NoteCommitted(end_offset=end_offset):
                     self._note(end_offset)
                 case AppendLog():
@@ -216,14 +219,33 @@ class QuorumDisk:
     def _replace(self, name: str, data: bytes) -> None:
         self._reserve.with_room(lambda: replace_durably(self._directory / name, data))
 
-    def _restart_log(self, start: SnapshotInfo, kept: Sequence[DiskRecord]) -> None:
-        """Let the log begin at a saved snapshot; then delete older snapshots."""
+    def _trim(self, start: SnapshotInfo) -> None:
+        """Without room for a second log it is left for the next time: the whole log is true, too,
+        and the reserve is for votes and entries."""
+        if start.id == self._start.id:
+            return
+        path, records = self._directory / LOG_NAME, [_boundary(start)]
+        records += self._entries_from(start.end_offset)
+        try:
+            LogFile.write(path, records)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return
+        self._log.close()
+        self._begin_at(start, LogFile.of(path, records, self._reserve))
+
+    def _restart_log(self, start: SnapshotInfo) -> None:
+        """Let an empty log begin at a snapshot of the leader."""
         if start.id == self._start.id:
             return
         self._log.close()
-        records = [_boundary(start), *kept]
-        self._log = LogFile.create(self._directory / LOG_NAME, records, self._reserve)
-        self._start = start
+        path = self._directory / LOG_NAME
+        self._begin_at(start, LogFile.create(path, [_boundary(start)], self._reserve))
+
+    def _begin_at(self, start: SnapshotInfo, log: LogFile) -> None:
+        """Go on with a log that begins at a saved snapshot; then delete older snapshots."""
+        self._log, self._start = log, start
         for path in self._directory.glob("*" + SNAPSHOT_SUFFIX):
             if _end_of(path) < start.end_offset:
                 path.unlink()

@@ -120,7 +120,20 @@ class LogFile:
         Raises DiskFailed; this process may have lost the old file then.
         """
         try:
-            reserve.with_room(lambda: replace_durably(path, sealed(records)))
+            reserve.with_room(lambda: cls.write(path, records))
+        except OSError as error:
+            raise DiskFailed(f"{path} could not be replaced: {error}") from error
+        return cls.of(path, records, reserve)
+
+    @staticmethod
+    def write(path: Path, records: Sequence[DiskRecord]) -> None:
+        """Replace whatever is there with these records. Raises OSError; then it is still there."""
+        replace_durably(path, sealed(records))
+
+    @classmethod
+    def of(cls, path: Path, records: Sequence[DiskRecord], reserve: Reserve) -> LogFile:
+        """The log that `write` left. Raises DiskFailed."""
+        try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
             _lock(descriptor, path)
         except OSError as error:

@@ -24,7 +24,13 @@ from standpipe.adapters.raft.disk import (
 )
 from standpipe.adapters.raft.log_file import DiskFailed
 from standpipe.adapters.raft.reserve import COUNT, FILE_BYTES, Reserve
-from standpipe.control.raft.events import AppendLog, ElectionState, PersistElection, TrimLog
+from standpipe.control.raft.events import (
+    AppendLog,
+    ElectionState,
+    InstallSnapshot,
+    PersistElection,
+    TrimLog,
+)
 from standpipe.control.raft.log import Entry, SnapshotInfo
 from standpipe.control.raft.majority import ReplicaKey, VoterSet
 
@@ -33,7 +39,7 @@ SNAPSHOT = SnapshotInfo(1, 1, VOTERS)
 OPS: list[list[DiskOp]] = [
     [PersistElection(ElectionState(3))],
     [AppendLog(1, (Entry(1, 1, b"one"), Entry(2, 1, b"two")))],
-    [SaveSnapshot(SNAPSHOT, snapshot_file(SNAPSHOT, b"state")), TrimLog(2, SNAPSHOT)],
+    [SaveSnapshot(SNAPSHOT, snapshot_file(SNAPSHOT, b"state")), InstallSnapshot(2, SNAPSHOT)],
 ]
 
 
@@ -69,6 +75,36 @@ def disk(tmp_path: Path) -> QuorumDisk:
     opened = QuorumDisk.open(directory).disk
     opened.carry_out([AppendLog(1, (Entry(0, 1, b"zero"),))])
     return opened
+
+
+def test_a_trim_takes_nothing_from_the_reserve_and_is_left_without_room(
+    tmp_path: Path, disk: QuorumDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote the log a second time, over the room for votes, and then the voter ended."""
+    directory = tmp_path / "log"
+    disk.carry_out([SaveSnapshot(SNAPSHOT, snapshot_file(SNAPSHOT, b"state"))])
+    full = FullDisk(directory)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full.write)
+        disk.carry_out([TrimLog(2, SNAPSHOT)])
+    assert full.refused == 1
+    assert len(files(directory)) == COUNT
+    assert not [*directory.glob("*.new")]
+    disk.carry_out([AppendLog(3, (Entry(1, 1, b"one"),))])
+    disk.close()
+    opened = QuorumDisk.open(directory)
+    assert [entry.offset for entry in opened.recovered.entries] == [0, 1]
+    opened.disk.carry_out([TrimLog(4, SNAPSHOT)])
+    opened.disk.close()
+    assert [entry.offset for entry in QuorumDisk.open(directory).recovered.entries] == [1]
+
+
+def test_what_a_crash_left_gives_its_room_to_the_reserve(tmp_path: Path, disk: QuorumDisk) -> None:
+    draft = tmp_path / "log" / "quorum.log.new"
+    draft.write_bytes(b"half")
+    disk.close()
+    QuorumDisk.open(tmp_path / "log").disk.close()
+    assert not draft.exists()
 
 
 @pytest.mark.parametrize("ops", OPS)
