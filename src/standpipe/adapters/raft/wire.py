@@ -131,6 +131,11 @@ class _Frames(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self.transport is None or self.transport.is_closing()
+
     def send(self, message: Message) -> None:
         """A message to a peer that has proved itself."""
         assert self._seal is not None
@@ -430,6 +435,8 @@ class QuorumWire:
         except BaseException:
             link.abort()
             raise
+        if link.is_closing:  # reset right after the greeting: its end came before it was a link
+            raise ConnectionError(f"{to} has hung up")
         return link
 
     def _fail(self, to: NodeId, request: int) -> None:

@@ -309,6 +309,32 @@ def test_requests_without_an_answer_are_reported_when_the_connection_ends() -> N
     run(story)
 
 
+def test_a_connection_that_is_reset_while_it_is_greeted_is_dialled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end came before it was kept as the link to the peer: no request was sent ever after."""
+    greeted = wire._Dialled._greeted
+
+    def greeted_and_reset(link: wire._Dialled, frame: bytes) -> None:
+        if link._welcome is not None:
+            monkeypatch.undo()
+            link.abort()
+        greeted(link, frame)
+
+    monkeypatch.setattr(wire._Dialled, "_greeted", greeted_and_reset)
+
+    async def story() -> None:
+        a, b = Node("a"), Node("b")
+        async with serving(a, b):
+            a.wire.send("b", ask(1))
+            await a.until(lambda: a.failures == [("b", 1)])
+            while not b.heard_of:
+                a.wire.send("b", ask(2))
+                await asyncio.sleep(0.01)
+
+    run(story)
+
+
 def test_nobody_there_no_address_and_one_that_never_greets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
