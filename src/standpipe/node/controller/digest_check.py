@@ -227,9 +227,9 @@ class Verification:
             return ()
         try:
             reply = await self._client.get(node.internal, KEPT, to=node_id)
+            return reply.json_as(tuple[KeptDigests, ...]) if reply.ok else ()
         except (PeerUnreachable, PeerSilent):
-            return ()  # compared once the node is back
-        return msgspec.json.decode(reply.body, type=tuple[KeptDigests, ...]) if reply.ok else ()
+            return ()  # compared once the node is back, and its tailer has written them
 
     # ---------------------------------------------------------------------------------- answers
 
@@ -316,8 +316,8 @@ class Verification:
         }
         try:
             reply = await ask_patiently(self._client, node, LOCAL, **parameters)
+            if reply.ok:
+                return answer(reply.json_as(StoreDigest))
         except (PeerUnreachable, PeerSilent) as error:
             return answer(error=error.message)
-        if not reply.ok:
-            return answer(error=f"HTTP {reply.status}: {reply.body[:300].decode(errors='replace')}")
-        return answer(msgspec.json.decode(reply.body, type=StoreDigest))
+        return answer(error=f"HTTP {reply.status}: {reply.body[:300].decode(errors='replace')}")

@@ -246,7 +246,7 @@ def drop_previous_run(paths: NodePaths) -> None:
     """
     shutil.rmtree(paths.run / "status", ignore_errors=True)
     counted = paths.run.glob("metrics-*")
-    for page in (paths.liveness, paths.lags, paths.workers, *counted):
+    for page in (paths.liveness, paths.lags, paths.workers, paths.digests, *counted):
         page.unlink(missing_ok=True)
 
 

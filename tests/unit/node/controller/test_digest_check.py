@@ -52,10 +52,13 @@ class Nodes:
         self.asked: list[tuple[str, str]] = []
         self.told: list[tuple[str, RebuildRequest]] = []
         self.told_status: int | PeerSilent = 200
+        self.garbled: set[str] = set()
 
     async def get(self, address: str, path: str, **parameters: Any) -> Reply:
         self.asked.append((address, path))
         assert parameters["to"] == address
+        if address in self.garbled:
+            return Reply(200, {}, b"\0\0")
         if path == KEPT:
             recent = self.kept[address]
             if recent is None:
@@ -157,6 +160,18 @@ def test_compare(
         is_rebuilt = one["next_step"] == "the diverged replica is rebuilt"
         assert is_rebuilt is bool(told), "else an operator has to do something"
     assert all(body.identity == IDENTITY and "other rows" in body.why for _, body in nodes.told)
+
+
+def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    """A file of digests that a power loss had emptied ended the controllers of other nodes."""
+    nodes = Nodes({"a": [(4, 7)], "b": [(4, 8)]}, {"a": (4, 7, 7), "b": (4, 8, 9)})
+    nodes.garbled = {"b"}
+    of = verification(tmp_path, nodes)
+    assert alarms(of) == []
+    (placement,) = of._copy.catalog.assignment.placements
+    read = asyncio.run(of._ask(NodeId("b"), placement, recompute=True))
+    assert read.of is None
+    assert "cannot be read" in read.error
 
 
 def test_a_warm_up_goes_on_for_nobody(tmp_path: Path) -> None:
