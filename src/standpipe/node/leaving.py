@@ -16,22 +16,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 
-@dataclass(frozen=True)
+_log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass
 class Leaving:
-    """The file of one node."""
+    """The file of one node. A disk that is full or read-only keeps no process from its work: then
+    only the process that announces it knows, and the controller's heartbeats still say it."""
 
     path: Path
+    _is_begun: bool = False  # by this process
 
     @property
     def is_set(self) -> bool:
         """Whether the node is leaving. Costs one `stat`."""
-        return self.path.exists()
+        return self._is_begun or self.path.exists()
 
     def begin(self) -> None:
         """Announce that the node is about to stop."""
-        self.path.touch()
+        self._is_begun = True
+        try:
+            self.path.touch()
+        except OSError as error:
+            _log.error("the node leaves, and its workers are not told", error=str(error))
 
     def end(self) -> None:
         """Withdraw the announcement, as at a start."""
-        self.path.unlink(missing_ok=True)
+        self._is_begun = False
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("the node stays, and its workers are not told", error=str(error))
