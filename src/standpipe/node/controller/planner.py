@@ -123,13 +123,14 @@ async def solve(problem: Problem, timeout_s: float) -> Step:
     A large problem is never solved in this process: nobody could stop it, and this node's peers
     would wait for the interpreter.
     """
-    if problem.size <= SMALL_MAX:
-        return await asyncio.to_thread(problem.solve)
-    process = await asyncio.create_subprocess_exec(
-        *PLANNER,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
+    try:
+        if problem.size <= SMALL_MAX:
+            return await asyncio.to_thread(problem.solve)
+        process = await asyncio.create_subprocess_exec(
+            *PLANNER, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+    except (OSError, RuntimeError) as error:  # no memory, no further process or thread
+        raise PlacementFailed(f"the planner cannot be started: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
             answer, _ = await process.communicate(pickle.dumps(problem))

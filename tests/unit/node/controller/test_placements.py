@@ -192,6 +192,24 @@ def test_a_planner_that_ends_places_nothing(
     run(story)
 
 
+def test_a_planner_that_cannot_be_started_places_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader ended, and so did the next one, on a machine without another process to give."""
+
+    async def story() -> None:
+        async with control(config_of(tmp_path)) as (node,):
+            await node.execute(STREAM, "r1")
+            monkeypatch.setattr(planner, "SMALL_MAX", -1)
+            monkeypatch.setattr(planner, "PLANNER", (str(tmp_path / "no-program"),))
+            refused = await node.execute(TABLE, "r2")
+            assert refused.status == 400
+            assert "the planner cannot be started" in body_of(refused)["message"]
+            assert holds_as_before(node)
+
+    run(story)
+
+
 def test_below_its_level_a_table_stays_and_the_answer_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
