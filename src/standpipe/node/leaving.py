@@ -24,7 +24,7 @@ _log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 @dataclass
 class Leaving:
     """The file of one node. A disk that is full or read-only keeps no process from its work: then
-    only the process that announces it knows, and the controller's heartbeats still say it."""
+    only the process that announces it knows: of a drain, the controller with its heartbeats."""
 
     path: Path
     _is_begun: bool = False  # by this process

@@ -24,7 +24,7 @@ of a trim or a hint, which may be left out.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -153,11 +153,12 @@ class QuorumDisk:
         Raises DataDirectoryRefused that names what is damaged or missing.
         """
         path = directory / LOG_NAME
-        for draft in directory.glob("*" + DRAFT_SUFFIX):  # of a crash; the reserve needs its room
-            draft.unlink()
         reserve = Reserve(directory)
         log, records, cut_bytes = LogFile.open(path, reserve)
         try:
+            for draft in directory.glob("*" + DRAFT_SUFFIX):  # of a crash, which take room
+                with suppress(OSError):
+                    draft.unlink()
             start, entries = _read_log(records, path)
             life, election = _read_state(directory)
             snapshots = _read_snapshots(directory, start, entries)
@@ -231,6 +232,7 @@ class QuorumDisk:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
+            self._drop_snapshots(self._start.end_offset + 1, start.end_offset)  # none piles up
             return
         self._log.close()
         self._begin_at(start, LogFile.of(path, records, self._reserve))
@@ -246,8 +248,12 @@ class QuorumDisk:
     def _begin_at(self, start: SnapshotInfo, log: LogFile) -> None:
         """Go on with a log that begins at a saved snapshot; then delete older snapshots."""
         self._log, self._start = log, start
+        self._drop_snapshots(0, start.end_offset)
+
+    def _drop_snapshots(self, first: int, end: int) -> None:
+        """Delete those that end at `first` or later, and before `end`."""
         for path in self._directory.glob("*" + SNAPSHOT_SUFFIX):
-            if _end_of(path) < start.end_offset:
+            if first <= _end_of(path) < end:
                 path.unlink()
 
     def _entries_from(self, offset: LogOffset) -> list[DiskRecord]:

@@ -130,7 +130,7 @@ async def solve(problem: Problem, timeout_s: float) -> Step:
             *PLANNER, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
     except (OSError, RuntimeError) as error:  # no memory, no further process or thread
-        raise PlacementFailed(f"the planner cannot be started: {error}") from error
+        raise PlacementFailed(f"the planner failed: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
             answer, _ = await process.communicate(pickle.dumps(problem))

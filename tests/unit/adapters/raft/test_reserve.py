@@ -22,7 +22,7 @@ from standpipe.adapters.raft.disk import (
     SaveSnapshot,
     snapshot_file,
 )
-from standpipe.adapters.raft.log_file import DiskFailed
+from standpipe.adapters.raft.log_file import DiskFailed, LogFile
 from standpipe.adapters.raft.reserve import COUNT, FILE_BYTES, Reserve
 from standpipe.control.raft.events import (
     AppendLog,
@@ -97,6 +97,27 @@ def test_a_trim_takes_nothing_from_the_reserve_and_is_left_without_room(
     opened.disk.carry_out([TrimLog(4, SNAPSHOT)])
     opened.disk.close()
     assert [entry.offset for entry in QuorumDisk.open(directory).recovered.entries] == [1]
+
+
+def test_snapshots_do_not_pile_up_while_no_trim_has_room(
+    tmp_path: Path, disk: QuorumDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each took from the reserve what the next vote may need."""
+    disk.carry_out([AppendLog(2, tuple(Entry(number, 1, b"x") for number in range(1, 5)))])
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LogFile, "write", refuse)
+    for end in range(1, 5):
+        snapshot = SnapshotInfo(end, 1, VOTERS)
+        disk.carry_out([SaveSnapshot(snapshot, snapshot_file(snapshot, b"state"))])
+        disk.carry_out([TrimLog(9, snapshot)])
+        assert [path.name for path in (tmp_path / "log").glob("*.snapshot")] == [
+            f"{end:020d}-0000000001.snapshot"
+        ]
+    disk.close()
+    assert QuorumDisk.open(tmp_path / "log").recovered.snapshot.end_offset == 4
 
 
 def test_what_a_crash_left_gives_its_room_to_the_reserve(tmp_path: Path, disk: QuorumDisk) -> None:

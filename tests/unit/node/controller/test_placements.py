@@ -204,7 +204,7 @@ def test_a_planner_that_cannot_be_started_places_nothing(
             monkeypatch.setattr(planner, "PLANNER", (str(tmp_path / "no-program"),))
             refused = await node.execute(TABLE, "r2")
             assert refused.status == 400
-            assert "the planner cannot be started" in body_of(refused)["message"]
+            assert "the planner failed: [Errno 2]" in body_of(refused)["message"]
             assert holds_as_before(node)
 
     run(story)
