@@ -123,7 +123,7 @@ class FollowedTable:
     scan: PushScan | None = None
 
     def merged(self, other: FollowedTable) -> FollowedTable:
-        """Covers both: a newer generation covers all of an older one."""
+        """How far both have: a newer generation is another place, whatever was followed before."""
         if self.generation != other.generation:
             return self if self.generation > other.generation else other
         positions = _maxima(self.positions, other.positions)
@@ -333,16 +333,20 @@ def _named(table: TableKey) -> str:
 
 
 def _followed(
-    tokens: Sequence[SessionToken], marks: Mapping[TableKey, SeenBatch]
+    tokens: Sequence[SessionToken], marks: dict[TableKey, SeenBatch]
 ) -> dict[TableKey, FollowedTable]:
     """How far all of the tokens together have followed each table. What their joined marks say by
-    themselves is left out."""
+    themselves is left out. `marks` get what was shown of generations that are not followed any
+    more: a query over the newer one may have shown nothing yet, and no read may be older."""
     found: dict[TableKey, FollowedTable] = {}
     if not any(token.followed for token in tokens):
         return found
     for table in {table for token in tokens for table in token.followed}:
         each = [token.followed_of(table) for token in tokens]
         followed = reduce(FollowedTable.merged, [one for one in each if one is not None])
+        for one in each:
+            if one and one.newest and one.generation < followed.generation:
+                marks[table] = one.newest.merged(marks.get(table, one.newest))
         mark = marks.get(table)
         if mark is None or followed != FollowedTable(mark.generation, whole=mark):
             found[table] = followed

@@ -74,6 +74,8 @@ def test_merging_is_a_join(one: SessionToken, two: SessionToken, three: SessionT
     assert one.merged(SessionToken()) == one
     assert both.covers(one)
     assert both.covers(two)
+    for table, batch in {**one.seen, **two.seen}.items():
+        assert both.seen[table].merged(batch) == both.seen[table], "no read is older"
     if three.covers(one) and three.covers(two):
         assert three.covers(both), "and it is the least one that does"
 
@@ -234,6 +236,19 @@ def test_a_place_of_push_queries_on_the_wire() -> None:
         },
     }
     assert SessionToken.parse(token.text()) == token
+
+
+def test_what_was_shown_of_an_older_generation_counts_until_the_newer_one_was_seen() -> None:
+    """A query over the newer one gives a token before its first row. The session forgot that it had
+    seen the table: a replica of any batch answered."""
+    table = TableKey("c1", "T_1")
+    shown = SessionToken(followed={table: FollowedTable(1, {0: 40}, SeenBatch(1, 7, 2))})
+    both = shown.merged(SessionToken(followed={table: FollowedTable(2, {0: 0})}))
+    assert both.seen == {table: SeenBatch(1, 7, 2)}
+    assert both.followed_of(table) == FollowedTable(2, {0: 0})
+    assert SessionToken.parse(both.text()) == both
+    newer = SessionToken(followed={table: FollowedTable(2, {0: 5}, SeenBatch(2, 1, 3))})
+    assert both.merged(newer).seen == {table: SeenBatch(2, 1, 3)}
 
 
 def test_a_newer_generation_that_was_read_is_all_that_counts() -> None:

@@ -138,13 +138,14 @@ def followed_of(
     """
     wanted = wanted_of(token, source, cluster, others)
     followed = token.followed_of(TableKey(cluster, source.table_id or ""))
-    if wanted.after_switch or (followed and followed.generation < source.generation):
+    generation = source.generation if followed is None else followed.generation
+    if generation < source.generation or (followed is None and wanted.after_switch):
         raise TokenRefused(
             f"{source.name} was replaced since the session saw it, now it has generation "
             f"{source.generation}. No push query shows the changes in between: {ANEW}"
         )
-    if followed is not None and followed.generation > source.generation:
-        raise _newer_generation(followed.generation, source)
+    if generation > source.generation:
+        raise _newer_generation(generation, source)
     return followed
 
 

@@ -14,12 +14,13 @@ from standpipe.control.routing.session import (
     SessionVerdict,
     Stamp,
     Wanted,
+    followed_of,
     token_after,
     wanted_of,
 )
 from standpipe.errors import NoReplica, TokenRefused
 from standpipe.model import NO_BATCH
-from standpipe.session_token import SeenBatch, SessionToken, TableKey
+from standpipe.session_token import FollowedTable, SeenBatch, SessionToken, TableKey
 
 COVERED, BEHIND = SessionVerdict.COVERED, SessionVerdict.BEHIND
 LOST, BEYOND = SessionVerdict.LOST, SessionVerdict.BEYOND
@@ -156,3 +157,21 @@ def test_a_session_that_has_read_the_new_table_goes_on() -> None:
     """It may still carry the one of that name that was dropped."""
     token = token_of(Case(("USERS_39", 9), "")).merged(token_of(Case(("USERS_40", 2), "")))
     assert wanted_of(token, SOURCE, "c") == replace(MARK, mark=SeenBatch(2, 7, 1))
+
+
+@pytest.mark.parametrize(
+    ("seen", "place", "goes_on"),
+    [(1, 2, True), (2, 2, True), (1, 1, False), (1, None, False), (2, None, True)],
+)
+def test_a_push_query_goes_on_in_the_generation_that_it_followed(
+    seen: int, place: int | None, goes_on: bool
+) -> None:
+    """What the session has seen of the one before bounds its reads, not its place."""
+    table = TableKey("c", "USERS_40")
+    followed = {} if place is None else {table: FollowedTable(place, {0: 5})}
+    token = SessionToken({table: SeenBatch(seen, 7, 1)}, followed=followed)
+    if goes_on:
+        assert followed_of(token, SOURCE, "c") == token.followed_of(table)
+    else:
+        with pytest.raises(TokenRefused, match="was replaced since"):
+            followed_of(token, SOURCE, "c")
