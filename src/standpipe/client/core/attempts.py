@@ -40,6 +40,12 @@ PAUSE_S: Final = 0.1
 #: refusals in a row after which the wait that they ask for is kept
 REFUSALS_MAX: Final = 2
 TIMEOUT_S_MIN: Final = 0.001
+#: where the level of a read lets nodes wait, and none has said why it gives no answer
+WAITED: Final = (
+    "a node waits for its replica to catch up as long as its ksql.query.pull.routing.timeout.ms"
+    " says, 3 s by default: give a timeout_s of more than twice that; and check that these are"
+    " public addresses of nodes that run"
+)
 #: tries, and nodes, that an error names
 NAMED_MAX: Final = 6
 
@@ -64,6 +70,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     `statement`: the text that an error points into. `patience_s`: how long one node may take while
     there is another one to ask; if it is not repeatable, how long it may take to connect.
+    `may_wait`: a node that gives no answer may be waiting for its replica to catch up.
     """
 
     path: str
@@ -72,6 +79,7 @@ class Ask(msgspec.Struct, frozen=True):
     statement: str = ""
     patience_s: float = 0.5
     is_repeatable: bool = True
+    may_wait: bool = False
 
 
 @dataclass(slots=True)
@@ -157,7 +165,8 @@ class Attempt:
                 f"{address} took the request and gave no answer ({outcome.reason}): it may or may "
                 "not have been carried out"
             )
-        self._last = None
+        if not (self.ask.may_wait and outcome.was_sent):  # else the refusal before is the reason
+            self._last = None
 
     def _refused(
         self, address: str, answer: HttpAnswer, error: StandpipeError, now_s: float
@@ -192,12 +201,15 @@ class Attempt:
             for left_s, address in self.nodes.left_alone(now_s)[:NAMED_MAX]
         ]
         tries = [*dict.fromkeys(self._reasons[-NAMED_MAX:]), *left_alone]
-        hint = (
-            "try again then, or give a longer timeout_s"
-            if left_alone and not self._reasons
-            else "check that these are public addresses of nodes that run, and give a longer"
-            " timeout_s if they are busy"
-        )
+        if left_alone and not self._reasons:
+            hint = "try again then, or give a longer timeout_s"
+        elif self.ask.may_wait:
+            hint = WAITED
+        else:
+            hint = (
+                "check that these are public addresses of nodes that run, and give a longer"
+                " timeout_s if they are busy"
+            )
         named = "; ".join(tries) or "none could be asked in time"
         return NodesUnreachable(f"no node answered in time ({named}): {hint}")
 

@@ -202,10 +202,11 @@ class Operations:
         properties: dict[str, object] = {}
         if self.session is not None:
             properties = self.session.properties()
-        if self.settings.may_wait:  # a node that waits for its replica is not silent
+        may_wait = self.settings.may_wait
+        if may_wait:  # a node that waits for its replica is not silent
             patience_s = max(patience_s, (deadline_s - self.clock()) / 2)
         body = self.settings.read_body(text, properties)
-        ask = Ask(LOOKUP_PATH, body, LINES, text, patience_s)
+        ask = Ask(LOOKUP_PATH, body, LINES, text, patience_s, may_wait=may_wait)
         return Attempt(self.nodes, ask, deadline_s, holders)
 
     def _rows(self, attempt: Attempt, table: TableMap | None) -> RowSet:

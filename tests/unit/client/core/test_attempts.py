@@ -170,6 +170,31 @@ def test_without_any_answer_each_try_is_named() -> None:
         story.next()
 
 
+def test_a_refusal_stays_the_reason_where_a_later_node_may_have_waited() -> None:
+    """Each of three nodes said what it wanted and had; the fourth try was cut, and the error was
+    that no node runs."""
+    for may_wait, error in ((True, ServerRefused), (False, NodesUnreachable)):
+        story = Story(deadline_s=10.0, may_wait=may_wait)
+        for _ in range(3):
+            if isinstance(pause_s := story.next(), float):
+                story.now_s += pause_s
+            story.tell(refused(503, NoReplica.code), took_s=3.0)
+        story.tell(SILENT, took_s=0.9)
+        with pytest.raises(error):
+            story.next()
+
+
+@pytest.mark.parametrize(("may_wait", "hint"), [(True, "twice that"), (False, "they are busy")])
+def test_without_any_answer_the_error_says_that_nodes_may_have_waited(
+    may_wait: bool, hint: str
+) -> None:
+    story = Story(deadline_s=2.0, may_wait=may_wait)
+    for _ in range(2):
+        story.tell(SILENT, took_s=1.0)
+    with pytest.raises(NodesUnreachable, match=hint):
+        story.next()
+
+
 @pytest.mark.parametrize(
     ("outcome", "error"),
     [
