@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from standpipe.sql.expressions.python.computed import Computed, lengths, times
+from standpipe.sql.types.values import parse_bytes
 
 _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]*)|[xX]'([0-9a-fA-F]*)'|([0-9a-fA-F]*)")
 
@@ -31,8 +31,8 @@ def to_bytes(text: str, encoding: str) -> bytes | None:
             return bytes.fromhex(digits)
         case "base64":
             try:
-                return base64.b64decode(text, validate=True)
-            except (binascii.Error, ValueError):
+                return parse_bytes(text)
+            except ValueError:
                 return None
         case "utf8":
             return text.encode()

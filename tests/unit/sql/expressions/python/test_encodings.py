@@ -1,10 +1,10 @@
-"""Parts of URLs, as java.net.URI gives them to ksqlDB's UrlParser."""
+"""Parts of URLs, as java.net.URI gives them to ksqlDB's UrlParser, and BYTES as text."""
 
 from __future__ import annotations
 
 import pytest
 
-from standpipe.sql.expressions.python.encodings import FUNCTIONS
+from standpipe.sql.expressions.python.encodings import FUNCTIONS, to_bytes
 
 URL = "https://me@shop.example:8443/a%20b/c+d?item=1%262&q&empty=&plus=a+b&q=2#x%23y"
 
@@ -43,3 +43,12 @@ def test_a_url_without_a_query_has_no_parameter() -> None:
     found = FUNCTIONS["URL_EXTRACT_PARAMETER"].compute
     assert found("http://a.example/", "") is None
     assert found("no url at all", "q") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [("YQ==", b"a"), ("YQ", b"a"), ("", b""), ("YQ=", None), ("Y", None), ("YQ é", None)],
+)
+def test_encodings_take_base64_as_java_does(text: str, data: bytes | None) -> None:
+    """Padding may be left out, as Spark and CAST have it: a pull query made NULL of it."""
+    assert to_bytes(text, "BASE64") == data
