@@ -334,6 +334,9 @@ NOTES: Final = {
 
 
 _ARGUMENTS: Final = """\
+T, K, V: any type, ANY: any other; NUMBER: any number; …: repeated. LEN counts UTF-16 units, as in
+ksqlDB; positions, and the lengths of LPAD and RPAD, count characters (ours: an emoji is one).
+
 An argument becomes its parameter's type if that is wider, or a time or BYTES and the argument is a
 text; what T stands for is never converted: `IFNULL(BIGINT, 0)` needs a CAST. As in ksqlDB, a part
 that fails makes NULL of the whole expression (`COALESCE(N + 1, 0)` is NULL if N is), unless CAST,
@@ -345,9 +348,7 @@ def page() -> str:
     """docs/sql.md."""
     parts = [HEAD, "## Statements\n", _list([r for rows in STATEMENTS.values() for r in rows])]
     parts += ["## Clauses, joins, formats\n", _list(list(CLAUSES)), "## Limits\n", _limits()]
-    parts += ["## Functions\n"]
-    parts += ["T, K, V: any type, ANY: any other; NUMBER: any number; …: repeated.\n"]
-    parts += [_ARGUMENTS, _functions()]
+    parts += ["## Functions\n", _ARGUMENTS, _functions()]
     return "\n".join(parts)
 
 
