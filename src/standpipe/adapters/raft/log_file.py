@@ -127,7 +127,7 @@ class LogFile:
 
     @staticmethod
     def write(path: Path, records: Sequence[DiskRecord]) -> None:
-        """Replace whatever is there with these records. Raises OSError; then it is still there."""
+        """Replace the file by these records. Raises OSError; then the old one is still there."""
         replace_durably(path, sealed(records))
 
     @classmethod

@@ -25,7 +25,7 @@ def test_what_is_not_there_is_no_success(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_leaves_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The draft took what a full disk had left, for good."""
+    """The draft kept what a full disk had left."""
     path = tmp_path / "file"
     replace_durably(path, b"old")
 

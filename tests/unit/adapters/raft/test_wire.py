@@ -312,7 +312,7 @@ def test_requests_without_an_answer_are_reported_when_the_connection_ends() -> N
 def test_a_connection_that_is_reset_while_it_is_greeted_is_dialled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its end came before it was kept as the link to the peer: no request was sent ever after."""
+    """Its end came before it was kept as the link to the peer: no request was sent from then on."""
     greeted = wire._Dialled._greeted
 
     def greeted_and_reset(link: wire._Dialled, frame: bytes) -> None:

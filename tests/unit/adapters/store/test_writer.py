@@ -249,7 +249,7 @@ def test_a_store_closed_in_order_says_so_once(tmp_path: Path) -> None:
 
 
 def test_a_store_that_was_only_read_is_still_closed_in_order(tmp_path: Path) -> None:
-    """A tailer that was killed while it checked an intact store had it made anew."""
+    """A tailer that was killed while it checked an intact store had it built again."""
     store = StoreWriter(tmp_path / "s", IDENTITY)
     store.apply([], [], meta(1))
     store.close()

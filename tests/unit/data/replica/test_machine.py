@@ -410,7 +410,7 @@ def test_a_position_beyond_the_end_is_data_loss(
         assert one.handle(target(B2, 9)) == [], "nothing happens any more"
 
 
-def test_a_bootstrap_whose_records_are_gone_begins_anew() -> None:
+def test_a_bootstrap_whose_records_are_gone_begins_again() -> None:
     """Records of expired windows are deleted while a slow replica reads below them."""
     one = machine()
     one.handle(target(B0, 1000))
