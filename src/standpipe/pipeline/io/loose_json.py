@@ -27,6 +27,8 @@ from standpipe.sql.types.types import SqlType, parse_type, struct
 _OBJECT = "map<string,variant>"
 _TEXTS = "map<string,string>"
 _LIST = "array<variant>"
+#: of Spark's JSON parser, which takes more than JSON
+STRICT = {"allowSingleQuotes": "false"}
 #: ksqlDB's types that JSON holds as numbers
 _NUMBERS = ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIMESTAMP")
 #: types of a map's key in an entry: texts, booleans, whole numbers, also of more than 64 bits
@@ -48,7 +50,7 @@ def rewritten(
     is not an object. `takes_entries`: maps may be arrays of objects with a key and a value, as
     Connect writes them (`data/encoding/json_sr_reading.py`)."""
     of = _row_type(columns)
-    fields = _with_texts(f.from_json(text, _OBJECT), text, of)
+    fields = _with_texts(f.from_json(text, _OBJECT, STRICT), text, of)
     return f.to_json(_Rewrite(takes_entries).fields(fields, of))
 
 
@@ -96,7 +98,7 @@ def _with_texts(whole: SparkColumn, text: SparkColumn, of: SqlType) -> SparkColu
         any_changed = f.exists(
             f.map_entries(fields), lambda each: is_changed(each["key"], each["value"])
         )
-        again = f.from_json(text, _TEXTS)  # rare: only then is the text parsed once more
+        again = f.from_json(text, _TEXTS, STRICT)  # rare: only then is the text parsed once more
         made = let(again, lambda found: exact(fields, found))
         return f.when(any_changed, made).otherwise(fields)
 
@@ -116,10 +118,16 @@ def _with_numbers(whole: SparkColumn, of: SqlType) -> SparkColumn:
         return whole
 
     def cast(fields_: SparkColumn) -> SparkColumn:
-        made = f.try_variant_get(f.to_variant_object(fields_), "$", f"struct<{', '.join(fields)}>")
+        # a cast makes 1 of true: left as it is, it is corrupt, as in ksqlDB
+        numbers = f.map_filter(fields_, lambda _, value: ~_is_boolean(value))
+        made = f.try_variant_get(f.to_variant_object(numbers), "$", f"struct<{', '.join(fields)}>")
         return f.map_concat(fields_, f.from_json(f.to_json(made), _OBJECT))  # nulls are left out
 
     return let(whole, cast)
+
+
+def _is_boolean(value: SparkColumn) -> SparkColumn:
+    return f.coalesce(f.schema_of_variant(value) == "BOOLEAN", f.lit(False))
 
 
 def _spellings_of(of: SqlType) -> dict[str, tuple[str, ...]]:
@@ -176,7 +184,8 @@ class _Rewrite:
         if not self._is_loose(of):
             return value
         if of.base in _NUMBERS:
-            return f.coalesce(f.try_variant_get(value, "$", _number(of)).cast("variant"), value)
+            made = f.try_variant_get(value, "$", _number(of)).cast("variant")
+            return f.when(_is_boolean(value), value).otherwise(f.coalesce(made, value))
         if of.base == "ARRAY":
             items = f.try_variant_get(value, "$", _LIST)
             made = f.transform(items, lambda item: self._inside(item, of.arguments[0]))

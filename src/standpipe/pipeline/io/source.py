@@ -35,7 +35,7 @@ from standpipe.sql.declarations.properties import JSON_FORMATS
 from standpipe.sql.types.types import INSTANT_MS_MAX, parse_type, quoted
 
 _CORRUPT_FIELD = t.StructField(CORRUPT, t.StringType())
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT} | loose_json.STRICT
 #: how much of a bad record's key and value a sample shows
 RAW_BYTES_MAX = 512
 #: `__ORDER` = offset * this + partition: unique in a topic, and in the order of offsets
