@@ -17,7 +17,7 @@ that was cut off is not inserted. A node that leaves reads no more rows, acknowl
 has read, and ends the answer; a long line that a thread is reading is not inserted.
 
 Not here: what a row means (`sql.ddl.insert_rows`), its bytes
-(`node.worker.statements.insert_record`), where long lines are read (`request.long_lines`).
+(`node.worker.statements.insert_record`), where long lines are read (`node.worker.long_lines`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from standpipe.adapters.http.server import Receive, Send
 from standpipe.adapters.kafka.producer import RowProducer, WrittenRow
 from standpipe.adapters.metrics import Metrics
 from standpipe.errors import BadRequest, BodyTooLarge, Http2Only, StandpipeError
+from standpipe.node.worker.long_lines import LongLines
 from standpipe.node.worker.request.body import PropertyValue, check_properties, property_text
 from standpipe.node.worker.request.cluster_view import ClusterView, Map
 from standpipe.node.worker.request.head import INSERTS_PATH, Form, accepted, header
-from standpipe.node.worker.request.long_lines import LongLines
 from standpipe.node.worker.request.schemas import SchemaFetcher
 from standpipe.node.worker.request.session_writes import SessionWrites, session_writes
 from standpipe.node.worker.responses import as_standpipe_error, error_response, send_refusal

@@ -28,11 +28,11 @@ from standpipe.node.worker.inserts_stream import InsertsRoute
 from standpipe.node.worker.inspect.cluster_status import ClusterStatus
 from standpipe.node.worker.inspect.gauges import States
 from standpipe.node.worker.inspect.info import StatusRoutes
+from standpipe.node.worker.long_lines import LongLines
 from standpipe.node.worker.pack_endpoint import PackEndpoint
 from standpipe.node.worker.pull.fast_path import LookupFastPath
 from standpipe.node.worker.query_batch.endpoint import BatchEndpoint
 from standpipe.node.worker.query_endpoint import QueryEndpoint
-from standpipe.node.worker.request.long_lines import LongLines
 from standpipe.node.worker.routes import PeerApplication, PublicApplication, Rest
 from standpipe.node.worker.statements.execute import Statements
 from standpipe.node.worker.wiring import Worker

@@ -21,7 +21,7 @@ from standpipe.errors import BadRequest, KafkaUnavailable, StandpipeError
 from standpipe.model import Column, Source
 from standpipe.node.worker import inserts_stream
 from standpipe.node.worker.inserts_stream import ROWS_IN_FLIGHT_MAX, InsertsRoute
-from standpipe.node.worker.request.long_lines import INLINE_BYTES_MAX, LongLines
+from standpipe.node.worker.long_lines import INLINE_BYTES_MAX, LongLines
 from standpipe.session_token import TOKEN_PROPERTY, SessionToken, written_token
 
 STREAM = sample_stream(

@@ -2,8 +2,8 @@
 
 A line of a megabyte takes a second to become a row, and several if it has STRUCTs of which few
 fields are given (`sql/types/made_fields.py`). It is read in the worker's thread for costly rows
-(`row_thread.py`), one at a time, and is in hand meanwhile (`in_hand.py`): if the worker ends over
-it, the node refuses the line for a while.
+(`request/row_thread.py`), one at a time, and is in hand meanwhile (`request/in_hand.py`): if the
+worker ends over it, the node refuses the line for a while.
 """
 
 from __future__ import annotations

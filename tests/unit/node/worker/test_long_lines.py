@@ -11,8 +11,8 @@ from standpipe.adapters.clock import Clock
 from standpipe.adapters.files import published
 from standpipe.adapters.files.turn_page import TurnWriter, digest_of, page_of, read_turns
 from standpipe.errors import TextRefused
+from standpipe.node.worker.long_lines import INLINE_BYTES_MAX, LongLines
 from standpipe.node.worker.request.in_hand import TextsInHand
-from standpipe.node.worker.request.long_lines import INLINE_BYTES_MAX, LongLines
 from standpipe.node.worker_report import RefusedText, WorkersReport, WorkersReportReader
 
 LINE = b'{"ID":"\xff"}'
